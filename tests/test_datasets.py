@@ -1,0 +1,667 @@
+"""Datasets, downloads and the data stage: `fedgrid.datasets`, `.download`, `.images`, `.data`."""
+
+import ast
+import hashlib
+import io
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from zipfile import ZipFile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedgrid import data, datasets, download
+from fedgrid.arrays import open_data
+from fedgrid.datasets import cinic10, tinyimagenet
+from fedgrid.names import PACKAGE, UsageError, registered
+
+REPOSITORY = Path(__file__).parents[1]
+NAMES = registered("datasets")
+CINIC_CLASSES = [
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+]
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+# --- every dataset ---------------------------------------------------------------------------
+
+
+def test_the_datasets_are_those_of_the_papers():
+    expected = ["cifar10", "cifar100", "cinic10", "digits", "mnist", "synthetic", "tinyimagenet"]
+    assert set(expected) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_are_literals_of_the_right_form(name):
+    tree = ast.parse((PACKAGE / "datasets" / f"{name}.py").read_text())
+    assigned = {
+        node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)
+    }
+    wanted = ("TRAIN", "TEST", "CLASSES", "SHAPE", "STATISTICS")
+    train, test, classes, shape, statistics = (ast.literal_eval(assigned[key]) for key in wanted)
+    assert all(isinstance(n, int) and n > 0 for n in (train, test, classes, *shape))
+    assert len(shape) == 3
+    assert "standard" in statistics
+    for mean, std in statistics.values():
+        assert len(mean) == len(std) == shape[0]
+        assert all(0 <= value <= 1 for value in mean)
+        assert all(0 < value <= 1 for value in std)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_importing_a_dataset_does_not_import_torch(name):
+    code = f"import sys, fedgrid.datasets.{name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
+
+
+def test_sizes_and_classes_are_the_published_ones():
+    described = {name: datasets.describe(name) for name in NAMES}
+    sizes = {name: (*d["sizes"].values(), d["classes"]) for name, d in described.items()}
+    assert sizes["mnist"] == (60_000, 10_000, 10)
+    assert sizes["cifar10"] == (50_000, 10_000, 10)
+    assert sizes["cifar100"] == (50_000, 10_000, 100)
+    assert sizes["cinic10"] == (90_000, 90_000, 10)
+    assert sizes["tinyimagenet"] == (100_000, 10_000, 200)
+
+
+def test_moons_constants_are_its_fractions_of_255():
+    mean, std = datasets.describe("cifar10")["statistics"]["moon"]
+    np.testing.assert_allclose(mean, np.array([125.3, 123.0, 113.9]) / 255, rtol=1e-12)
+    np.testing.assert_allclose(std, np.array([63.0, 62.1, 66.7]) / 255, rtol=1e-12)
+
+
+def test_an_unknown_dataset_names_the_nearest(tmp_path):
+    with pytest.raises(UsageError, match="did you mean mnist"):
+        datasets.load("mist", tmp_path)
+
+
+def measured(images: np.ndarray) -> list[np.ndarray]:
+    scaled = images / 255
+    return [scaled.mean((0, 2, 3)), scaled.std((0, 2, 3))]
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic"])
+def test_datasets_without_files_load_the_same_twice(name, tmp_path):
+    first, second = datasets.load(name, tmp_path), datasets.load(name, tmp_path)
+    for one, other in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert set(first.train_labels) == set(first.test_labels) == set(range(10))
+    standard = datasets.describe(name)["statistics"]["standard"]
+    np.testing.assert_allclose(measured(first.train_images), standard, atol=1e-6)
+
+
+def test_digits_are_scikit_learns_every_fifth_of_a_class_held_out(tmp_path):
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    split = datasets.load("digits", tmp_path)
+    zeros = np.round(images[labels == 0] * 255 / 16).reshape(-1, 1, 8, 8)
+    np.testing.assert_array_equal(split.test_images[split.test_labels == 0], zeros[4::5])
+    kept = np.arange(len(zeros)) % 5 != 4
+    np.testing.assert_array_equal(split.train_images[split.train_labels == 0], zeros[kept])
+    assert split.train_images.max() == 255
+
+
+def test_synthetic_images_are_learnable(tmp_path):
+    split = datasets.load("synthetic", tmp_path)
+    train, test = (images.reshape(len(images), -1).astype(float) for images in split[::2])
+    centres = np.stack([train[split.train_labels == label].mean(0) for label in range(10)])
+    nearest = ((test[:, None] - centres) ** 2).sum(2).argmin(1)
+    assert np.mean(nearest == split.test_labels) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s._replace(train_images=s.train_images[1:]), r"train images .*\(1442, 1, 8, 8"),
+        (lambda s: s._replace(test_images=s.test_images / 255), "test images are float64"),
+        (lambda s: s._replace(test_labels=s.test_labels[1:]), r"test labels .*\(355,\)"),
+        (lambda s: s._replace(train_labels=s.train_labels + 1), "from 1 to 10"),
+        (lambda s: s._replace(train_labels=s.train_labels.astype("i4")), "expected int64"),
+    ],
+)
+def test_check_says_what_is_wrong(change, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        datasets.check("digits", change(datasets.load("digits", tmp_path)))
+
+
+# --- real files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def real() -> Path:
+    root = Path(os.environ.get("FEDGRID_DATA") or REPOSITORY / "../shared/data")
+    if not (root / "cifar-10-batches-py").is_dir() or not (root / "MNIST/raw").is_dir():
+        pytest.skip(f"no real CIFAR-10 and MNIST in {root}; FEDGRID_DATA can name another folder")
+    return root
+
+
+def test_real_cifar10_agrees_with_torchvision(real):
+    from torchvision.datasets import CIFAR10
+
+    split = datasets.load("cifar10", real)
+    theirs = CIFAR10(real, train=True)
+    np.testing.assert_array_equal(split.train_images[::500], to_channels(theirs.data[::500]))
+    np.testing.assert_array_equal(split.train_labels, theirs.targets)
+    assert np.bincount(split.test_labels).tolist() == [1000] * 10
+    mean, std = datasets.describe("cifar10")["statistics"]["standard"]
+    found = measured(split.train_images[::5])  # every fifth image determines them well enough
+    np.testing.assert_allclose(found, (mean, std), atol=2e-3)
+
+
+def test_real_mnist_has_its_class_counts(real):
+    split = datasets.load("mnist", real)
+    counts = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    assert np.bincount(split.train_labels).tolist() == counts
+    standard = datasets.describe("mnist")["statistics"]["standard"]
+    np.testing.assert_allclose(measured(split.train_images), standard, atol=1e-4)
+
+
+def to_channels(images: np.ndarray) -> np.ndarray:
+    return images.transpose(0, 3, 1, 2)
+
+
+# --- CIFAR -----------------------------------------------------------------------------------
+
+
+class Cifar:
+    """A small CIFAR whose archive lies in `root` and whose checksums torchvision 'knows'."""
+
+    def __init__(self, name: str, root: Path, monkeypatch):
+        from torchvision.datasets import CIFAR10, CIFAR100
+
+        self.listing = {"cifar10": CIFAR10, "cifar100": CIFAR100}[name]
+        key = {"cifar10": b"labels", "cifar100": b"fine_labels"}[name]
+        train, test = ([n for n, _ in part] for part in (CIFAR10.train_list, CIFAR10.test_list))
+        if name == "cifar100":
+            train, test = ["train"], ["test"]
+        rng = np.random.default_rng(0)
+        self.images = rng.integers(0, 256, (2 * len(train + test), 3, 32, 32), np.uint8)
+        self.labels = np.arange(len(self.images)) % 10
+        self.files = {
+            batch: pickle.dumps(
+                {
+                    b"data": self.images[2 * i : 2 * i + 2].reshape(2, -1),
+                    key: self.labels[2 * i : 2 * i + 2].tolist(),
+                    b"coarse_labels": [9, 9],
+                }
+            )
+            for i, batch in enumerate(train + test)
+        }
+        self.root, self.archive = root, root / self.listing.filename
+        with tarfile.open(self.archive, "w:gz") as tar:
+            for batch in reversed(self.files):  # the order inside must not matter
+                add(tar, f"{self.listing.base_folder}/{batch}", self.files[batch])
+            add(tar, f"{self.listing.base_folder}/batches.meta", b"not to be unpickled")
+        known = monkeypatch.setattr
+        known(self.listing, "train_list", [[n, md5(self.files[n])] for n in train])
+        known(self.listing, "test_list", [[n, md5(self.files[n])] for n in test])
+        known(self.listing, "tgz_md5", md5(self.archive.read_bytes()))
+        known(f"fedgrid.datasets.{name}.TRAIN", 2 * len(train))
+        known(f"fedgrid.datasets.{name}.TEST", 2)
+
+    def extract(self) -> Path:
+        folder = self.root / self.listing.base_folder
+        folder.mkdir()
+        for batch, content in self.files.items():
+            (folder / batch).write_bytes(content)
+        self.archive.unlink()
+        return folder
+
+
+def add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.fixture(params=["cifar10", "cifar100"])
+def cifar(request, tmp_path, monkeypatch) -> tuple[str, Cifar]:
+    return request.param, Cifar(request.param, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("extracted", [False, True])
+def test_cifar_comes_in_the_order_of_its_batches(cifar, extracted, tmp_path):
+    name, fake = cifar
+    if extracted:
+        fake.extract()
+    before = sorted(tmp_path.rglob("*"))
+    split = datasets.load(name, tmp_path)
+    np.testing.assert_array_equal(split.train_images, fake.images[:-2])
+    np.testing.assert_array_equal(split.train_labels, fake.labels[:-2])
+    np.testing.assert_array_equal(split.test_images, fake.images[-2:])
+    np.testing.assert_array_equal(split.test_labels, fake.labels[-2:])
+    assert sorted(tmp_path.rglob("*")) == before  # nothing was unpacked to disk
+
+
+def test_a_changed_cifar_batch_is_not_unpickled(cifar, tmp_path):
+    name, fake = cifar
+    batch = fake.extract() / next(iter(fake.files))
+    evil = tmp_path / "evil"
+    batch.write_bytes(pickle.dumps(Touches(evil)))
+    with pytest.raises(UsageError, match=f"{batch.name} has the checksum md5:.* is expected"):
+        datasets.load(name, tmp_path)
+    assert not evil.exists()
+
+
+class Touches:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+def test_a_missing_cifar_batch_is_named(cifar, tmp_path):
+    name, fake = cifar
+    gone = fake.extract() / list(fake.files)[-1]
+    gone.unlink()
+    with pytest.raises(UsageError, match=f"lacks {gone.name}"):
+        datasets.load(name, tmp_path)
+
+
+# --- CINIC-10 and TinyImageNet ---------------------------------------------------------------
+
+
+def encoded(colour: tuple[int, ...] | int, side: int, form: str) -> bytes:
+    """An image of one colour; a number is a grey level, in an image of one channel."""
+    mode = "L" if isinstance(colour, int) else "RGB"
+    stream = io.BytesIO()
+    Image.new(mode, (side, side), colour).save(stream, form, quality=95)
+    return stream.getvalue()
+
+
+def write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@pytest.fixture
+def cinic(tmp_path, monkeypatch) -> dict[str, bytes]:
+    """Two training images, one test image and one validation image of each class."""
+    monkeypatch.setattr(cinic10, "TRAIN", 20)
+    monkeypatch.setattr(cinic10, "TEST", 10)
+    kinds = {"train/{}/n2": 100, "train/{}/cifar10-train-1": 0, "test/{}/n3": 200, "valid/{}/n4": 9}
+    return {
+        f"{kind.format(name)}.png": encoded((label, red, 7), 32, "PNG")
+        for kind, red in kinds.items()
+        for label, name in reversed(list(enumerate(CINIC_CLASSES)))
+    }
+
+
+def write_cinic(form: str, root: Path, files: dict[str, bytes], monkeypatch) -> None:
+    if form == "folder":
+        return write(root / "CINIC-10", files)
+    archive = root / "CINIC-10.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in files.items():
+            add(tar, f"./{name}", content)
+    monkeypatch.setattr(cinic10, "CHECKSUM", f"md5:{md5(archive.read_bytes())}")
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_cinic10_is_sorted_by_class_and_name(form, cinic, tmp_path, monkeypatch):
+    write_cinic(form, tmp_path, cinic, monkeypatch)
+    split = datasets.load("cinic10", tmp_path)
+    assert split.train_labels.tolist() == [label for label in range(10) for _ in range(2)]
+    assert split.test_labels.tolist() == list(range(10))
+    np.testing.assert_array_equal(split.train_images[:, 0, 3, 5], split.train_labels)
+    assert split.train_images[:, 1, 0, 0].tolist() == [0, 100] * 10  # "cifar..." before "n..."
+    assert set(split.test_images[:, 1].flat) == {200}
+    assert set(split.test_images[:, 2].flat) == {7}
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"train/cat/n2.png": None}, "holds 29 images of 10 classes, expected 30"),
+        ({"train/cat/n9.png": encoded(3, 32, "PNG")}, "more than the 30 images"),
+        ({"train/cat/n2.png": b"torn"}, "train/cat/n2.png is not a readable image"),
+        ({"train/cat/n2.png": encoded(3, 31, "PNG")}, r"train/cat/n2.png has the shape \(3, 31"),
+        ({"test/cat/n3.png": None, "test/cow/n3.png": encoded(3, 32, "PNG")}, "of 11 classes"),
+    ],
+)
+def test_a_damaged_cinic10_is_refused(form, change, message, cinic, tmp_path, monkeypatch):
+    files = {name: content for name, content in (cinic | change).items() if content is not None}
+    write_cinic(form, tmp_path, files, monkeypatch)
+    with pytest.raises(UsageError, match=message):
+        datasets.load("cinic10", tmp_path)
+
+
+def test_cinic10s_counts_hold_for_each_part(cinic, tmp_path, monkeypatch):
+    files = cinic | {"test/cat/n9.png": cinic["train/cat/n2.png"]}
+    del files["train/cat/n2.png"]
+    write_cinic("folder", tmp_path, files, monkeypatch)
+    with pytest.raises(UsageError, match=r"cinic10: train images are uint8 \(19, "):
+        datasets.load("cinic10", tmp_path)
+
+
+@pytest.fixture
+def tiny(monkeypatch) -> dict[str, bytes]:
+    """The flat layout, as downloaded: classes n01, n02, n10, of which one image is grey."""
+    for name, value in {"TRAIN": 6, "TEST": 3, "CLASSES": 3}.items():
+        monkeypatch.setattr(tinyimagenet, name, value)
+    files = {
+        f"train/{label}/images/{label}_{i}.JPEG": encoded((80 * rank, 128, 40 * i), 64, "JPEG")
+        for rank, label in enumerate(["n01", "n02", "n10"])
+        for i in range(2)
+    }
+    files["train/n02/images/n02_1.JPEG"] = encoded(77, 64, "JPEG")
+    files["train/n02/n02_boxes.txt"] = files["words.txt"] = b"n02\tnot an image"
+    for i, label in enumerate(["n10", "n01", "n02"]):
+        files[f"val/images/val_{i}.JPEG"] = encoded((0, 0, 100 * i), 64, "JPEG")
+        annotation = f"val_{i}.JPEG\t{label}\t0\t32\t44\t62\n".encode()
+        files["val/val_annotations.txt"] = files.get("val/val_annotations.txt", b"") + annotation
+    files["test/images/test_0.JPEG"] = encoded((1, 2, 3), 64, "JPEG")
+    return files
+
+
+def sorted_layout(files: dict[str, bytes], below: str) -> dict[str, bytes]:
+    """Validation images moved to their classes' folders, as a common script does."""
+    moved = {f"val/images/val_{i}.JPEG": c for i, c in enumerate(["n10", "n01", "n02"])}
+    return {
+        f"val/{moved[name]}/{below}{name.split('/')[-1]}" if name in moved else name: content
+        for name, content in files.items()
+        if name != "val/val_annotations.txt"
+    }
+
+
+def write_tiny(form: str, root: Path, files: dict[str, bytes], monkeypatch) -> None:
+    if form != "zip":
+        shapes = {"flat": files, "sorted": sorted_layout(files, "")}
+        shapes["sorted/images"] = sorted_layout(files, "images/")
+        return write(root / "tiny-imagenet-200", shapes[form])
+    archive = root / "tiny-imagenet-200.zip"
+    with ZipFile(archive, "w") as target:
+        for name, content in reversed(files.items()):
+            target.writestr(f"tiny-imagenet-200/{name}", content)
+    monkeypatch.setattr(tinyimagenet, "CHECKSUM", f"md5:{md5(archive.read_bytes())}")
+
+
+@pytest.mark.parametrize("form", ["zip", "flat", "sorted", "sorted/images"])
+def test_tinyimagenet_is_the_same_in_every_layout(form, tiny, tmp_path, monkeypatch):
+    write_tiny(form, tmp_path, tiny, monkeypatch)
+    split = datasets.load("tinyimagenet", tmp_path)
+    assert split.train_labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert split.test_labels.tolist() == [0, 1, 2]
+    red, blue = split.train_images[:, 0, 9, 9].astype(int), split.test_images[:, 2, 9, 9]
+    np.testing.assert_allclose(red, [0, 0, 80, 77, 160, 160], atol=3)  # JPEG is lossy
+    np.testing.assert_allclose(blue.astype(int), [100, 200, 0], atol=3)
+    grey = split.train_images[3]
+    assert (grey == grey[0]).all()
+
+
+def test_a_validation_image_without_annotation_is_named(tiny, tmp_path, monkeypatch):
+    tiny["val/val_annotations.txt"] = b""
+    write_tiny("flat", tmp_path, tiny, monkeypatch)
+    with pytest.raises(UsageError, match=r"val/images/val_0.JPEG has no label"):
+        datasets.load("tinyimagenet", tmp_path)
+
+
+# --- downloads -------------------------------------------------------------------------------
+
+CONTENT = np.random.default_rng(0).bytes(1_000_003)
+CHECKSUM = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Serves CONTENT; honours Range if the server does; cuts as often as `server.cuts` says."""
+
+    def do_GET(self):
+        asked = self.headers.get("Range")
+        self.server.asked.append(asked)
+        start = int(asked[6:-1]) if asked and self.server.ranges else 0
+        if start >= len(CONTENT):
+            return self.send_error(416)
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        stop = start + self.server.cuts.pop(0) if self.server.cuts else None
+        self.wfile.write(CONTENT[start:stop])
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setattr(download, "WAIT", 0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked, server.cuts, server.ranges = [], [], True
+        server.url = f"http://127.0.0.1:{server.server_port}/file.bin"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "new" / "file.bin"
+
+
+@pytest.fixture
+def dead_url(monkeypatch) -> str:
+    """An address where nobody listens."""
+    monkeypatch.setattr(download, "WAIT", 0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}/file.bin"
+
+
+@pytest.mark.parametrize("checksum", [CHECKSUM, CHECKSUM[:15], f"md5:{md5(CONTENT)}"])
+def test_a_file_is_downloaded_once(server, path, checksum):
+    for _ in range(2):
+        assert download.fetch(server.url, path, checksum) == path
+        assert path.read_bytes() == CONTENT
+    assert server.asked == [None]
+    assert not path.with_name("file.bin.part").exists()
+
+
+@pytest.mark.parametrize("checksum", ["sha256:1234567", "sha1:12345678", "12345678", ""])
+def test_a_checksum_must_be_long_enough_and_of_a_known_kind(server, path, checksum):
+    with pytest.raises(ValueError, match="not a checksum"):
+        download.fetch(server.url, path, checksum)
+
+
+def test_cut_connections_are_resumed(server, path):
+    server.cuts = [400_000, 1, 0, 0, 300_000]
+    download.fetch(server.url, path, CHECKSUM)
+    assert path.read_bytes() == CONTENT
+    starts = [400_000, 400_001, 400_001, 400_001, 700_001]
+    assert server.asked == [None] + [f"bytes={start}-" for start in starts]
+
+
+def test_the_name_appears_only_when_complete(server, path):
+    server.cuts = [400_000] + [0] * download.ATTEMPTS
+    with pytest.raises(UsageError, match="cut at 400000 of 1000003 bytes"):
+        download.fetch(server.url, path, CHECKSUM)
+    assert not path.exists()
+    assert path.with_name("file.bin.part").read_bytes() == CONTENT[:400_000]
+    server.cuts, server.asked = [], []
+    download.fetch(server.url, path, CHECKSUM)  # a later process goes on from there
+    assert server.asked == ["bytes=400000-"]
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_server_without_ranges_starts_again(server, path):
+    server.cuts, server.ranges = [400_000], False
+    download.fetch(server.url, path, CHECKSUM)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_complete_part_is_only_verified(server, path):
+    path.parent.mkdir()
+    path.with_name("file.bin.part").write_bytes(CONTENT)
+    download.fetch(server.url, path, CHECKSUM)
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_download_with_a_wrong_checksum_is_discarded(server, path):
+    with pytest.raises(UsageError, match=r"sha256:\w+ but sha256:12345678 is expected") as caught:
+        download.fetch(server.url, path, "sha256:12345678")
+    assert server.url in str(caught.value)
+    assert [p.name for p in path.parent.iterdir()] == ["file.bin.lock"]
+
+
+def test_a_corrupt_file_is_left_as_it_is(server, path):
+    path.parent.mkdir()
+    path.write_bytes(b"somebody's work")
+    with pytest.raises(UsageError, match="delete or replace it") as caught:
+        download.fetch(server.url, path, CHECKSUM)
+    found = hashlib.sha256(b"somebody's work").hexdigest()
+    assert all(part in str(caught.value) for part in (str(path), CHECKSUM, found))
+    assert path.read_bytes() == b"somebody's work"
+    assert server.asked == []
+
+
+def test_without_a_network_the_message_says_what_to_do(dead_url, path):
+    with pytest.raises(UsageError) as caught:
+        download.fetch(dead_url, path, CHECKSUM)
+    for part in ("file.bin could not be downloaded", dead_url, CHECKSUM, f"at {path}"):
+        assert part in str(caught.value)
+    assert not path.exists()
+
+
+def test_a_mirror_helps(server, dead_url, path):
+    download.fetch(dead_url, path, CHECKSUM, [server.url])
+    assert path.read_bytes() == CONTENT
+
+
+def test_a_missing_page_is_not_asked_for_again(server, path, monkeypatch):
+    monkeypatch.setattr(
+        Handler, "do_GET", lambda self: (self.server.asked.append(1), self.send_error(404))
+    )
+    with pytest.raises(UsageError, match="404"):
+        download.fetch(server.url, path, CHECKSUM)
+    assert len(server.asked) == 1
+
+
+def test_processes_that_want_the_same_file_wait_for_each_other(server, path):
+    code = f"""
+from pathlib import Path
+from fedgrid.download import fetch
+fetch({server.url!r}, Path({str(path)!r}), {CHECKSUM!r})
+"""
+    command = [sys.executable, "-c", code]
+    started = [subprocess.Popen(command, env=environment()) for _ in range(3)]
+    assert [process.wait(60) for process in started] == [0, 0, 0]
+    assert path.read_bytes() == CONTENT
+    assert len(server.asked) == 1
+
+
+# --- the data stage --------------------------------------------------------------------------
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(REPOSITORY / "workflow")}
+
+
+def run_stage(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "fedgrid.data", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
+
+
+def test_the_stage_writes_the_same_bytes_twice(tmp_path):
+    first = run_stage("digits", cwd=tmp_path)  # --out defaults to results/data/digits
+    second = run_stage("digits", "--root", "data", "--out", "other", cwd=tmp_path)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    written = sorted((tmp_path / "results/data/digits").iterdir())
+    names = "meta.json test_images.npy test_labels.npy train_images.npy train_labels.npy"
+    assert [path.name for path in written] == names.split()
+    for path in written:
+        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("other")] == ["other"]
+
+
+def test_a_mistake_is_one_sentence(tmp_path):
+    result = run_stage("digit", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == "error: no dataset is called `digit`: did you mean digits?\n"
+
+
+@pytest.fixture
+def decoded(tmp_path) -> Path:
+    data.main(["digits", "--root", str(tmp_path), "--out", str(tmp_path / "digits")])
+    return tmp_path / "digits"
+
+
+def test_what_was_written_is_read(decoded, tmp_path):
+    opened, split = open_data(decoded), datasets.load("digits", tmp_path)
+    for name, array in split._asdict().items():
+        np.testing.assert_array_equal(getattr(opened, name), array)
+    assert isinstance(opened.train_images, np.memmap)
+    assert not opened.train_images.flags.writeable
+    assert (opened.classes, opened.shape) == (10, (1, 8, 8))
+    for name, digest in opened.meta["sha256"].items():
+        assert hashlib.sha256((decoded / name).read_bytes()).hexdigest() == digest
+    assert opened.meta["statistics"]["standard"] == [[0.30518309], [0.37599409]]
+
+
+def test_writing_again_replaces(decoded, tmp_path):
+    (decoded / "train_images.npy").write_bytes(b"")
+    data.main(["digits", "--root", str(tmp_path), "--out", str(decoded)])
+    assert len(open_data(decoded).train_images) == 1442
+
+
+def test_an_interrupted_move_leaves_no_dataset(decoded, tmp_path, monkeypatch):
+    def interrupted(source, target):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(data.os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        data.main(["digits", "--root", str(tmp_path), "--out", str(decoded)])
+    with pytest.raises(UsageError, match=r"meta.json is missing"):
+        open_data(decoded)
+    assert [path.name for path in tmp_path.iterdir()] == ["digits"]  # no temporary folder
+
+
+def spoil_labels(folder: Path) -> None:
+    labels = np.load(folder / "test_labels.npy")
+    np.save(folder / "test_labels.npy", labels + 1)
+
+
+def spoil_count(folder: Path) -> None:
+    meta = json.loads((folder / "meta.json").read_text())
+    meta["sizes"]["train"] += 1
+    (folder / "meta.json").write_text(json.dumps(meta))
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / "train_images.npy", 5000)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "test_images.npy").unlink(), "test_images.npy is missing"),
+        (lambda folder: (folder / "meta.json").write_text("{"), "is damaged"),
+        (lambda folder: (folder / "meta.json").write_text("{}"), "is damaged"),
+        (lambda folder: (folder / "train_labels.npy").write_bytes(b""), "is damaged"),
+        (truncate, "is damaged"),
+        (spoil_labels, "test labels run from 1 to 10, expected 0 to 9"),
+        (spoil_count, r"train images are uint8 \(1442, 1, 8, 8\), expected uint8 \(1443, "),
+    ],
+)
+def test_a_damaged_folder_is_refused(spoil, message, decoded):
+    spoil(decoded)
+    with pytest.raises(UsageError, match=message):
+        open_data(decoded)

@@ -1,0 +1,76 @@
+"""A decoded dataset on disk: what `python -m fedgrid.data` writes and every later stage reads.
+
+The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machine share the pages.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedgrid.names import UsageError
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images are uint8 (N, channels, height, width), labels int64 (N,); all are read-only."""
+
+    train_images: np.memmap
+    train_labels: np.ndarray
+    test_images: np.memmap
+    test_labels: np.ndarray
+    meta: dict
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return self.meta["classes"]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        return tuple(self.meta["shape"])
+
+
+def open_data(folder: Path) -> Data:
+    """The dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+        data = Data(*arrays, meta)
+        expected = [(meta["sizes"][part], data.shape, data.classes) for part in ("train", "test")]
+    except FileNotFoundError as problem:
+        raise UsageError(f"{problem.filename} is missing: make it with fedgrid.data") from problem
+    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
+        raise UsageError(
+            f"the dataset in {folder} is damaged ({problem}): make it again"
+        ) from problem
+    check(f"{folder}: train", data.train_images, data.train_labels, *expected[0])
+    check(f"{folder}: test", data.test_images, data.test_labels, *expected[1])
+    return data
+
+
+def check(
+    what: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    count: int,
+    shape: tuple[int, int, int],
+    classes: int,
+) -> None:
+    """UsageError in one sentence, beginning with `what`, unless the arrays are as expected."""
+    _expect(f"{what} images", images, "uint8", (count, *shape))
+    _expect(f"{what} labels", labels, "int64", (count,))
+    if count and not (labels.min() >= 0 and labels.max() < classes):
+        raise UsageError(
+            f"{what} labels run from {labels.min()} to {labels.max()}, "
+            f"expected 0 to {classes - 1} at most"
+        )
+
+
+def _expect(what: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:
+    if (str(array.dtype), array.shape) != (dtype, shape):
+        raise UsageError(f"{what} are {array.dtype} {array.shape}, expected {dtype} {shape}")

@@ -1,0 +1,1 @@
+"""How a cohort's local steps are run, one file each."""

@@ -1,0 +1,64 @@
+"""TinyImageNet, 64x64 colour, 200 classes (Le and Yang, Stanford CS231n, 2015).
+
+http://cs231n.stanford.edu/tiny-imagenet-200.zip. Its `val` folder is the test set here, as
+everywhere in the literature, because its `test` folder has no labels.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from fedgrid import images
+from fedgrid.datasets import Split
+from fedgrid.download import fetch
+from fedgrid.names import UsageError
+
+TRAIN = 100_000
+TEST = 10_000
+CLASSES = 200
+SHAPE = (3, 64, 64)
+STATISTICS = {
+    "standard": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    # also FedDecorr's
+    "moon": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+}
+
+URL = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+CHECKSUM = "md5:90528d7ca1a48142e341f4ef8d21d0de"
+
+
+def load(root: Path) -> Split:
+    """`root`/tiny-imagenet-200 if it is there, else the archive, downloaded if missing.
+
+    Classes are numbered in the order of their WordNet ids.
+    """
+    source = root / "tiny-imagenet-200"
+    if not source.is_dir():
+        source = fetch(URL, root / "tiny-imagenet-200.zip", CHECKSUM)
+    return images.load(source, _places(_annotations(source)), TRAIN + TEST, CLASSES, SHAPE)
+
+
+def _annotations(source: Path) -> dict[str, str]:
+    """File name -> class of the validation images; empty where they lie in class folders."""
+
+    def wanted(name: str) -> bool | None:
+        return name.endswith("val/val_annotations.txt") or None
+
+    text = "".join(data.decode() for _, data in images.contents(source, wanted))
+    return dict(line.split()[:2] for line in text.splitlines())
+
+
+def _places(annotations: dict[str, str]) -> Callable[[str], images.Place | None]:
+    """Validation images come as val/images/*, val/<class>/* or val/<class>/images/*."""
+    pattern = re.compile(r"(?:.*/)?(train|val)/(?:(n\d+)/)?(?:images/)?([^/.][^/]*\.JPEG)")
+
+    def place(name: str) -> images.Place | None:
+        if not (found := pattern.fullmatch(name)):
+            return None
+        part, label, file = found.groups()
+        if label is None and file not in annotations:
+            raise UsageError(f"{name} has no label: it is not in val/val_annotations.txt")
+        return "train" if part == "train" else "test", label or annotations[file], file
+
+    return place

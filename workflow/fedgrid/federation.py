@@ -1,0 +1,68 @@
+"""Who has what: the dataset on the device, and every client's share of it."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgrid import partition
+from fedgrid.arrays import open_data
+from fedgrid.names import UsageError
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Images stay uint8; a CPU reads them out of the memory map, a GPU holds a copy."""
+
+    images: Tensor  # (n, channels, height, width) uint8
+    labels: Tensor  # (n,)
+    test_images: Tensor
+    test_labels: Tensor
+    mean: Tensor  # (channels, 1, 1)
+    std: Tensor
+    members: list[np.ndarray]  # sample ids of each client
+    counts: Tensor  # (N, K)
+    names: tuple  # what the random numbers are derived from
+
+
+def load(run: dict, paths: dict[str, Path], device: torch.device) -> Federation:
+    """The data and the partition of a resolved run."""
+    data, made = open_data(paths["data"]), partition.read(paths["partition"])
+    if made.counts.sum() != len(data.train_labels):
+        raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
+    mean, std = data.meta["statistics"][run["protocol"]["normalization"]]
+    dtype = torch.float64 if run["protocol"]["precision"] == "fp64" else torch.float32
+    arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    return Federation(
+        *(read_only(array).to(device) for array in arrays),
+        *(
+            torch.tensor(values, dtype=dtype, device=device)[:, None, None]
+            for values in (mean, std)
+        ),
+        members=made.members,
+        counts=torch.from_numpy(made.counts).to(device),
+        names=(run["dataset"], run["partition"], run["seed"]),
+    )
+
+
+def read_only(array: np.ndarray) -> Tensor:
+    """A tensor over a memory map, without torch's warning that nobody may write to it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)
+
+
+def prepare(device: str, threads: int, precision: str) -> torch.device:
+    """The device, its arithmetic made repeatable; UsageError for a GPU that is not there."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device: cuda was asked for and torch sees no GPU; use auto or cpu")
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    return torch.device(device)

@@ -1,0 +1,267 @@
+"""From the names in a study to runs, with every name checked. No torch: the Snakefile imports this.
+
+A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve` gives what each
+name stands for: the study's protocol, the method's files and all of their hyper-parameters. The
+resolved run is what a job is given and what its results are keyed by.
+"""
+
+import re
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedgrid import source
+from fedgrid.names import UsageError, known, registered
+
+AXES = ("protocol", "dataset", "partition", "method", "seed")
+RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
+CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
+PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+
+
+def read_studies(folder: Path) -> dict[str, dict]:
+    """Every study of a folder, by its file's name."""
+    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+
+
+class Grid:
+    """The studies and the configuration, as one set of names.
+
+    Raises UsageError, with the key and the nearest names, for a name that stands for nothing:
+    Snakemake would otherwise say "Nothing to be done" over stale tables.
+    """
+
+    def __init__(self, studies: dict[str, dict], config: dict | None = None):
+        self.studies, self.config = studies, config or {}
+        sources = {**studies, "config.yaml": self.config}
+        self.protocols = self._merged("protocols", sources)
+        self.variants = self._merged("variants", sources)
+        for study in studies:
+            for scale in studies[study]["scales"]:
+                for grid in studies[study]["scales"][scale]["grids"]:
+                    for run in self._blocks(study, scale, grid):
+                        self._check_block(run)
+
+    @staticmethod
+    def _merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
+        merged: dict[str, dict] = {}
+        for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
+            for entry, value in entries.items():
+                if merged.setdefault(entry, value) != value:
+                    raise UsageError(f"{name}: {key}.{entry} already means something else")
+        return merged
+
+    # -- what there is to run --------------------------------------------------------------------
+
+    def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
+        """Every run of a study's grid by name, narrowed or widened by the configuration."""
+        found = []
+        for block in self._narrowed(study, scale, grid):
+            axes = [listed(block[axis]) for axis in AXES]
+            found += [dict(zip(AXES, values, strict=True)) for values in product(*axes)]
+        return found
+
+    def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
+        scales = self.studies[known("study", study, self.studies)]["scales"]
+        grids = scales[known("scale", scale, scales)]["grids"]
+        return grids[known("grid", grid, grids)]
+
+    def _narrowed(self, study: str, scale: str, grid: str) -> list[dict]:
+        blocks = self._blocks(study, scale, grid)
+        asked = {axis: axis_values(self.config, axis) for axis in AXES}
+        for name in asked["dataset"] or ():
+            known("dataset", name, {d for block in blocks for d in listed(block["dataset"])})
+        narrowed = []
+        for block in blocks:
+            kept = [d for d in listed(block["dataset"]) if d in (asked["dataset"] or [d])]
+            others = {axis: asked[axis] or listed(block[axis]) for axis in AXES}
+            if kept:
+                narrowed.append(others | {"dataset": kept})
+                self._check_block(narrowed[-1])
+        return narrowed
+
+    # -- what a name stands for ------------------------------------------------------------------
+
+    def protocol(self, name: str) -> dict[str, Any]:
+        """A protocol with all its fields: the defaults, its `base`'s, its own."""
+        own = dict(self.protocols[known("protocol", name, self.protocols)])
+        base = self.protocol(own.pop("base")) if "base" in own else PROTOCOL
+        for key in own:
+            known(f"field of protocol `{name}`", key, PROTOCOL)
+        return base | own
+
+    def method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
+        """The method files a name stands for, each with all its hyper-parameters.
+
+        A file's own defaults, then the study's `tuned` values for the dataset, then the variant's.
+        """
+        parts = self.variants.get(name)
+        if parts is None:
+            known("method", name, [*registered("methods"), *self.variants])
+            parts = {name: {}}
+        return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
+
+    def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
+        known("method", part, registered("methods"))
+        defaults = source.keywords(f"methods.{part}", "method")
+        tuned = self._tuned().get(part, {}).get(dataset, {})
+        for key, value in (tuned | given).items():
+            known(f"hyper-parameter of {part}", key, defaults)
+            like(f"{part}'s `{key}`", value, defaults[key])
+        return defaults | tuned | given
+
+    def _tuned(self) -> dict[str, dict]:
+        return self._merged("tuned", self.studies)
+
+    def resolve(self, run) -> dict[str, Any]:
+        """A run with every name replaced by what it stands for."""
+        protocol = self.protocol(run["protocol"])
+        return {
+            "name": {axis: run[axis] for axis in AXES},
+            "protocol": {field: protocol[field] for field in protocol if field not in REPORTED},
+            "dataset": run["dataset"],
+            "partition": run["partition"],
+            "method": self.method(run["method"], run["dataset"]),
+            "seed": int(run["seed"]),
+        }
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_block(self, block: dict) -> None:
+        for axis in AXES:
+            if not listed(block.get(axis)):
+                raise UsageError(f"a grid needs a {axis}")
+        for name in map(str, listed(block["partition"])):
+            alpha(name)
+        for name, dataset in product(listed(block["protocol"]), listed(block["dataset"])):
+            known("dataset", dataset, registered("datasets"))
+            check_protocol(name, self.protocol(name), dataset)
+        for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
+            self.method(name, dataset)
+        for seed in listed(block["seed"]):
+            if not isinstance(seed, int) or seed < 0:
+                raise UsageError(f"seed: {seed!r} is not a whole number of at least 0")
+
+
+REPORTED = ("tail",)  # fields that say how runs are summed up, and change none
+
+
+def inputs(run: dict) -> dict[str, str]:
+    """Where the stages of a resolved run leave what it needs, relative to results/."""
+    protocol, names = run["protocol"], run["name"]
+    cell = CELL.format(**names)
+    paths = {
+        "data": f"data/{run['dataset']}",
+        "partition": f"partition/{PARTITION.format(**names, **shared(protocol))}.npz",
+        "pretrain": f"pretrain/{cell}",
+        "saliency": f"saliency/{cell}.npz",
+        "latents": f"latents/{cell}.npz",
+    }
+    if protocol["weights"] != "none":
+        paths["weights"] = f"weights/{protocol['model']}-{protocol['weights']}.safetensors"
+    return paths
+
+
+def shared(protocol: dict) -> dict:
+    """The fields of a protocol that its partition depends on."""
+    return {field: protocol[field] for field in ("recipe", "clients")}
+
+
+def parts(run: dict) -> list[str]:
+    """The modules of the run's method."""
+    return [f"methods.{part}" for part in run["method"]]
+
+
+def needs(run: dict) -> list[str]:
+    """The stages whose results the run's method asks for with `NEEDS`."""
+    return sorted({need for part in parts(run) for need in source.literal(part, "NEEDS", ())})
+
+
+def modules(stage: str, run: dict) -> list[str]:
+    """Where the code of a stage begins; what is imported by name at run time is named here."""
+    backends = (f"backends.{name}" for name in registered("backends"))
+    method = parts(run) if stage == "train" else ()
+    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
+
+
+# A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
+PROTOCOL: dict[str, Any] = {
+    "model": "cnn",
+    "weights": "none",
+    "clients": 100,
+    "participation": 0.1,
+    "recipe": "classwise",
+    "rounds": 100,
+    "local": 10,
+    "local_unit": "steps",
+    "batch": 64,
+    "lr": 0.01,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "augment": [],
+    "normalization": "standard",
+    "precision": "fp32",
+    "evaluate_every": 10,
+    "tail": 100,
+    "pretrain_epochs": 1,
+}
+
+
+def check_protocol(name: str, protocol: dict, dataset: str) -> None:
+    """Refuse a protocol that this dataset cannot follow."""
+    known(f"model of protocol `{name}`", protocol["model"], registered("models"))
+    statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
+    known(f"normalization of {dataset}", protocol["normalization"], statistics)
+    for key in protocol["augment"]:
+        known(f"augmentation of protocol `{name}`", key, source.literal("augment", "DRAWS"))
+    if protocol["clients"] > (samples := source.literal(f"datasets.{dataset}", "TRAIN")):
+        raise UsageError(
+            f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "
+            f"training samples of {dataset}"
+        )
+    if round(protocol["clients"] * protocol["participation"]) < 1:
+        raise UsageError(
+            f"protocol `{name}`: participation {protocol['participation']} of "
+            f"{protocol['clients']} clients samples nobody"
+        )
+    weights = source.literal(f"models.{protocol['model']}", "WEIGHTS")
+    if protocol["weights"] not in ("none", *weights) and not Path(protocol["weights"]).is_file():
+        raise UsageError(
+            f"protocol `{name}`: weights `{protocol['weights']}` are neither none"
+            f"{''.join(f', {w}' for w in weights)} nor a file"
+        )
+
+
+def alpha(partition: str) -> float:
+    """The Dirichlet concentration in a partition's name, `dir0.05`."""
+    match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
+    if not match or float(match[1]) <= 0:
+        raise UsageError(
+            f"partition: `{partition}` is none; it is `dir` and a concentration above 0, as dir0.1"
+        )
+    return float(match[1])
+
+
+def axis_values(config: dict, axis: str) -> list:
+    """What the configuration asks of an axis: a list, or `a,b` from the command line."""
+    value = config.get(axis)
+    if isinstance(value, str):
+        value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
+    if axis == "seed":
+        return [int(v) if str(v).isdecimal() else v for v in listed(value)]
+    return [str(v) for v in listed(value)]
+
+
+def listed(value) -> list:
+    """A list of what may be one value or none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def like(what: str, value: Any, default: Any) -> None:
+    """Refuse a value of another type than the default's; a float may be given as an int."""
+    wanted = (int, float) if isinstance(default, float) else type(default)
+    if not isinstance(value, wanted) or isinstance(value, bool) != isinstance(default, bool):
+        raise UsageError(f"{what} is {value!r}, not a {type(default).__name__} such as {default!r}")

@@ -1,0 +1,110 @@
+"""Many small image files to one array: from a folder, a .zip or a .tar.gz, never unpacked to disk.
+
+Decoded by Pillow (https://pillow.readthedocs.io), one after the other: at 0.15 ms an image there
+is less to gain from threads than they cost.
+"""
+
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import numpy as np
+
+from fedgrid.datasets import Split
+from fedgrid.names import UsageError
+
+Place = tuple[str, str, str]  # "train" or "test", class, file name
+
+
+def contents(source: Path, place: Callable[[str], Any]) -> Iterator[tuple[Any, bytes]]:
+    """`place(name)` and the bytes of every file of `source` for which `place` is not None.
+
+    Names are relative to `source`, with slashes. Folders and .zip files come sorted by place;
+    a .tar.gz is a stream and comes as it was written.
+    """
+    if source.is_dir():
+        paths = (path for path in source.rglob("*") if path.is_file())
+        yield from _sorted((p.relative_to(source).as_posix() for p in paths), place, source)
+    elif source.suffix == ".zip":
+        with ZipFile(source) as archive:
+            yield from _sorted(archive.namelist(), place, archive)
+    else:
+        with tarfile.open(source, "r|gz") as archive:
+            for member in archive:
+                if member.isfile() and (where := place(member.name)) is not None:
+                    yield where, archive.extractfile(member).read()
+
+
+def _sorted(
+    names: Iterable[str], place: Callable[[str], Any], source: Path | ZipFile
+) -> Iterator[tuple[Any, bytes]]:
+    placed = ((place(name), name) for name in names)
+    for where, name in sorted(item for item in placed if item[0] is not None):
+        yield where, source.read(name) if isinstance(source, ZipFile) else read(source / name)
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file; UsageError if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read: {problem.strerror}") from problem
+
+
+def load(
+    source: Path,
+    place: Callable[[str], Place | None],
+    count: int,
+    classes: int,
+    shape: tuple[int, int, int],
+) -> Split:
+    """Decode the `count` images of `source`; the label is the rank of the class's name.
+
+    Images are ordered by place, so every layout of the same files gives the same arrays.
+    UsageError: another number of images or classes, or a file that is no image of this shape.
+    """
+    places, images = _decode_all(contents(source, place), count, shape, source)
+    names = sorted({name for _, name, _ in places})
+    if len(places) != count or len(names) != classes:
+        raise UsageError(
+            f"{source} holds {len(places)} images of {len(names)} classes, "
+            f"expected {count} of {classes}"
+        )
+    order = sorted(range(count), key=places.__getitem__)
+    if order != list(range(count)):
+        images, places = images[order], [places[i] for i in order]
+    label = {name: i for i, name in enumerate(names)}
+    labels = np.array([label[name] for _, name, _ in places], np.int64)
+    tests = sum(part == "test" for part, _, _ in places)  # "test" sorts before "train"
+    return Split(images[tests:], labels[tests:], images[:tests], labels[:tests])
+
+
+def _decode_all(
+    files: Iterable[tuple[Place, bytes]], count: int, shape: tuple[int, int, int], source: Path
+) -> tuple[list[Place], np.ndarray]:
+    """The places and the uint8 images (count, *shape), in the order of `files`."""
+    places: list[Place] = []
+    images = np.empty((count, *shape), np.uint8)
+    for i, (place, data) in enumerate(files):
+        if i == count:
+            raise UsageError(f"{source} holds more than the {count} images expected")
+        places.append(place)
+        images[i] = _decode("/".join(place), data, shape)
+    return places, images
+
+
+def _decode(name: str, data: bytes, shape: tuple[int, int, int]) -> np.ndarray:
+    """One image as (channels, height, width); grey ones get three equal channels."""
+    from PIL import Image
+
+    try:
+        with Image.open(BytesIO(data)) as image:
+            pixels = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    except (OSError, SyntaxError, ValueError) as problem:
+        raise UsageError(f"{name} is not a readable image: {problem}") from problem
+    if pixels.shape != shape:
+        raise UsageError(f"{name} has the shape {pixels.shape}, expected {shape}")
+    return pixels

@@ -1,0 +1,31 @@
+"""FedDecorr: penalise correlated features, against dimensional collapse (Shi et al., ICLR 2023).
+
+The paper's formula is the squared Frobenius norm of the correlation matrix over D^2; the official
+code is about (n-1)^2/n times larger and leaves out the diagonal. Their beta belongs to the code's
+scale, which is the default (`scale="code"`); `scale="paper"` is the formula.
+"""
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Method, Step
+from fedgrid.names import UsageError
+
+
+def method(beta: float = 0.1, scale: str = "code") -> Method:
+    """beta >= 0 weighs the term; 0 is FedAvg."""
+    if scale not in ("code", "paper"):
+        raise UsageError(f"feddecorr: scale is code or paper, not {scale!r}")
+
+    def decorrelate(step: Step) -> Tensor:
+        n, dims = step.size, step.features.shape[1]
+        free = (n - 1).clamp(min=1)
+        centred = (step.features - step.mean(step.features)) * step.valid[:, None]
+        z = centred / torch.sqrt(1e-8 + centred.square().sum(0) / free)
+        product = z.T @ z
+        if scale == "paper":
+            return beta * (product / free).square().sum() / dims**2
+        off_diagonal = product.square().sum() - product.diagonal().square().sum()
+        return beta * off_diagonal / (n * dims * (dims - 1))
+
+    return Method(penalty=decorrelate)

@@ -1,0 +1,33 @@
+"""FedSLS with R_k computed anew in every round, from the model that the server sent (section 3.4).
+
+The options are those of `fedsls`.
+"""
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fedgrid import encoder
+from fedgrid.method import Client, Cohort, Memory, Method, relative
+
+
+def method(
+    tau: float = 0.5,
+    reading: str = "A",
+    extra_root: bool = False,
+    target: str = "label",
+    layers: str = "main",
+) -> Method:
+    """tau in (0, 1] makes layer l count tau^(l-1)."""
+    choice = encoder.Choice(tau, reading, extra_root, target, layers)
+
+    def encode(client: Client) -> Memory:
+        found = client.total(lambda x, y: encoder.contributions(client.model, client.server, x, y))
+        main = encoder.main_path(client.model, found)
+        stacked = tree_map(lambda one: one[..., None, :], encoder.stack(found))
+        return {"saliency": choice.weights(stacked, main)[0]}
+
+    def by_saliency(cohort: Cohort) -> Tensor:
+        return relative(torch.stack([sent["saliency"] for sent in cohort.measured]))
+
+    return Method(measure=encode, weigh=by_saliency)

@@ -1,0 +1,51 @@
+"""MOON: pull features to the server model's, push them from the last local one's (Li et al., 2021).
+
+The contrast is taken on a projection of the features, on which the classifier sits too, as in the
+official code. There, a client that has never taken part is pushed from random weights of its own
+(`before="random"`), and in its first round not at all; FedNTD's code pushes it from the common
+initial weights (`"initial"`, the default); `"none"` leaves the term out until it has taken part.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedgrid.method import Memory, Method, Start, Step, Trained
+from fedgrid.names import UsageError
+
+
+def method(
+    mu: float = 5.0, tau: float = 0.5, projection: int = 256, before: str = "initial"
+) -> Method:
+    """mu >= 0 weighs the term (0 is FedAvg with this model); tau > 0 is its temperature.
+
+    projection is the width of the two-layer projection head; 0 takes the model as it is.
+    """
+    if before not in ("initial", "random", "none"):
+        raise UsageError(f"moon: before is initial, random or none, not {before!r}")
+
+    def contrast(step: Step) -> Tensor:
+        others = (step.server, step.memory["previous"])
+        similar = torch.stack(
+            [F.cosine_similarity(step.features, step.forward(w, step.x)[0]) for w in others], dim=1
+        )
+        away = -F.log_softmax(similar / tau, dim=1)[:, 0]
+        return mu * step.memory["pushes"] * step.mean(away)
+
+    def initial(start: Start, client: int) -> Memory:
+        previous = start.random(client) if before == "random" else start.server
+        return {"previous": previous, "pushes": torch.tensor(float(before != "none"))}
+
+    def keep_model(end: Trained) -> Memory:
+        return {"previous": end.state, "pushes": torch.ones_like(end.memory["pushes"])}
+
+    project = (lambda model: projected(model, projection)) if projection else None
+    return Method(model=project, penalty=contrast, memory=initial, remember=keep_model)
+
+
+def projected(model: nn.Module, width: int) -> nn.Module:
+    """The model with a projection head under its classifier."""
+    features, classes = model.head.in_features, model.head.out_features
+    head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
+    model.body, model.head = nn.Sequential(model.body, head), nn.Linear(width, classes)
+    return model

@@ -1,0 +1,71 @@
+"""Models, one file each: `models/resnet18.py` is the model `resnet18`.
+
+A file has `body(shape) -> (module, width)`: from images (B, *shape) to features (B, width). The
+classifier on top is the same for all, so that every model gives (features, logits) and the
+parameters of every classifier begin with `head.`.
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedgrid.names import UsageError, known, registered
+
+
+class Classifier(nn.Module):
+    """A body and a linear head: images (B, channels, height, width) -> features, logits."""
+
+    def __init__(self, body: nn.Module, width: int, classes: int):
+        super().__init__()
+        self.body, self.head = body, nn.Linear(width, classes)
+        self.side_paths: tuple[str, ...] = ()  # names of convolutions beside the main path
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, width) and logits (B, K)."""
+        features = self.body(x)
+        return features, self.head(features)
+
+
+def build(
+    name: str, shape: tuple[int, int, int], classes: int, weights: Path | None = None, seed: int = 0
+) -> Classifier:
+    """A model with weights drawn from `seed`, its body's from the file `weights` if there is one.
+
+    Counters of batches are dropped: with a fixed momentum BatchNorm never reads them.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        file = import_module(f"fedgrid.models.{known('model', name, registered('models'))}")
+        model = Classifier(*file.body(shape), classes)
+    model.side_paths = getattr(file, "SIDE_PATHS", ())
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.num_batches_tracked = None
+    if weights is not None:
+        load_body(model, weights)
+    return model
+
+
+def load_body(model: Classifier, path: Path) -> None:
+    """Copy a body's weights from a .safetensors or .pth file; its classifier is left out."""
+    found = {n.removeprefix("body."): w for n, w in read_weights(path).items()}
+    wanted = model.body.state_dict()
+    if missing := sorted(wanted.keys() - found.keys()):
+        raise UsageError(f"{path} lacks `{missing[0]}`: these are not weights of this model")
+    for name, tensor in wanted.items():
+        if tensor.shape != found[name].shape:
+            raise UsageError(f"{path}: `{name}` is {tuple(found[name].shape)}, not {tensor.shape}")
+    model.body.load_state_dict({name: found[name] for name in wanted})
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """A state dict; pickles are read with weights_only, so that they cannot run code."""
+    if not Path(path).is_file():
+        raise UsageError(f"the weights {path} do not exist")
+    if Path(path).suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)

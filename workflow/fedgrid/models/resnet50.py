@@ -1,0 +1,14 @@
+"""torchvision's ResNet-50 at the images' own resolution (He et al., CVPR 2016)."""
+
+from torch import nn
+from torchvision.models import resnet50
+
+WEIGHTS = {"imagenet": "ResNet50_Weights.IMAGENET1K_V1"}
+SIDE_PATHS = ("downsample",)  # convolutions beside the main path
+
+
+def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    """The stock stem and four stages, average-pooled; three-channel images."""
+    network = resnet50()
+    network.fc = nn.Identity()
+    return network, 2048

@@ -1,0 +1,26 @@
+"""Names, and what to say when one of them is wrong. No torch here: the Snakefile imports this."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+
+
+class UsageError(ValueError):
+    """Something the person at the keyboard can mend; its text is one clear sentence."""
+
+
+def registered(kind: str) -> list[str]:
+    """The names of a registry: the files of `methods/`, `datasets/`, `models/` or `report/`."""
+    return sorted(path.stem for path in (PACKAGE / kind).glob("[!_]*.py"))
+
+
+def known(kind: str, name: str, among: Iterable[str]) -> str:
+    """`name`, if it is one of `among`; else an error that lists the nearest names."""
+    among = sorted(among)
+    if name in among:
+        return name
+    near = get_close_matches(str(name), among, n=3, cutoff=0.5)
+    said = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(among)}"
+    raise UsageError(f"no {kind} is called `{name}`: {said}")

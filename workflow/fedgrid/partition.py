@@ -1,0 +1,144 @@
+"""Partition a dataset over clients by Dirichlet(alpha), and write who has which samples.
+
+    python -m fedgrid.partition fedsls-quick/digits/dir0.1/fedavg/seed0
+
+Three recipes go by the same name in the literature; a protocol chooses one:
+
+  classwise   every class is cut over the clients by a Dirichlet draw of its own, after each client
+              got two samples of random classes (GradMA)
+  balanced    the same, but a client that has its fair share gets no more, and everything is drawn
+              again until the smallest client has 10 samples (FedNova, MOON, FedNTD)
+  clientwise  every client draws its mixture of classes, and classes are cut in proportion; sizes
+              stay close to each other (FedAU)
+
+The numbers of samples per client and class are drawn first, and samples dealt out once at the end.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedgrid import cli, files, grid, seeds, stage
+from fedgrid.names import UsageError, known
+
+GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
+SMALLEST = 10  # samples of a client of `balanced`
+AT_ONCE = 256  # restarts of `balanced` drawn side by side
+RESTARTS = 1_000_000
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who has what."""
+
+    members: list[np.ndarray]  # sample ids of each client, ascending
+    counts: np.ndarray  # (N, K) samples of each client and class
+
+
+def cut(shares: np.ndarray, sizes) -> np.ndarray:
+    """Split `sizes` items in proportion to `shares` (..., N), rounded down cumulatively."""
+    ends = np.floor(shares.cumsum(-1) / shares.sum(-1, keepdims=True) * np.expand_dims(sizes, -1))
+    ends[..., -1] = sizes
+    return np.diff(ends, prepend=0, axis=-1).astype(np.int64)
+
+
+def classwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Counts (N, K) that sum to `totals` (K,)."""
+    given = np.zeros((clients, len(totals)), np.int64)
+    for client in np.tile(np.arange(clients), GIVEN):
+        left = np.flatnonzero(given.sum(0) < totals)
+        given[client, rng.choice(left)] += 1
+    rest = totals - given.sum(0)
+    shares = rng.dirichlet(np.full(clients, alpha), len(totals))
+    return given + cut(shares, rest).T
+
+
+def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Counts (N, K) that sum to `totals` (K,)."""
+    fair = totals.sum() / clients
+    for _ in range(0, RESTARTS, AT_ONCE):
+        counts = np.zeros((AT_ONCE, clients, len(totals)), np.int64)
+        possible = np.ones(AT_ONCE, bool)
+        for c, total in enumerate(totals):
+            shares = rng.dirichlet(np.full(clients, alpha), AT_ONCE)
+            shares *= counts.sum(2) < fair
+            possible &= shares.sum(1) > 0
+            counts[possible, :, c] = cut(shares[possible], total)
+        good = np.flatnonzero(possible & (counts.sum(2).min(1) >= SMALLEST))
+        if len(good):
+            return counts[good[0]]
+    raise UsageError(f"no balanced partition of dir{alpha} over {clients} clients was found")
+
+
+def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Counts (N, K) that sum to `totals` (K,)."""
+    mixtures = rng.dirichlet(np.full(len(totals), alpha), clients)
+    ends = np.round(mixtures.cumsum(0) / mixtures.sum(0) * totals)
+    return np.diff(ends, prepend=0, axis=0).astype(np.int64)
+
+
+RECIPES = {"classwise": classwise, "balanced": balanced, "clientwise": clientwise}
+NEEDS_SAMPLES = {"classwise": GIVEN, "balanced": SMALLEST, "clientwise": 1}  # per client
+
+
+def partition(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha: float, *names):
+    """Deal out all samples; `names` seed the draw.
+
+    Raises UsageError for an unknown recipe and for too few samples per client.
+    """
+    draw = RECIPES[known("recipe", recipe, RECIPES)]
+    if len(labels) < clients * NEEDS_SAMPLES[recipe]:
+        raise UsageError(
+            f"{len(labels)} samples are too few for {clients} clients of a {recipe} partition, "
+            f"which needs {NEEDS_SAMPLES[recipe]} each"
+        )
+    rng = seeds.generator("partition", recipe, clients, alpha, *names)
+    counts = draw(np.bincount(labels, minlength=classes), clients, alpha, rng)
+    members = [[] for _ in range(clients)]
+    for c in range(classes):
+        order = rng.permutation(np.flatnonzero(labels == c))
+        for k, part in enumerate(np.split(order, counts[:, c].cumsum()[:-1])):
+            members[k].append(part)
+    return Partition([np.sort(np.concatenate(parts)) for parts in members], counts)
+
+
+def write(made: Partition, path: Path) -> None:
+    """As .npz: client k has indices[offsets[k]:offsets[k + 1]]; counts is (N, K)."""
+    offsets = np.cumsum([0, *map(len, made.members)])
+    with files.replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, indices=np.concatenate(made.members), offsets=offsets, counts=made.counts)
+
+
+def read(path: Path) -> Partition:
+    """What `write` wrote; UsageError if it is damaged."""
+    try:
+        with np.load(path) as arrays:
+            return Partition(np.split(arrays["indices"], arrays["offsets"][1:-1]), arrays["counts"])
+    except (OSError, ValueError, KeyError, EOFError) as problem:
+        raise UsageError(f"the partition {path} is damaged ({problem}): delete it") from problem
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    asked = stage.parser(__doc__, "data").parse_args(arguments)
+    run = stage.resolve(asked)
+    from fedgrid.arrays import open_data
+
+    data = open_data(stage.inputs(asked, run)["data"])
+    protocol, names = run["protocol"], (run["dataset"], run["seed"])
+    size = grid.alpha(run["partition"])
+    made = partition(
+        *(data.train_labels, data.classes, protocol["clients"], protocol["recipe"]), size, *names
+    )
+    out = asked.out or asked.results / grid.inputs(run)["partition"]
+    write(made, out)
+    sizes = made.counts.sum(1)
+    log.info("%s: sizes %d to %d, median %d", out, sizes.min(), sizes.max(), np.median(sizes))
+
+
+if __name__ == "__main__":
+    cli.run(main)

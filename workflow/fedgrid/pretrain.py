@@ -1,0 +1,75 @@
+"""Let every client train the initial model on its own data, as FedSLS does before the first round.
+
+    python -m fedgrid.pretrain fedsls-quick/digits/dir0.1/fedsls/seed0
+
+Writes the clients' models, client0.safetensors and so on, to the folder --out. Stopped and started
+again, it goes on with the next client. The federated training itself starts from the initial model.
+"""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+from fedgrid import cli, grid, source, stage
+
+TOGETHER = 10  # clients at a time
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights"))
+    parser.add_argument("--checkpoint", type=Path, help="where unfinished work is kept")
+    asked = parser.parse_args(arguments)
+    run = stage.resolve(asked)
+    paths = stage.inputs(asked, run)
+    out = asked.out or asked.results / grid.inputs(run)["pretrain"]
+    folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
+    begin(folder, json.dumps(run, sort_keys=True) + source.fingerprint("pretrain"))
+    pretrain(run, paths, folder, asked.device, asked.backend, asked.threads)
+    (folder / "run.txt").unlink()
+    shutil.rmtree(out, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(folder, out)
+
+
+def begin(folder: Path, key: str) -> None:
+    """An empty folder for this run, or the one with its unfinished work."""
+    note = folder / "run.txt"
+    if not note.exists() or note.read_text() != key:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        note.write_text(key)
+
+
+def pretrain(
+    run: dict, paths: dict[str, Path], folder: Path, device: str, backend: str, threads: int
+) -> None:
+    """Train and save the clients that are not in `folder` yet."""
+    import numpy as np
+    from safetensors.torch import save_file
+
+    from fedgrid import files, runs, schedule
+
+    protocol = run["protocol"]
+    local = {"local": protocol["pretrain_epochs"], "local_unit": "epochs"}
+    alone = run | {"method": {"fedavg": {}}, "protocol": protocol | local}
+    engine, start = runs.engine(alone, paths, device, backend, threads)
+    everyone = range(len(engine.federation.members))
+    left = [k for k in everyone if not (folder / f"client{k}.safetensors").exists()]
+    for some in (left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER)):
+        names = ("pretrain", *engine.federation.names)
+        work = schedule.work(np.array(some), engine.federation.members, alone["protocol"], *names)
+        states, losses = engine.local_training(
+            engine, start.server, [{}] * len(some), {}, work, protocol["lr"]
+        )
+        for c, k in enumerate(some):
+            with files.replacing(folder / f"client{k}.safetensors") as temporary:
+                save_file({name: w[c].contiguous() for name, w in states.items()}, temporary)
+        log.info("clients %d to %d: loss %.4f", some[0], some[-1], losses.mean())
+
+
+if __name__ == "__main__":
+    cli.run(main)

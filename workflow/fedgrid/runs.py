@@ -1,0 +1,120 @@
+"""A resolved run, made real: its engine, its rounds and what it leaves behind."""
+
+import json
+import logging
+import math
+import platform
+import resource
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import save_file
+
+from fedgrid import federation, files, grid, models, seeds
+from fedgrid.engine import Engine, Progress
+from fedgrid.method import Method
+
+log = logging.getLogger(__name__)
+
+
+def engine(
+    run: dict, paths: dict[str, Path], device: str, backend: str, threads: int
+) -> tuple[Engine, Progress]:
+    """The engine of a run, and the run before its first round."""
+    protocol = run["protocol"]
+    where = federation.prepare(device, threads, protocol["precision"])
+    if backend == "auto":
+        backend = "stacked" if where.type == "cuda" else "loop"
+    data = federation.load(run, paths, where)
+    artifacts = {name: read_artifact(paths[name], where) for name in grid.needs(run)}
+    build = architecture(run, paths, data)
+    made = Engine(build, method(run), protocol, data, backend, artifacts)
+    return made, made.start(seeds.seed("model", *data.names))
+
+
+def architecture(run: dict, paths: dict[str, Path], data: federation.Federation):
+    """A function from a seed to the protocol's model with initial weights."""
+    weights = run["protocol"]["weights"]
+    file = None if weights == "none" else paths.get("weights", Path(weights))
+    shape = tuple(data.images.shape[1:])
+    return lambda seed: models.build(
+        run["protocol"]["model"], shape, data.counts.shape[1], file, seed
+    )
+
+
+def method(run: dict) -> Method:
+    """The run's method: its files, combined."""
+    parts = [
+        import_module(f"fedgrid.methods.{part}").method(**keywords)
+        for part, keywords in run["method"].items()
+    ]
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole | part
+    return whole
+
+
+def read_artifact(path: Path, device: torch.device) -> dict[str, torch.Tensor]:
+    """The numeric arrays of an .npz file."""
+    with np.load(path) as arrays:
+        numeric = {name: arrays[name] for name in arrays.files if arrays[name].dtype.kind in "biuf"}
+    return {name: torch.from_numpy(array).to(device) for name, array in numeric.items()}
+
+
+def rounds(engine: Engine, state: Progress, history: list[dict]) -> Iterator[Progress]:
+    """The run after every round, to its end; evaluations are added to `history` on the way.
+
+    A run whose loss is no longer finite ends there (`diverged`).
+    """
+    protocol = engine.protocol
+    if not history:
+        history.append({"round": 0} | engine.evaluate(state.server))
+    while state.round < protocol["rounds"] and diverged(history) is None:
+        state = engine.round(state)
+        if state.round % protocol["evaluate_every"] == 0 or state.round == protocol["rounds"]:
+            means = {name: float(s / state.sums["rounds"]) for name, s in state.sums.items()}
+            del means["rounds"]
+            history.append({"round": state.round} | engine.evaluate(state.server) | means)
+            state.sums = {}
+        yield state
+
+
+def diverged(history: list[dict]) -> int | None:
+    """The round at which a loss was no longer finite, or None."""
+    for row in history:
+        if not all(math.isfinite(value) for value in row.values()):
+            return row["round"]
+    return None
+
+
+def facts(engine: Engine, began: float, first: int, state: Progress, threads: int) -> dict:
+    """Where and how a run was made."""
+    seconds, on_gpu = time.time() - began, engine.device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or "cpu",
+        "backend": engine.local_training.__module__.rpartition(".")[2],
+        "threads": threads,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "seconds": round(seconds, 3),
+        "rounds_per_second": round((state.round - first) / seconds, 3),
+        "resumed_at": first,
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
+    }
+
+
+def write(out: Path, state: Progress, history: list[dict], summary: dict) -> None:
+    """The three files of a finished run, metrics.csv last."""
+    summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
+    with files.replacing(out / "model.safetensors") as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in state.server.items()}, temporary)
+    with files.replacing(out / "summary.json") as temporary:
+        temporary.write_text(json.dumps(summary, indent=1) + "\n")
+    with files.replacing(out / "metrics.csv") as temporary:
+        pd.DataFrame(history).to_csv(temporary, index=False)
+    log.info("%s: accuracy %.4f after %d rounds", out, history[-1]["accuracy"], state.round)

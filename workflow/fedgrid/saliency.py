@@ -1,0 +1,73 @@
+"""Encode how salient every client's images are to its pretrained model: FedSLS's weights R_k.
+
+    python -m fedgrid.saliency fedsls-quick/digits/dir0.1/fedsls/seed0
+
+Writes --out.npz with the contribution of every layer, client and reading of the paper's equations,
+so that a method can choose its reading and tau without encoding again; and beside it a .csv for
+people, with the default reading: R_k, R_k / n_k, the weight R_k / sum R, the effective number of
+clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k.
+"""
+
+import logging
+from pathlib import Path
+
+from fedgrid import cli, grid, stage
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = stage.machine(stage.parser(__doc__, "data", "partition", "pretrain"))
+    asked = parser.parse_args(arguments)
+    run = stage.resolve(asked)
+    out = asked.out or asked.results / grid.inputs(run)["saliency"]
+    encode(run, stage.inputs(asked, run), out, asked.device, asked.threads)
+
+
+def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
+    """Encode all clients, one after the other, each in chunks of images."""
+    import numpy as np
+    import torch
+    from safetensors.torch import load_file
+
+    from fedgrid import encoder, files, runs
+
+    run = run | {"method": {"fedavg": {}}}
+    engine, _ = runs.engine(run, paths, device, "loop", threads)
+    found = []
+    for client in range(len(engine.federation.members)):
+        path = stage.need(paths["pretrain"], "python -m fedgrid.pretrain")
+        state = load_file(path / f"client{client}.safetensors", device=str(engine.device))
+        sums = engine.total(
+            client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
+        )
+        found.append(encoder.stack(sums))
+    contributions, main = torch.stack(found, dim=-2), encoder.main_path(engine.empty, sums)
+    layers = [name.partition("#")[0] for name in sums]
+    with files.replacing(out) as temporary, temporary.open("wb") as file:
+        np.savez(file, contributions=contributions.cpu().numpy(), main=main.numpy(), layers=layers)
+    table = describe(contributions, main, layers, engine.federation.counts.sum(1))
+    with files.replacing(out.with_suffix(".csv")) as temporary:
+        table.to_csv(temporary, index=False)
+    log.info("%s: %.1f effective clients of %d", out, table.effective_clients[0], len(table))
+
+
+def describe(contributions, main, layers: list[str], sizes):
+    """A row per client: R_k by the default reading, and where it comes from."""
+    import pandas as pd
+
+    from fedgrid import encoder
+
+    layered = encoder.Choice().layered(contributions, main).cpu()
+    weights = layered.sum(1)
+    share = weights / weights.sum()
+    table = pd.DataFrame({"client": range(len(sizes)), "size": sizes.cpu(), "R": weights})
+    table["R_per_sample"] = table["R"] / table["size"]
+    table["weight"], table["effective_clients"] = share, float(1 / share.square().sum())
+    names = [name for name, counts in zip(layers, main, strict=True) if counts]
+    return table.join(pd.DataFrame(layered.numpy(), columns=names))
+
+
+if __name__ == "__main__":
+    cli.run(main)

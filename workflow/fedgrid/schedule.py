@@ -1,0 +1,77 @@
+"""Who trains on what in a round: the table of sample ids that both backends follow.
+
+Batches follow GradMA's rule: a client with fewer samples than the batch size uses them all in each
+step, and an epoch's last batch is dropped only if it would hold one sample (BatchNorm cannot train
+on one). A client that has one sample trains on it twice over, which is the same mean gradient.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+
+import numpy as np
+
+from fedgrid import augment, seeds
+
+
+@dataclass(frozen=True)
+class Work:
+    """The local work of a cohort, padded to one shape."""
+
+    clients: np.ndarray  # (C,) ids, ascending
+    index: np.ndarray  # (S, C, B) sample ids
+    valid: np.ndarray  # (S, C, B) False where `index` is padding
+    draws: np.ndarray  # (S, C, B, A) uniform random numbers for the augmentation
+
+    @property
+    def steps(self) -> np.ndarray:
+        """(C,) how many steps each client takes."""
+        return self.valid.any(-1).sum(0)
+
+
+def cohort(population: int, participation: float, *names) -> np.ndarray:
+    """The ids of a round's clients, uniformly without replacement, ascending."""
+    size = cohort_size(population, participation)
+    return np.sort(seeds.generator("cohort", *names).choice(population, size, replace=False))
+
+
+def cohort_size(population: int, participation: float) -> int:
+    """How many clients take part in a round."""
+    return round(population * participation)
+
+
+def epoch(samples: int, batch: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """One epoch's batches of positions 0..samples-1, shuffled."""
+    if samples == 1:
+        return [np.zeros(2, dtype=np.int64)]
+    order = rng.permutation(samples)
+    split = [order[start : start + batch] for start in range(0, samples, batch)]
+    return split[:-1] if len(split[-1]) == 1 < batch else split
+
+
+def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """A client's batches in one round: `local` epochs, or `local` steps over shuffled epochs."""
+    if not samples:
+        return iter(())
+    in_steps = protocol["local_unit"] == "steps"
+    epochs = count() if in_steps else range(protocol["local"])
+    endless = (b for _ in epochs for b in epoch(samples, protocol["batch"], rng))
+    return islice(endless, protocol["local"] if in_steps else None)
+
+
+def work(clients: np.ndarray, members: list[np.ndarray], protocol: dict, *names) -> Work:
+    """The table of one round; `members[k]` are the sample ids of client k."""
+    rngs = [seeds.generator("batches", *names, int(k)) for k in clients]
+    lists = [
+        list(batches(len(members[k]), protocol, rng)) for k, rng in zip(clients, rngs, strict=True)
+    ]
+    widest = max((len(batch) for client in lists for batch in client), default=1)
+    shape = (max(map(len, lists)), len(clients), max(widest, protocol["batch"]))
+    index, valid = np.zeros(shape, np.int64), np.zeros(shape, bool)
+    draws = np.zeros((*shape, augment.draws(protocol["augment"])), np.float32)
+    for c, (k, rng) in enumerate(zip(clients, rngs, strict=True)):
+        for s, positions in enumerate(lists[c]):
+            index[s, c, : len(positions)] = members[k][positions]
+            valid[s, c, : len(positions)] = True
+        draws[: len(lists[c]), c] = rng.random(draws[: len(lists[c]), c].shape, np.float32)
+    return Work(clients, index, valid, draws)

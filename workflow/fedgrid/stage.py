@@ -1,0 +1,87 @@
+"""What the entry points that work on a run have in common: which run, from where, on what device.
+
+A run is given by its name, `protocol/dataset/partition/method/seed0` as in results/runs/, or as the
+JSON of what the name stands for, which is what the workflow passes.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+from fedgrid import cli, grid
+from fedgrid.names import PACKAGE, UsageError
+
+CHANGES_RESULTS = False
+
+
+def parser(description: str, *inputs: str) -> argparse.ArgumentParser:
+    """A parser for a stage of a run, whose files are found by convention unless they are named."""
+    parser = cli.parser(description)
+    parser.add_argument(
+        "run", help="protocol/dataset/partition/method/seed0, or the resolved run as JSON"
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="FIELD=VALUE",
+        help="change fields of the protocol, e.g. --set rounds=20 lr=0.1; needs --out",
+    )  # fmt: skip
+    parser.add_argument(
+        "--inputs", nargs="+", default=[], metavar="NAME=PATH",
+        help=f"where inputs are ({', '.join(inputs)}), if not under --results",
+    )  # fmt: skip
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument("--out", type=Path, help="default: by the run's name, under --results")
+    return parser
+
+
+def machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Options that choose the machine and never the numbers, beyond rounding."""
+    parser.add_argument(
+        "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
+        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
+        choices=["auto", "loop", "stacked"], help="auto: stacked on a GPU, loop elsewhere",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
+    return parser
+
+
+def resolve(asked: argparse.Namespace) -> dict:
+    """The run that was asked for, with what all of its names stand for."""
+    run = json.loads(asked.run) if asked.run.startswith("{") else named(asked.run)
+    if asked.set and not asked.out:
+        raise UsageError("--set changes what the run's name stands for: say where with --out")
+    for field, _, value in (text.partition("=") for text in asked.set):
+        grid.known("field of the protocol", field, run["protocol"])
+        default, given = run["protocol"][field], grid.yaml.safe_load(value)
+        grid.like(f"--set {field}", given, default)
+        run["protocol"][field] = given
+    return run
+
+
+def named(name: str) -> dict:
+    """The run of a name, by the studies that come with the package."""
+    names = dict(zip(grid.AXES, name.strip("/").split("/"), strict=False))
+    if len(names) < len(grid.AXES) or not names["seed"].removeprefix("seed").isdecimal():
+        raise UsageError(f"{name} is no run: protocol/dataset/partition/method/seed0 is one")
+    names["seed"] = int(names["seed"].removeprefix("seed"))
+    everything = grid.Grid(grid.read_studies(PACKAGE.parent / "studies"))
+    grid.known("dataset", names["dataset"], grid.registered("datasets"))
+    grid.alpha(names["partition"])
+    return everything.resolve(names)
+
+
+def inputs(asked: argparse.Namespace, run: dict) -> dict[str, Path]:
+    """Where the run's inputs are, by name."""
+    given = dict(text.split("=", 1) for text in asked.inputs)
+    paths = {name: asked.results / path for name, path in grid.inputs(run).items()}
+    return paths | {name: Path(path) for name, path in given.items()}
+
+
+def need(path: Path, how: str) -> Path:
+    """`path`, if there is something."""
+    if not path.exists():
+        raise UsageError(f"{path} is missing: make it with `{how}`")
+    return path

@@ -1,0 +1,101 @@
+"""Train one run: a method on a partition of a dataset, by a protocol, with one seed.
+
+    python -m fedgrid.train fedsls-quick/digits/dir0.1/fedavg/seed0
+
+Writes metrics.csv (a row per evaluated round), summary.json (what was run, on what, how long) and
+model.safetensors to --out. The state between two rounds is saved every few minutes and on SIGTERM;
+the same command continues from it, and ends with the same numbers as an uninterrupted run.
+"""
+
+import json
+import logging
+import signal
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+from fedgrid import cli, grid, source, stage
+
+SAVE_EVERY = 120  # seconds between two checkpoints
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights", "saliency", "..."))
+    parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
+    parser.add_argument("--save-every", type=float, default=SAVE_EVERY, metavar="SECONDS")
+    asked = parser.parse_args(arguments)
+    run = stage.resolve(asked)
+    name = grid.RUN.format(**run["name"])
+    out = asked.out or asked.results / "runs" / name
+    kept = asked.out / "checkpoint" if asked.out else asked.results / "checkpoints" / "runs" / name
+    train(
+        *(run, needed(run, stage.inputs(asked, run)), out, asked.checkpoint or kept),
+        *(asked.device, asked.backend, asked.threads, asked.save_every),
+    )
+
+
+def needed(run: dict, paths: dict[str, Path]) -> dict[str, Path]:
+    """The inputs of this run, all of them there."""
+    names = ["data", "partition", *(["weights"] if "weights" in paths else []), *grid.needs(run)]
+    how = {"data": run["dataset"], "weights": run["protocol"]["model"]}
+    name = grid.RUN.format(**run["name"])
+    return {n: stage.need(paths[n], f"python -m fedgrid.{n} {how.get(n, name)}") for n in names}
+
+
+def train(
+    run: dict,
+    paths: dict[str, Path],
+    out: Path,
+    checkpoint_path: Path,
+    device: str = "auto",
+    backend: str = "auto",
+    threads: int = 1,
+    save_every: float = SAVE_EVERY,
+) -> None:
+    """Train a resolved run to its end and write its results, continuing from its checkpoint."""
+    from fedgrid import checkpoint, progress, runs
+
+    began, stop = time.time(), Interrupt()
+    engine, start = runs.engine(run, paths, device, backend, threads)
+    key = identity(run, paths)
+    start, history = checkpoint.load(checkpoint_path, key, engine.device) or (start, [])
+    state = start
+    first, saved = start.round, time.monotonic()
+    with progress.Rounds(first, run["protocol"]["rounds"]) as shown:
+        for state in runs.rounds(engine, start, history):
+            shown.step(history[-1])
+            if stop.asked or time.monotonic() - saved >= save_every:
+                checkpoint.save(checkpoint_path, key, state, history)
+                saved = time.monotonic()
+            if stop.asked:
+                sys.exit(f"stopped after round {state.round}: the same command continues from here")
+    facts = runs.facts(engine, began, first, state, threads)
+    runs.write(out, state, history, {"run": run, "key": key} | facts)
+    checkpoint_path.unlink(missing_ok=True)
+
+
+def identity(run: dict, paths: dict[str, Path]) -> str:
+    """What a checkpoint is of: the resolved run, the code that runs it and its small inputs."""
+    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*grid.modules("train", run))]
+    parts += [path.read_bytes().hex() for path in paths.values() if path.suffix == ".npz"]
+    return sha256("\n".join(parts).encode()).hexdigest()
+
+
+class Interrupt:
+    """Turns SIGTERM into a wish that is granted between two rounds."""
+
+    def __init__(self):
+        self.asked = False
+        signal.signal(signal.SIGTERM, self.ask)
+
+    def ask(self, number, frame) -> None:
+        """Remember that somebody asked."""
+        self.asked = True
+
+
+if __name__ == "__main__":
+    cli.run(main)

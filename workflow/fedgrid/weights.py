@@ -1,0 +1,48 @@
+"""Fetch a model's published weights and keep its body as .safetensors.
+
+    python -m fedgrid.weights resnet18 --name imagenet --root data
+
+The file is downloaded to --root/weights, or found there, and read only after its checksum, the one
+in torchvision's file name, has been verified.
+"""
+
+from pathlib import Path
+
+from fedgrid import cli, files, source
+from fedgrid.names import known, registered
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("model", help="a file of fedgrid/models, such as resnet18")
+    parser.add_argument("--name", default="imagenet", help="which weights (default: imagenet)")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
+    parser.add_argument("--out", type=Path, help="default: results/weights/<model>-<name>")
+    asked = parser.parse_args(arguments)
+    known("model", asked.model, registered("models"))
+    published = source.literal(f"models.{asked.model}", "WEIGHTS")
+    known(f"weights of {asked.model}", asked.name, published)
+    out = asked.out or Path(f"results/weights/{asked.model}-{asked.name}.safetensors")
+    convert(published[asked.name], asked.root / "weights", out)
+
+
+def convert(torchvision_name: str, folder: Path, out: Path) -> None:
+    """From torchvision's file, fetched if need be, to the weights without their classifier."""
+    from safetensors.torch import save_file
+    from torchvision.models import get_weight
+
+    from fedgrid import models
+    from fedgrid.download import fetch
+
+    url = get_weight(torchvision_name).url
+    name = url.rpartition("/")[2]
+    prefix = name.rpartition("-")[2].removesuffix(".pth")
+    weights = models.read_weights(fetch(url, folder / name, f"sha256:{prefix}"))
+    body = {n: w.contiguous() for n, w in weights.items() if not n.startswith("fc.")}
+    with files.replacing(out) as temporary:
+        save_file(body, temporary)
+
+
+if __name__ == "__main__":
+    cli.run(main)
