@@ -28,13 +28,14 @@ class Federation:
     names: tuple  # what the random numbers are derived from
 
 
-def load(run: dict, paths: dict[str, Path], device: torch.device) -> Federation:
-    """The data and the partition of a resolved run."""
+def load(
+    run: dict, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
+) -> Federation:
+    """The data and the partition of a resolved run; `dtype` is that of normalised images."""
     data, made = open_data(paths["data"]), partition.read(paths["partition"])
     if made.counts.sum() != len(data.train_labels):
         raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
     mean, std = data.meta["statistics"][run["protocol"]["normalization"]]
-    dtype = torch.float64 if run["protocol"]["precision"] == "fp64" else torch.float32
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
     return Federation(
         *(read_only(array).to(device) for array in arrays),

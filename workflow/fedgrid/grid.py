@@ -23,7 +23,13 @@ PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all pr
 
 def read_studies(folder: Path) -> dict[str, dict]:
     """Every study of a folder, by its file's name."""
-    return {path.stem: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    studies = {}
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            studies[path.stem] = yaml.safe_load(path.read_text())
+        except yaml.YAMLError as problem:
+            raise UsageError(f"{path.name} is no YAML: {' '.join(str(problem).split())}") from None
+    return studies
 
 
 class Grid:
@@ -58,7 +64,7 @@ class Grid:
     def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
         """Every run of a study's grid by name, narrowed or widened by the configuration."""
         found = []
-        for block in self._narrowed(study, scale, grid):
+        for block in self.narrowed(study, scale, grid):
             axes = [listed(block[axis]) for axis in AXES]
             found += [dict(zip(AXES, values, strict=True)) for values in product(*axes)]
         return found
@@ -68,7 +74,8 @@ class Grid:
         grids = scales[known("scale", scale, scales)]["grids"]
         return grids[known("grid", grid, grids)]
 
-    def _narrowed(self, study: str, scale: str, grid: str) -> list[dict]:
+    def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+        """A grid's blocks, each a list of names per axis, as the configuration wants them."""
         blocks = self._blocks(study, scale, grid)
         asked = {axis: axis_values(self.config, axis) for axis in AXES}
         for name in asked["dataset"] or ():
@@ -81,6 +88,12 @@ class Grid:
                 narrowed.append(others | {"dataset": kept})
                 self._check_block(narrowed[-1])
         return narrowed
+
+    def summed(self, blocks: list[dict]) -> dict[str, dict]:
+        """How the runs of the blocks' protocols are summed up: their rounds and their tail."""
+        names = sorted({name for block in blocks for name in block["protocol"]})
+        protocols = {name: self.protocol(name) for name in names}
+        return {name: {key: p[key] for key in ("rounds", "tail")} for name, p in protocols.items()}
 
     # -- what a name stands for ------------------------------------------------------------------
 
@@ -119,8 +132,8 @@ class Grid:
         """A run with every name replaced by what it stands for."""
         protocol = self.protocol(run["protocol"])
         return {
-            "name": {axis: run[axis] for axis in AXES},
-            "protocol": {field: protocol[field] for field in protocol if field not in REPORTED},
+            "name": {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])},
+            "protocol": protocol,
             "dataset": run["dataset"],
             "partition": run["partition"],
             "method": self.method(run["method"], run["dataset"]),
@@ -145,47 +158,6 @@ class Grid:
                 raise UsageError(f"seed: {seed!r} is not a whole number of at least 0")
 
 
-REPORTED = ("tail",)  # fields that say how runs are summed up, and change none
-
-
-def inputs(run: dict) -> dict[str, str]:
-    """Where the stages of a resolved run leave what it needs, relative to results/."""
-    protocol, names = run["protocol"], run["name"]
-    cell = CELL.format(**names)
-    paths = {
-        "data": f"data/{run['dataset']}",
-        "partition": f"partition/{PARTITION.format(**names, **shared(protocol))}.npz",
-        "pretrain": f"pretrain/{cell}",
-        "saliency": f"saliency/{cell}.npz",
-        "latents": f"latents/{cell}.npz",
-    }
-    if protocol["weights"] != "none":
-        paths["weights"] = f"weights/{protocol['model']}-{protocol['weights']}.safetensors"
-    return paths
-
-
-def shared(protocol: dict) -> dict:
-    """The fields of a protocol that its partition depends on."""
-    return {field: protocol[field] for field in ("recipe", "clients")}
-
-
-def parts(run: dict) -> list[str]:
-    """The modules of the run's method."""
-    return [f"methods.{part}" for part in run["method"]]
-
-
-def needs(run: dict) -> list[str]:
-    """The stages whose results the run's method asks for with `NEEDS`."""
-    return sorted({need for part in parts(run) for need in source.literal(part, "NEEDS", ())})
-
-
-def modules(stage: str, run: dict) -> list[str]:
-    """Where the code of a stage begins; what is imported by name at run time is named here."""
-    backends = (f"backends.{name}" for name in registered("backends"))
-    method = parts(run) if stage == "train" else ()
-    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
-
-
 # A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
 PROTOCOL: dict[str, Any] = {
     "model": "cnn",
@@ -208,6 +180,64 @@ PROTOCOL: dict[str, Any] = {
     "tail": 100,
     "pretrain_epochs": 1,
 }
+
+_SHARED = ("recipe", "clients")
+_LOCAL = ("batch", "lr", "momentum", "normalization", "pretrain_epochs")
+_MODEL = ("model", "weights", "weight_decay", "augment", "precision")
+# The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
+# they depend on counts for the saliency too; `tail` says how runs are summed up, and changes none.
+STAGES = {
+    "partition": _SHARED,
+    "pretrain": (*_SHARED, *_LOCAL, *_MODEL),
+    "saliency": (*_SHARED, *_LOCAL, *_MODEL),
+    "latents": (*_SHARED, *_LOCAL),
+    "train": tuple(field for field in PROTOCOL if field not in ("tail", "pretrain_epochs")),
+}
+
+
+def part(stage: str, run: dict) -> dict:
+    """What of a resolved run a stage depends on."""
+    protocol = {field: run["protocol"][field] for field in STAGES[stage]}
+    if stage == "partition":  # shared by all protocols that agree on it
+        run = run | {"name": run["name"] | {"protocol": "any"}}
+    if stage != "train":
+        run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
+    return run | {"protocol": protocol}
+
+
+def inputs(run: dict) -> dict[str, str]:
+    """Where the stages of a resolved run leave what it needs, relative to results/."""
+    protocol, names = run["protocol"], run["name"]
+    cell = CELL.format(**names)
+    partition = PARTITION.format(**names, **{field: protocol[field] for field in _SHARED})
+    paths = {
+        "data": f"data/{run['dataset']}",
+        "partition": f"partition/{partition}.npz",
+        "pretrain": f"pretrain/{cell}",
+        "saliency": f"saliency/{cell}.npz",
+        "latents": f"latents/{cell}.npz",
+    }
+    model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
+    if weights in source.literal(f"models.{model}", "WEIGHTS"):
+        paths["weights"] = f"weights/{model}-{weights}.safetensors"
+    return paths
+
+
+def parts(run: dict) -> list[str]:
+    """The modules of the run's method."""
+    return [f"methods.{part}" for part in run["method"]]
+
+
+def needs(run: dict) -> list[str]:
+    """The stages whose results the run's method asks for with `NEEDS`."""
+    return sorted({need for part in parts(run) for need in source.literal(part, "NEEDS", ())})
+
+
+def modules(stage: str, run: dict) -> list[str]:
+    """Where the code of a stage begins; what is imported by name at run time is named here."""
+    backends = (f"backends.{name}" for name in registered("backends"))
+    method = parts(run) if stage == "train" else ()
+    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
 
 
 def check_protocol(name: str, protocol: dict, dataset: str) -> None:

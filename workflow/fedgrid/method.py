@@ -42,8 +42,8 @@ class Step:
         return self.valid.sum()
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of (B, ...) over the samples of the batch."""
-        return torch.einsum("b,b...->...", self.valid, values) / self.size
+        """The mean of (B,) or (B, D) over the samples of the batch."""
+        return self.valid @ values / self.size
 
     def cross_entropy(self) -> Tensor:
         """What FedAvg minimises."""

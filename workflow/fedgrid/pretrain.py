@@ -55,7 +55,7 @@ def pretrain(
 
     protocol = run["protocol"]
     local = {"local": protocol["pretrain_epochs"], "local_unit": "epochs"}
-    alone = run | {"method": {"fedavg": {}}, "protocol": protocol | local}
+    alone = run | {"method": {}, "protocol": protocol | local}
     engine, start = runs.engine(alone, paths, device, backend, threads)
     everyone = range(len(engine.federation.members))
     left = [k for k in everyone if not (folder / f"client{k}.safetensors").exists()]

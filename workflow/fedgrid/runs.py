@@ -1,5 +1,6 @@
 """A resolved run, made real: its engine, its rounds and what it leaves behind."""
 
+import csv
 import json
 import logging
 import math
@@ -7,11 +8,12 @@ import platform
 import resource
 import time
 from collections.abc import Iterator
+from functools import reduce
 from importlib import import_module
+from operator import or_
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import torch
 from safetensors.torch import save_file
 
@@ -30,7 +32,8 @@ def engine(
     where = federation.prepare(device, threads, protocol["precision"])
     if backend == "auto":
         backend = "stacked" if where.type == "cuda" else "loop"
-    data = federation.load(run, paths, where)
+    dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
+    data = federation.load(run, paths, where, dtype)
     artifacts = {name: read_artifact(paths[name], where) for name in grid.needs(run)}
     build = architecture(run, paths, data)
     made = Engine(build, method(run), protocol, data, backend, artifacts)
@@ -40,7 +43,7 @@ def engine(
 def architecture(run: dict, paths: dict[str, Path], data: federation.Federation):
     """A function from a seed to the protocol's model with initial weights."""
     weights = run["protocol"]["weights"]
-    file = None if weights == "none" else paths.get("weights", Path(weights))
+    file = None if weights == "none" else paths.get("weights") or Path(weights)
     shape = tuple(data.images.shape[1:])
     return lambda seed: models.build(
         run["protocol"]["model"], shape, data.counts.shape[1], file, seed
@@ -53,10 +56,7 @@ def method(run: dict) -> Method:
         import_module(f"fedgrid.methods.{part}").method(**keywords)
         for part, keywords in run["method"].items()
     ]
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole | part
-    return whole
+    return reduce(or_, parts, Method())
 
 
 def read_artifact(path: Path, device: torch.device) -> dict[str, torch.Tensor]:
@@ -115,6 +115,8 @@ def write(out: Path, state: Progress, history: list[dict], summary: dict) -> Non
         save_file({name: tensor.contiguous() for name, tensor in state.server.items()}, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
-    with files.replacing(out / "metrics.csv") as temporary:
-        pd.DataFrame(history).to_csv(temporary, index=False)
+    with files.replacing(out / "metrics.csv") as temporary, temporary.open("w") as file:
+        rows = csv.DictWriter(file, list(history[-1]), lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(history)
     log.info("%s: accuracy %.4f after %d rounds", out, history[-1]["accuracy"], state.round)

@@ -33,7 +33,7 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
 
     from fedgrid import encoder, files, runs
 
-    run = run | {"method": {"fedavg": {}}}
+    run = run | {"method": {}}
     engine, _ = runs.engine(run, paths, device, "loop", threads)
     found = []
     for client in range(len(engine.federation.members)):

@@ -1,0 +1,31 @@
+"""Every table and figure of the studies in workflow/studies/, from the raw data on."""
+
+from snakemake.utils import min_version, validate
+
+min_version("9.9")
+
+
+configfile: "config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/prepare.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/report.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        products(config["study"]),
+
+
+# `snakemake fedsls` makes every product of one study.
+for study in STUDIES:
+
+    rule:
+        name:
+            study
+        input:
+            products(study),

@@ -1,0 +1,56 @@
+r"""Gather the runs of a grid into one table: a row per run and evaluated round.
+
+    python -m fedgrid.collect '[{"protocol": ["fedsls-quick"], ...}]' \
+        --protocols '{"fedsls-quick": {"rounds": 40, "tail": 10}}' --out runs.csv
+
+The grid is a list of blocks, each with a list of names for every axis of a run.
+"""
+
+import json
+from itertools import product
+from pathlib import Path
+
+from fedgrid import cli, files, grid
+from fedgrid.names import UsageError
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("grid", help="the blocks of the grid as JSON")
+    parser.add_argument("--protocols", type=json.loads, default={}, help="columns to add, as JSON")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args(arguments)
+    import pandas as pd
+
+    runs = [run for block in json.loads(asked.grid) for run in named(block)]
+    folder = asked.results / "runs"
+    table = pd.concat(
+        [read(folder, run).assign(**asked.protocols.get(run["protocol"], {})) for run in runs]
+    )
+    with files.replacing(asked.out) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def named(block: dict[str, list]) -> list[dict]:
+    """Every run of a block, by its names."""
+    names = product(*(block[axis] for axis in grid.AXES))
+    return [dict(zip(grid.AXES, values, strict=True)) for values in names]
+
+
+def read(folder: Path, run: dict):
+    """The metrics of one run with its names, and whether it diverged."""
+    import pandas as pd
+
+    folder = folder / grid.RUN.format(**run)
+    try:
+        metrics = pd.read_csv(folder / "metrics.csv")
+        summary = json.loads((folder / "summary.json").read_text())
+        return metrics.assign(**run, diverged=summary["diverged"] is not None)
+    except (OSError, ValueError, KeyError) as problem:
+        raise UsageError(f"the run in {folder} cannot be read ({problem})") from problem
+
+
+if __name__ == "__main__":
+    cli.run(main)

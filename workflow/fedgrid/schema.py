@@ -1,0 +1,36 @@
+"""Check config.yaml and the studies against their schemas; one sentence for what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+
+from fedgrid.names import UsageError, known
+
+
+def check(name: str, value: Any, schema: Path, part: str | None = None) -> None:
+    """UsageError that names the key, what it is and what it may be, if there is anything wrong.
+
+    `part` is one of the schema's definitions, if `value` is to be checked against that.
+    """
+    rules = yaml.safe_load(schema.read_text())
+    rules = rules["$defs"][part] if part else rules
+    errors = Draft202012Validator(rules).iter_errors(value)
+    if error := best_match(errors):
+        where = ".".join(map(str, error.absolute_path))
+        raise UsageError(f"{name}: {where + ': ' if where else ''}{said(error)}")
+
+
+def said(error: ValidationError) -> str:
+    """The error in words."""
+    if error.validator == "additionalProperties":
+        unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))[0]
+        try:
+            known("key", unknown, error.schema["properties"])
+        except UsageError as problem:
+            return str(problem)
+    if error.validator == "enum":
+        return f"{error.instance!r} is not one of {', '.join(map(str, error.validator_value))}"
+    return error.message

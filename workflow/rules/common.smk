@@ -1,0 +1,94 @@
+"""Where things are, what a wildcard stands for, and the code that a result depends on."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+WORKFLOW = Path(workflow.basedir) / "workflow"
+sys.path.insert(0, str(WORKFLOW))  # these rules and ...
+
+from fedgrid import grid, schema, source
+from fedgrid.names import UsageError, registered
+
+try:
+    schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
+    STUDIES = grid.read_studies(WORKFLOW / "studies")
+    for name, study in STUDIES.items():
+        schema.check(f"{name}.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
+    for name, protocol in config.get("protocols", {}).items():
+        where = f"config.yaml: protocols.{name}"
+        schema.check(
+            where, protocol, WORKFLOW / "schemas/study.schema.yaml", "protocol"
+        )
+    GRID = grid.Grid(STUDIES, config)
+except UsageError as problem:
+    raise WorkflowError(str(problem)) from None
+
+shell.prefix(  # ... their jobs import fedgrid uninstalled
+    f"export PYTHONPATH={shlex.quote(str(WORKFLOW))}"
+    f" FEDGRID_DEVICE={config['device']} FEDGRID_BACKEND={config['backend']}; "
+)
+
+CELL, RUN, PARTITION = grid.CELL, grid.RUN, grid.PARTITION
+ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
+
+
+wildcard_constraints:
+    protocol=r"[^/]+",
+    dataset=r"[^/]+",
+    partition=r"[^/]+",
+    method=r"[^/]+",
+    seed=r"\d+",
+    recipe=r"[a-z]+",
+    clients=r"\d+",
+    study=r"[^/]+",
+    scale=r"[^/]+",
+    grid=r"[^/]+",
+    product=r"[\w-]+",
+    ext=r"csv|tex|pdf|svg",
+
+
+def resolved(wildcards):
+    """The run of a path's names; a stage that all methods share has none in its path."""
+    return GRID.resolve({"method": ANY_METHOD} | dict(wildcards.items()))
+
+
+def spec(stage):
+    """What a job of the stage is told to do, with every name spelled out, as JSON."""
+    return lambda wildcards: json.dumps(
+        grid.part(stage, resolved(wildcards)), sort_keys=True
+    )
+
+
+def code(*stages):
+    """Changes when, and only when, code that the stages execute for this run changes."""
+    return lambda wildcards: source.fingerprint(
+        *(m for stage in stages for m in grid.modules(stage, resolved(wildcards)))
+    )
+
+
+def inputs(*names):
+    """The inputs of a stage by name, under results/; `needs` are those the method asks for."""
+
+    def found(wildcards):
+        run = resolved(wildcards)
+        paths = grid.inputs(run)
+        wanted = [n for n in names if n != "needs"] + (
+            grid.needs(run) if "needs" in names else []
+        )
+        return {n: result(n, paths[n]) for n in wanted if n in paths}
+
+    return found
+
+
+def result(name, path):
+    """A dataset is as its meta.json says, whenever its arrays were written."""
+    return f"results/{path}/meta.json" if name == "data" else f"results/{path}"
+
+
+def named(wildcards, input):
+    """The inputs as NAME=PATH, for the command line; a dataset is given by its folder."""
+    return [f"{n}={Path(p).parent if n == 'data' else p}" for n, p in input.items()]

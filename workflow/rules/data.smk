@@ -1,0 +1,52 @@
+"""Download or find the originals, once, and decode them into memory-mapped arrays."""
+
+
+localrules:
+    data,
+    weights,
+
+
+rule data:
+    output:
+        multiext(
+            "results/data/{dataset}/",
+            "train_images.npy",
+            "train_labels.npy",
+            "test_images.npy",
+            "test_labels.npy",
+            "meta.json",
+        ),
+    log:
+        "results/logs/data/{dataset}.log",
+    conda:
+        "../../envs/fedgrid.yaml"
+    resources:
+        mem_mb=4000,
+        root=config["data_root"],
+    params:
+        code=lambda wildcards: source.fingerprint(
+            "data", f"datasets.{wildcards.dataset}"
+        ),
+        out=lambda wildcards, output: Path(output[0]).parent,
+    message:
+        "data: {wildcards.dataset}"
+    shell:
+        "python -m fedgrid.data {wildcards.dataset:q} --root {resources.root:q}"
+        " --out {params.out:q} 2> {log:q}"
+
+
+rule weights:
+    output:
+        "results/weights/{model}-{weights}.safetensors",
+    log:
+        "results/logs/weights/{model}-{weights}.log",
+    conda:
+        "../../envs/fedgrid.yaml"
+    resources:
+        mem_mb=2000,
+        root=config["data_root"],
+    message:
+        "weights: {wildcards.model}, {wildcards.weights}"
+    shell:
+        "python -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
+        " --root {resources.root:q} --out {output:q} 2> {log:q}"

@@ -1,0 +1,121 @@
+"""What all methods of a seed share: who has which samples, and what clients compute beforehand."""
+
+
+def partition_spec(wildcards):
+    """The partition of a path's names; protocols that agree share it."""
+    recipe, clients = wildcards.recipe, int(wildcards.clients)
+    return json.dumps(
+        {
+            "name": {axis: wildcards.get(axis, "any") for axis in grid.AXES},
+            "protocol": {"recipe": recipe, "clients": clients},
+            "dataset": wildcards.dataset,
+            "partition": wildcards.partition,
+            "seed": int(wildcards.seed),
+        },
+        sort_keys=True,
+    )
+
+
+rule partition:
+    input:
+        data="results/data/{dataset}/meta.json",
+    output:
+        f"results/partition/{PARTITION}.npz",
+    log:
+        f"results/logs/partition/{PARTITION}.log",
+    benchmark:
+        f"results/benchmarks/partition/{PARTITION}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    resources:
+        mem_mb=1000,
+    params:
+        spec=lambda wildcards: partition_spec(wildcards),
+        code=source.fingerprint("partition"),
+        inputs=named,
+    message:
+        "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        "python -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
+        " --out {output:q} 2> {log:q}"
+
+
+rule pretrain:
+    input:
+        unpack(inputs("data", "partition", "weights")),
+    output:
+        temp(directory(f"results/pretrain/{CELL}")),
+    log:
+        f"results/logs/pretrain/{CELL}.log",
+    benchmark:
+        f"results/benchmarks/pretrain/{CELL}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=1,
+        mem_mb=8000,
+    params:
+        spec=spec("pretrain"),
+        code=code("pretrain"),
+        inputs=named,
+        checkpoint=f"results/checkpoints/pretrain/{CELL}",
+    message:
+        "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        "python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        " --checkpoint {params.checkpoint:q} --threads {threads} 2> {log:q}"
+
+
+rule saliency:
+    input:
+        unpack(inputs("data", "partition", "pretrain")),
+    output:
+        npz=f"results/saliency/{CELL}.npz",
+        csv=f"results/saliency/{CELL}.csv",
+    log:
+        f"results/logs/saliency/{CELL}.log",
+    benchmark:
+        f"results/benchmarks/saliency/{CELL}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=1,
+        mem_mb=8000,
+    params:
+        spec=spec("saliency"),
+        # The pretrained models are temporary: what they depend on counts here.
+        code=code("pretrain", "saliency"),
+        inputs=named,
+    message:
+        "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        "python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        " --out {output.npz:q} --threads {threads} 2> {log:q}"
+
+
+rule latents:
+    input:
+        unpack(inputs("data", "partition")),
+    output:
+        f"results/latents/{CELL}.npz",
+    log:
+        f"results/logs/latents/{CELL}.log",
+    benchmark:
+        f"results/benchmarks/latents/{CELL}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=1,
+        mem_mb=4000,
+    params:
+        spec=spec("latents"),
+        code=code("latents"),
+        inputs=named,
+    message:
+        "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        "python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        " --out {output:q} --threads {threads} 2> {log:q}"

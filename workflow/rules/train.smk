@@ -1,0 +1,32 @@
+"""One job, one run: a method on a partition of a dataset, by a protocol, with one seed."""
+
+
+rule train:
+    input:
+        unpack(inputs("data", "partition", "weights", "needs")),
+    output:
+        metrics=f"results/runs/{RUN}/metrics.csv",
+        summary=f"results/runs/{RUN}/summary.json",
+        model=f"results/runs/{RUN}/model.safetensors",
+    log:
+        f"results/logs/runs/{RUN}.log",
+    benchmark:
+        f"results/benchmarks/runs/{RUN}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=1,
+        mem_mb=8000,
+    params:
+        spec=spec("train"),
+        code=code("train"),
+        inputs=named,
+        # Not an output: Snakemake deletes those of a failed job, and this is what it goes on from.
+        checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",
+        out=lambda wildcards, output: Path(output.metrics).parent,
+    message:
+        "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        "python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        " --checkpoint {params.checkpoint:q} --threads {threads} 2> {log:q}"
