@@ -6,10 +6,12 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
+DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
 
 
 def parser(description: str) -> argparse.ArgumentParser:

@@ -40,16 +40,17 @@ def named(block: dict[str, list]) -> list[dict]:
 
 
 def read(folder: Path, run: dict):
-    """The metrics of one run with its names, and whether it diverged."""
+    """The metrics of one run with its names, and whether it diverged: ended in an infinite loss."""
+    import numpy as np
     import pandas as pd
 
-    folder = folder / grid.RUN.format(**run)
+    path = folder / grid.RUN.format(**run) / "metrics.csv"
     try:
-        metrics = pd.read_csv(folder / "metrics.csv")
-        summary = json.loads((folder / "summary.json").read_text())
-        return metrics.assign(**run, diverged=summary["diverged"] is not None)
-    except (OSError, ValueError, KeyError) as problem:
-        raise UsageError(f"the run in {folder} cannot be read ({problem})") from problem
+        metrics = pd.read_csv(path)
+        last = metrics[["loss", "train_loss"]].iloc[-1]
+    except (OSError, ValueError, KeyError, IndexError) as problem:
+        raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
+    return metrics.assign(**run, diverged=not np.isfinite(last).all())
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__)
     parser.add_argument("dataset", help="a file of fedgrid/datasets, such as cifar10")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="where the originals are")
+    parser.add_argument("--root", type=Path, default=cli.DATA, help="where the originals are")
     parser.add_argument("--out", type=Path, help="default: results/data/<dataset>")
     return parser
 

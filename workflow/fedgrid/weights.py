@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("model", help="a file of fedgrid/models, such as resnet18")
     parser.add_argument("--name", default="imagenet", help="which weights (default: imagenet)")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="default: data")
+    parser.add_argument("--root", type=Path, default=cli.DATA, help="where downloads are kept")
     parser.add_argument("--out", type=Path, help="default: results/weights/<model>-<name>")
     asked = parser.parse_args(arguments)
     known("model", asked.model, registered("models"))

@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -28,8 +29,8 @@ except UsageError as problem:
     raise WorkflowError(str(problem)) from None
 
 shell.prefix(  # ... their jobs import fedgrid uninstalled
-    f"export PYTHONPATH={shlex.quote(str(WORKFLOW))}"
-    f" FEDGRID_DEVICE={config['device']} FEDGRID_BACKEND={config['backend']}; "
+    f"export PYTHONPATH={shlex.quote(str(WORKFLOW))} FEDGRID_DEVICE={config['device']}"
+    f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}; "
 )
 
 CELL, RUN, PARTITION = grid.CELL, grid.RUN, grid.PARTITION
@@ -53,7 +54,13 @@ wildcard_constraints:
 
 def resolved(wildcards):
     """The run of a path's names; a stage that all methods share has none in its path."""
-    return GRID.resolve({"method": ANY_METHOD} | dict(wildcards.items()))
+    return resolve(tuple(({"method": ANY_METHOD} | dict(wildcards.items())).items()))
+
+
+@cache  # a job asks for its input, its spec and its code, some of them twice
+def resolve(names):
+    """The run of ((axis, name), ...)."""
+    return GRID.resolve(dict(names))
 
 
 def spec(stage):
@@ -92,3 +99,41 @@ def result(name, path):
 def named(wildcards, input):
     """The inputs as NAME=PATH, for the command line; a dataset is given by its folder."""
     return [f"{n}={Path(p).parent if n == 'data' else p}" for n, p in input.items()]
+
+
+def partition_spec(wildcards):
+    """The partition of a path's names; protocols that agree share it."""
+    recipe, clients = wildcards.recipe, int(wildcards.clients)
+    return json.dumps(
+        {
+            "name": {axis: wildcards.get(axis, "any") for axis in grid.AXES},
+            "protocol": {"recipe": recipe, "clients": clients},
+            "dataset": wildcards.dataset,
+            "partition": wildcards.partition,
+            "seed": int(wildcards.seed),
+        },
+        sort_keys=True,
+    )
+
+
+def products(study):
+    """Every file of a study's products at the scale in the configuration."""
+    made = STUDIES[study]["products"]
+    folder = f"results/studies/{study}/{config['scale']}"
+    return [
+        f"{folder}/{name}.{ext}"
+        for name, product in made.items()
+        for ext in product["formats"]
+    ]
+
+
+def collected_runs(wildcards):
+    """The metrics of every run of a grid."""
+    return [
+        f"results/runs/{RUN.format(**run)}/metrics.csv" for run in GRID.runs(*wildcards)
+    ]
+
+
+def published(study, product):
+    """The published values that a product is drawn with; a change draws it again."""
+    return json.dumps(STUDIES[study].get("published", {}).get(product), sort_keys=True)

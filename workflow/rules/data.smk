@@ -22,7 +22,6 @@ rule data:
         "../../envs/fedgrid.yaml"
     resources:
         mem_mb=4000,
-        root=config["data_root"],
     params:
         code=lambda wildcards: source.fingerprint(
             "data", f"datasets.{wildcards.dataset}"
@@ -31,8 +30,7 @@ rule data:
     message:
         "data: {wildcards.dataset}"
     shell:
-        "python -m fedgrid.data {wildcards.dataset:q} --root {resources.root:q}"
-        " --out {params.out:q} 2> {log:q}"
+        "python -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} 2> {log:q}"
 
 
 rule weights:
@@ -44,9 +42,8 @@ rule weights:
         "../../envs/fedgrid.yaml"
     resources:
         mem_mb=2000,
-        root=config["data_root"],
     message:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:
         "python -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
-        " --root {resources.root:q} --out {output:q} 2> {log:q}"
+        " --out {output:q} 2> {log:q}"

@@ -1,21 +1,6 @@
 """What all methods of a seed share: who has which samples, and what clients compute beforehand."""
 
 
-def partition_spec(wildcards):
-    """The partition of a path's names; protocols that agree share it."""
-    recipe, clients = wildcards.recipe, int(wildcards.clients)
-    return json.dumps(
-        {
-            "name": {axis: wildcards.get(axis, "any") for axis in grid.AXES},
-            "protocol": {"recipe": recipe, "clients": clients},
-            "dataset": wildcards.dataset,
-            "partition": wildcards.partition,
-            "seed": int(wildcards.seed),
-        },
-        sort_keys=True,
-    )
-
-
 rule partition:
     input:
         data="results/data/{dataset}/meta.json",
@@ -53,7 +38,7 @@ rule pretrain:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=1,
+        gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
         spec=spec("pretrain"),
@@ -81,7 +66,7 @@ rule saliency:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=1,
+        gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
         spec=spec("saliency"),
@@ -108,7 +93,7 @@ rule latents:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=1,
+        gpu=int(config["device"] != "cpu"),
         mem_mb=4000,
     params:
         spec=spec("latents"),

@@ -7,32 +7,6 @@ localrules:
     current,
 
 
-def products(study):
-    """Every file of a study's products at the scale in the configuration."""
-    made = STUDIES[study]["products"]
-    folder = f"results/studies/{study}/{config['scale']}"
-    return [
-        f"{folder}/{name}.{ext}"
-        for name, product in made.items()
-        for ext in product["formats"]
-    ]
-
-
-def collected_runs(wildcards):
-    """The metrics and the summary of every run of a grid."""
-    paths = [RUN.format(**run) for run in GRID.runs(*wildcards)]
-    return [
-        f"results/runs/{path}/{file}"
-        for path in paths
-        for file in ("metrics.csv", "summary.json")
-    ]
-
-
-def published(study, product):
-    """The published values that a product is drawn with; a change draws it again."""
-    return json.dumps(STUDIES[study].get("published", {}).get(product), sort_keys=True)
-
-
 rule collect:
     input:
         collected_runs,

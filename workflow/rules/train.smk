@@ -16,7 +16,7 @@ rule train:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=1,
+        gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
         spec=spec("train"),
