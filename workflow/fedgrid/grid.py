@@ -44,11 +44,24 @@ class Grid:
         sources = {**studies, "config.yaml": self.config}
         self.protocols = self._merged("protocols", sources)
         self.variants = self._merged("variants", sources)
-        for study in studies:
-            for scale in studies[study]["scales"]:
-                for grid in studies[study]["scales"][scale]["grids"]:
-                    for run in self._blocks(study, scale, grid):
-                        self._check_block(run)
+        for study, scale, name in self._grids():
+            for block in self._blocks(study, scale, name):
+                self._check_block(block)
+        for about in studies.values():
+            for name in about["products"]:
+                known("product", name, registered("report"))
+        if "study" in self.config:
+            study, scale = self.config["study"], self.config["scale"]
+            for name in self._scale(study, scale)["grids"]:
+                self.narrowed(study, scale, name)
+
+    def _grids(self) -> list[tuple[str, str, str]]:
+        return [
+            (study, scale, name)
+            for study, about in self.studies.items()
+            for scale, grids in about["scales"].items()
+            for name in grids["grids"]
+        ]
 
     @staticmethod
     def _merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
@@ -69,9 +82,12 @@ class Grid:
             found += [dict(zip(AXES, values, strict=True)) for values in product(*axes)]
         return found
 
-    def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
+    def _scale(self, study: str, scale: str) -> dict:
         scales = self.studies[known("study", study, self.studies)]["scales"]
-        grids = scales[known("scale", scale, scales)]["grids"]
+        return scales[known("scale", scale, scales)]
+
+    def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
+        grids = self._scale(study, scale)["grids"]
         return grids[known("grid", grid, grids)]
 
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:

@@ -7,6 +7,7 @@ JSON of what the name stands for, which is what the workflow passes.
 import argparse
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedgrid import cli, grid
@@ -58,7 +59,18 @@ def resolve(asked: argparse.Namespace) -> dict:
         default, given = run["protocol"][field], grid.yaml.safe_load(value)
         grid.like(f"--set {field}", given, default)
         run["protocol"][field] = given
+    if asked.set:
+        check_ranges(run["protocol"])
+        grid.check_protocol("--set", run["protocol"], run["dataset"])
     return run
+
+
+def check_ranges(protocol: dict) -> None:
+    """UsageError for a value out of its range, where Snakemake's jsonschema is there to tell."""
+    if find_spec("jsonschema"):
+        from fedgrid import schema
+
+        schema.check("--set", protocol, PACKAGE.parent / "schemas/study.schema.yaml", "protocol")
 
 
 def named(name: str) -> dict:

@@ -12,7 +12,7 @@ WORKFLOW = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(WORKFLOW))  # these rules and ...
 
 from fedgrid import grid, schema, source
-from fedgrid.names import UsageError, registered
+from fedgrid.names import UsageError
 
 try:
     schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
@@ -44,11 +44,12 @@ wildcard_constraints:
     method=r"[^/]+",
     seed=r"\d+",
     recipe=r"[a-z]+",
+    model=r"[^/-]+",
     clients=r"\d+",
     study=r"[^/]+",
     scale=r"[^/]+",
     grid=r"[^/]+",
-    product=r"[\w-]+",
+    product="|".join(name for study in STUDIES.values() for name in study["products"]),
     ext=r"csv|tex|pdf|svg",
 
 
@@ -132,6 +133,12 @@ def collected_runs(wildcards):
     return [
         f"results/runs/{RUN.format(**run)}/metrics.csv" for run in GRID.runs(*wildcards)
     ]
+
+
+def collected(wildcards):
+    """The runs that a product is drawn from."""
+    grid = STUDIES[wildcards.study]["products"][wildcards.product]["grid"]
+    return f"results/studies/{wildcards.study}/{wildcards.scale}/grids/{grid}.csv"
 
 
 def published(study, product):

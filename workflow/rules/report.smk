@@ -29,8 +29,7 @@ rule collect:
 
 rule product:
     input:
-        lambda w: f"results/studies/{w.study}/{w.scale}/grids/"
-        f"{STUDIES[w.study]['products'][w.product]['grid']}.csv",
+        collected,
     output:
         "results/studies/{study}/{scale}/{product}.{ext}",
     log:
