@@ -18,7 +18,7 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        products(config["study"]),
+        products(config["study"], "results"),
 
 
 # `snakemake fedsls` makes every product of one study.
@@ -28,4 +28,4 @@ for study in STUDIES:
         name:
             study
         input:
-            products(study),
+            products(study, f"results/studies/{study}/{config['scale']}"),

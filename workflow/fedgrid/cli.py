@@ -12,23 +12,60 @@ from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
 DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
+SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
+
+
+class LogTo(argparse.Action):
+    """Sends the log to a file from now on."""
+
+    def __call__(self, parser, namespace, path, option=None):
+        """As soon as the option is met, so that all that follows is in the file."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """A parser whose help keeps the paragraphs of the module's docstring."""
-    return argparse.ArgumentParser(
+    made = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
+    return made
+
+
+def to_terminal() -> bool:
+    """Whether a person is watching: a bar moves then, and no lines are logged on the way."""
+    return logs_to_stderr() and sys.stderr.isatty()
 
 
 def run(main: Callable[[list[str] | None], None]) -> None:
-    """Run an entry point: timestamped lines on stderr, and no traceback for a user's mistake."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stderr)
+    """Run an entry point: timestamped lines on stderr, and no traceback for a user's mistake.
+
+    With --log the lines are in the file alone; an error is on stderr too, where a person sees it.
+    """
+    logging.basicConfig(**SHOWN, stream=sys.stderr)
+    logging.captureWarnings(True)
     gc.disable()  # importing torch makes many objects and no garbage
     try:
         main(None)
-    except UsageError as problem:
-        sys.exit(f"error: {problem}")
+    except (UsageError, KeyboardInterrupt) as problem:
+        fail(f"error: {problem or 'interrupted'}")
+    except Exception:
+        if not logs_to_stderr():
+            logging.exception("a defect of fedgrid, or of its environment")
+        raise
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)  # all is written; taking torch apart would take half a second
+
+
+def logs_to_stderr() -> bool:
+    """Whether --log was not given."""
+    return any(getattr(h, "stream", None) is sys.stderr for h in logging.getLogger().handlers)
+
+
+def fail(sentence: str) -> None:
+    """End with a sentence on stderr and, with --log, in the log."""
+    if not logs_to_stderr():
+        logging.error(sentence)
+    sys.exit(sentence)

@@ -24,7 +24,12 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     import pandas as pd
 
-    runs = [run for block in json.loads(asked.grid) for run in named(block)]
+    try:
+        runs = [run for block in json.loads(asked.grid) for run in named(block)]
+    except (json.JSONDecodeError, KeyError, TypeError) as problem:
+        raise UsageError(f"the grid is not a list of blocks in JSON: {problem}") from None
+    if not runs:
+        raise UsageError("the grid has no runs")
     folder = asked.results / "runs"
     table = pd.concat(
         [read(folder, run).assign(**asked.protocols.get(run["protocol"], {})) for run in runs]

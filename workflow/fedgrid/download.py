@@ -18,6 +18,7 @@ from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from fedgrid import cli
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -142,7 +143,8 @@ def _copy(response: BinaryIO, file: BinaryIO, total: int | None) -> None:
 
     said = time.monotonic()
     log.info("downloading %s", file.name)
-    with tqdm(total=total, initial=file.tell(), unit="B", unit_scale=True, disable=None) as bar:
+    shown = {"unit": "B", "unit_scale": True, "disable": not cli.to_terminal()}
+    with tqdm(total=total, initial=file.tell(), **shown) as bar:
         while block := response.read(BLOCK):
             file.write(block)
             bar.update(len(block))

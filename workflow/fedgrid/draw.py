@@ -30,14 +30,30 @@ def main(arguments: list[str] | None = None) -> None:
     known("product", asked.product, registered("report"))
     report = import_module(f"fedgrid.report.{asked.product}")
     if asked.show:
-        print(report.text(read(asked.show)))
+        print(shown(report, asked.show))
     elif not asked.runs or not asked.out:
         parser.error("runs and --out are needed, or --show")
     else:
-        study = yaml.safe_load(asked.study.read_text()) if asked.study else {}
+        study = read_study(asked.study) if asked.study else {}
         table = report.draw(read(asked.runs), study, asked.scale)
         in_csv = asked.out.suffix == ".csv"
         write(table.to_csv(index=False) if in_csv else report.tex(table), asked.out)
+
+
+def shown(report, path: Path) -> str:
+    """A table that has been made, for people."""
+    try:
+        return report.text(read(path))
+    except KeyError as column:
+        raise UsageError(f"{path} is another table: it has no column {column}") from None
+
+
+def read_study(path: Path) -> dict:
+    """A study's file."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as problem:
+        raise UsageError(f"the study {path} cannot be read ({problem})") from None
 
 
 def read(path: Path):

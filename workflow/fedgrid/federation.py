@@ -35,6 +35,8 @@ def load(
     data, made = open_data(paths["data"]), partition.read(paths["partition"])
     if made.counts.sum() != len(data.train_labels):
         raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
+    if len(made.members) != (clients := run["protocol"]["clients"]):
+        raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
     mean, std = data.meta["statistics"][run["protocol"]["normalization"]]
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
     return Federation(

@@ -28,7 +28,8 @@ def read_studies(folder: Path) -> dict[str, dict]:
         try:
             studies[path.stem] = yaml.safe_load(path.read_text())
         except yaml.YAMLError as problem:
-            raise UsageError(f"{path.name} is no YAML: {' '.join(str(problem).split())}") from None
+            what = " ".join(str(problem).replace('in "<unicode string>", ', "").split())
+            raise UsageError(f"{path.name} is not YAML: {what}") from None
     return studies
 
 
@@ -44,24 +45,14 @@ class Grid:
         sources = {**studies, "config.yaml": self.config}
         self.protocols = self._merged("protocols", sources)
         self.variants = self._merged("variants", sources)
-        for study, scale, name in self._grids():
-            for block in self._blocks(study, scale, name):
-                self._check_block(block)
-        for about in studies.values():
-            for name in about["products"]:
-                known("product", name, registered("report"))
-        if "study" in self.config:
+        self.tuned = self._merged("tuned", studies)
+        self._check_hyper_parameters()
+        for study, about in studies.items():
+            self._check_study(study, about)
+        if "study" in self.config:  # an unknown name must fail here, not over a finished table
             study, scale = self.config["study"], self.config["scale"]
             for name in self._scale(study, scale)["grids"]:
                 self.narrowed(study, scale, name)
-
-    def _grids(self) -> list[tuple[str, str, str]]:
-        return [
-            (study, scale, name)
-            for study, about in self.studies.items()
-            for scale, grids in about["scales"].items()
-            for name in grids["grids"]
-        ]
 
     @staticmethod
     def _merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
@@ -113,10 +104,12 @@ class Grid:
 
     # -- what a name stands for ------------------------------------------------------------------
 
-    def protocol(self, name: str) -> dict[str, Any]:
+    def protocol(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """A protocol with all its fields: the defaults, its `base`'s, its own."""
         own = dict(self.protocols[known("protocol", name, self.protocols)])
-        base = self.protocol(own.pop("base")) if "base" in own else PROTOCOL
+        if name in above:
+            raise UsageError(f"protocol `{name}` is its own base, by way of {', '.join(above)}")
+        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return base | own
@@ -128,21 +121,13 @@ class Grid:
         """
         parts = self.variants.get(name)
         if parts is None:
-            known("method", name, [*registered("methods"), *self.variants])
+            known("method", name, self._methods())
             parts = {name: {}}
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
     def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
-        known("method", part, registered("methods"))
         defaults = source.keywords(f"methods.{part}", "method")
-        tuned = self._tuned().get(part, {}).get(dataset, {})
-        for key, value in (tuned | given).items():
-            known(f"hyper-parameter of {part}", key, defaults)
-            like(f"{part}'s `{key}`", value, defaults[key])
-        return defaults | tuned | given
-
-    def _tuned(self) -> dict[str, dict]:
-        return self._merged("tuned", self.studies)
+        return defaults | self.tuned.get(part, {}).get(dataset, {}) | given
 
     def resolve(self, run) -> dict[str, Any]:
         """A run with every name replaced by what it stands for."""
@@ -157,6 +142,30 @@ class Grid:
         }
 
     # -- checks ----------------------------------------------------------------------------------
+
+    def _check_study(self, study: str, about: dict) -> None:
+        for scale, grids in about["scales"].items():
+            for product_, facts in about["products"].items():
+                known("product", product_, registered("report"))
+                known(f"grid of {study} at the {scale} scale", facts["grid"], grids["grids"])
+            for blocks in grids["grids"].values():
+                for block in blocks:
+                    self._check_block(block)
+        for table in about.get("published", {}).values():
+            for name in table.get("rows", {}):
+                known(f"method published in {study}", name, self._methods())
+
+    def _check_hyper_parameters(self) -> None:
+        for variant, parts in self.variants.items():
+            for part, given in parts.items():
+                check_keywords(f"variant `{variant}`", part, given)
+        for part, datasets in self.tuned.items():
+            for dataset, given in datasets.items():
+                known("tuned dataset", dataset, registered("datasets"))
+                check_keywords("tuned", part, given)
+
+    def _methods(self) -> list[str]:
+        return [*registered("methods"), *self.variants]
 
     def _check_block(self, block: dict) -> None:
         for axis in AXES:
@@ -221,6 +230,9 @@ def part(stage: str, run: dict) -> dict:
     return run | {"protocol": protocol}
 
 
+INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")
+
+
 def inputs(run: dict) -> dict[str, str]:
     """Where the stages of a resolved run leave what it needs, relative to results/."""
     protocol, names = run["protocol"], run["name"]
@@ -256,6 +268,15 @@ def modules(stage: str, run: dict) -> list[str]:
     return [stage, f"models.{run['protocol']['model']}", *backends, *method]
 
 
+def check_keywords(where: str, part: str, given: dict) -> None:
+    """Refuse hyper-parameters that a method's file does not have, or of another type."""
+    known(f"method of {where}", part, registered("methods"))
+    defaults = source.keywords(f"methods.{part}", "method")
+    for key, value in given.items():
+        known(f"hyper-parameter of {part} in {where}", key, defaults)
+        like(f"{where}: {part}'s {key}", value, defaults[key])
+
+
 def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     """Refuse a protocol that this dataset cannot follow."""
     known(f"model of protocol `{name}`", protocol["model"], registered("models"))
@@ -286,7 +307,8 @@ def alpha(partition: str) -> float:
     match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
     if not match or float(match[1]) <= 0:
         raise UsageError(
-            f"partition: `{partition}` is none; it is `dir` and a concentration above 0, as dir0.1"
+            f"no partition is called `{partition}`: "
+            "it is `dir` and a number above 0, such as dir0.1"
         )
     return float(match[1])
 
@@ -310,4 +332,8 @@ def like(what: str, value: Any, default: Any) -> None:
     """Refuse a value of another type than the default's; a float may be given as an int."""
     wanted = (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, wanted) or isinstance(value, bool) != isinstance(default, bool):
-        raise UsageError(f"{what} is {value!r}, not a {type(default).__name__} such as {default!r}")
+        word = _WORDS.get(type(default), "a list")
+        raise UsageError(f"{what} is {value!r}, not {word} such as {default!r}")
+
+
+_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

@@ -20,7 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = stage.machine(stage.parser(__doc__, "data", "partition")).parse_args(arguments)
     run = stage.resolve(asked)
     out = asked.out or asked.results / grid.inputs(run)["latents"]
-    encode(run, stage.inputs(asked, run), out, asked.device, asked.threads)
+    paths = stage.inputs(asked, run, "data", "partition")
+    encode(run, paths, out, asked.device, asked.threads)
 
 
 def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:

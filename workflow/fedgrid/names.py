@@ -22,5 +22,7 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     if name in among:
         return name
     near = get_close_matches(str(name), among, n=3, cutoff=0.5)
-    said = f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(among)}"
+    said = (
+        f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(among) or 'none'}"
+    )
     raise UsageError(f"no {kind} is called `{name}`: {said}")

@@ -118,11 +118,9 @@ def write(made: Partition, path: Path) -> None:
 
 def read(path: Path) -> Partition:
     """What `write` wrote; UsageError if it is damaged."""
-    try:
-        with np.load(path) as arrays:
-            return Partition(np.split(arrays["indices"], arrays["offsets"][1:-1]), arrays["counts"])
-    except (OSError, ValueError, KeyError, EOFError) as problem:
-        raise UsageError(f"the partition {path} is damaged ({problem}): delete it") from problem
+    arrays = files.read_arrays(path, "indices", "offsets", "counts")
+    members = np.split(arrays["indices"], arrays["offsets"][1:-1])
+    return Partition(members, arrays["counts"])
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -131,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     run = stage.resolve(asked)
     from fedgrid.arrays import open_data
 
-    data = open_data(stage.inputs(asked, run)["data"])
+    data = open_data(stage.inputs(asked, run, "data")["data"])
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
     size = grid.alpha(run["partition"])
     made = partition(

@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--checkpoint", type=Path, help="where unfinished work is kept")
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
-    paths = stage.inputs(asked, run)
+    paths = stage.inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / grid.inputs(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
     begin(folder, json.dumps(run, sort_keys=True) + source.fingerprint("pretrain"))

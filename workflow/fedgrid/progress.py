@@ -1,10 +1,11 @@
 """How a long run shows itself: a bar for a person, timestamped lines for a log file."""
 
 import logging
-import sys
 import time
 
 from tqdm import tqdm
+
+from fedgrid import cli
 
 CHANGES_RESULTS = False
 EVERY = 10  # seconds between two lines
@@ -17,7 +18,7 @@ class Rounds:
 
     def __init__(self, done: int, total: int):
         self.bar = tqdm(
-            initial=done, total=total, unit="round", disable=not sys.stderr.isatty(), smoothing=0.1
+            initial=done, total=total, unit="round", disable=not cli.to_terminal(), smoothing=0.1
         )
         self.first, self.done, self.total = done, done, total
         self.began = self.said = time.monotonic()

@@ -13,7 +13,6 @@ from importlib import import_module
 from operator import or_
 from pathlib import Path
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -34,7 +33,7 @@ def engine(
         backend = "stacked" if where.type == "cuda" else "loop"
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
     data = federation.load(run, paths, where, dtype)
-    artifacts = {name: read_artifact(paths[name], where) for name in grid.needs(run)}
+    artifacts = {name: read_artifact(name, paths[name], where) for name in grid.needs(run)}
     build = architecture(run, paths, data)
     made = Engine(build, method(run), protocol, data, backend, artifacts)
     return made, made.start(seeds.seed("model", *data.names))
@@ -59,11 +58,13 @@ def method(run: dict) -> Method:
     return reduce(or_, parts, Method())
 
 
-def read_artifact(path: Path, device: torch.device) -> dict[str, torch.Tensor]:
-    """The numeric arrays of an .npz file."""
-    with np.load(path) as arrays:
-        numeric = {name: arrays[name] for name in arrays.files if arrays[name].dtype.kind in "biuf"}
-    return {name: torch.from_numpy(array).to(device) for name, array in numeric.items()}
+ARTIFACTS = {"saliency": ("contributions", "main"), "latents": ("norms",)}
+
+
+def read_artifact(name: str, path: Path, device: torch.device) -> dict[str, torch.Tensor]:
+    """The numbers that the stage `name` left for the methods."""
+    arrays = files.read_arrays(path, *ARTIFACTS[name])
+    return {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
 
 
 def rounds(engine: Engine, state: Progress, history: list[dict]) -> Iterator[Progress]:

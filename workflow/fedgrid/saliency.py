@@ -22,7 +22,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
     out = asked.out or asked.results / grid.inputs(run)["saliency"]
-    encode(run, stage.inputs(asked, run), out, asked.device, asked.threads)
+    paths = stage.inputs(asked, run, "data", "partition", "pretrain")
+    encode(run, paths, out, asked.device, asked.threads)
 
 
 def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
@@ -37,8 +38,8 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
     engine, _ = runs.engine(run, paths, device, "loop", threads)
     found = []
     for client in range(len(engine.federation.members)):
-        path = stage.need(paths["pretrain"], "python -m fedgrid.pretrain")
-        state = load_file(path / f"client{client}.safetensors", device=str(engine.device))
+        path = paths["pretrain"] / f"client{client}.safetensors"
+        state = load_file(stage.need(path, "python -m fedgrid.pretrain"), str(engine.device))
         sums = engine.total(
             client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
         )

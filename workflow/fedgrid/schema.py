@@ -19,13 +19,16 @@ def check(name: str, value: Any, schema: Path, part: str | None = None) -> None:
     rules = rules["$defs"][part] if part else rules
     errors = Draft202012Validator(rules).iter_errors(value)
     if error := best_match(errors):
-        where = ".".join(map(str, error.absolute_path))
+        where = ".".join(part for part in error.absolute_path if isinstance(part, str))
         raise UsageError(f"{name}: {where + ': ' if where else ''}{said(error)}")
+
+
+TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: value` pairs"}
 
 
 def said(error: ValidationError) -> str:
     """The error in words."""
-    if error.validator == "additionalProperties":
+    if error.validator == "additionalProperties" and error.validator_value is False:
         unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))[0]
         try:
             known("key", unknown, error.schema["properties"])
@@ -33,4 +36,8 @@ def said(error: ValidationError) -> str:
             return str(problem)
     if error.validator == "enum":
         return f"{error.instance!r} is not one of {', '.join(map(str, error.validator_value))}"
+    if error.validator == "type" and isinstance(error.validator_value, str):
+        return (
+            f"{error.instance!r} is not {TYPES.get(error.validator_value, error.validator_value)}"
+        )
     return error.message

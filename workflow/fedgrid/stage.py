@@ -51,11 +51,13 @@ def machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def resolve(asked: argparse.Namespace) -> dict:
     """The run that was asked for, with what all of its names stand for."""
-    run = json.loads(asked.run) if asked.run.startswith("{") else named(asked.run)
+    run = spelled_out(asked.run) if asked.run.startswith("{") else named(asked.run)
     if asked.set and not asked.out:
         raise UsageError("--set changes what the run's name stands for: say where with --out")
     for field, _, value in (text.partition("=") for text in asked.set):
         grid.known("field of the protocol", field, run["protocol"])
+        if not value:
+            raise UsageError(f"--set {field} lacks its value: --set {field}=VALUE")
         default, given = run["protocol"][field], grid.yaml.safe_load(value)
         grid.like(f"--set {field}", given, default)
         run["protocol"][field] = given
@@ -73,23 +75,49 @@ def check_ranges(protocol: dict) -> None:
         schema.check("--set", protocol, PACKAGE.parent / "schemas/study.schema.yaml", "protocol")
 
 
+def spelled_out(text: str) -> dict:
+    """The run in a JSON text."""
+    try:
+        run = json.loads(text)
+    except json.JSONDecodeError as problem:
+        raise UsageError(f"the run is not JSON: {problem}") from None
+    for key in ("name", "protocol", "dataset", "partition", "method", "seed"):
+        if key not in run:
+            raise UsageError(f"the run lacks `{key}`")
+    return run
+
+
 def named(name: str) -> dict:
     """The run of a name, by the studies that come with the package."""
-    names = dict(zip(grid.AXES, name.strip("/").split("/"), strict=False))
-    if len(names) < len(grid.AXES) or not names["seed"].removeprefix("seed").isdecimal():
-        raise UsageError(f"{name} is no run: protocol/dataset/partition/method/seed0 is one")
+    names = dict(zip(grid.AXES, parts := name.strip("/").split("/"), strict=False))
+    if len(parts) != len(grid.AXES) or not names["seed"].removeprefix("seed").isdecimal():
+        raise UsageError(
+            f"`{name}` does not name a run: that takes protocol/dataset/partition/method/seed0"
+        )
     names["seed"] = int(names["seed"].removeprefix("seed"))
     everything = grid.Grid(grid.read_studies(PACKAGE.parent / "studies"))
     grid.known("dataset", names["dataset"], grid.registered("datasets"))
     grid.alpha(names["partition"])
-    return everything.resolve(names)
+    run = everything.resolve(names)
+    grid.check_protocol(names["protocol"], run["protocol"], run["dataset"])
+    return run
 
 
-def inputs(asked: argparse.Namespace, run: dict) -> dict[str, Path]:
-    """Where the run's inputs are, by name."""
-    given = dict(text.split("=", 1) for text in asked.inputs)
+def inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path]:
+    """Where the inputs `wanted` of the run are, by name; UsageError for one that is not there.
+
+    Without `wanted`, where they would be.
+    """
     paths = {name: asked.results / path for name, path in grid.inputs(run).items()}
-    return paths | {name: Path(path) for name, path in given.items()}
+    for text in asked.inputs:
+        name, _, path = text.partition("=")
+        grid.known("input", name, grid.INPUTS)
+        paths[name] = Path(path)
+    name = grid.RUN.format(**run["name"])
+    how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
+    for one in (name_ for name_ in wanted if name_ in paths):
+        need(paths[one], f"python -m fedgrid.{one} {how.get(one, name)}")
+    return {one: paths[one] for one in wanted if one in paths}
 
 
 def need(path: Path, how: str) -> Path:

@@ -10,7 +10,6 @@ the same command continues from it, and ends with the same numbers as an uninter
 import json
 import logging
 import signal
-import sys
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -29,21 +28,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--save-every", type=float, default=SAVE_EVERY, metavar="SECONDS")
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
+    paths = stage.inputs(asked, run, "data", "partition", "weights", *grid.needs(run))
     name = grid.RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
     kept = asked.out / "checkpoint" if asked.out else asked.results / "checkpoints" / "runs" / name
     train(
-        *(run, needed(run, stage.inputs(asked, run)), out, asked.checkpoint or kept),
+        *(run, paths, out, asked.checkpoint or kept),
         *(asked.device, asked.backend, asked.threads, asked.save_every),
     )
-
-
-def needed(run: dict, paths: dict[str, Path]) -> dict[str, Path]:
-    """The inputs of this run, all of them there."""
-    names = ["data", "partition", *(["weights"] if "weights" in paths else []), *grid.needs(run)]
-    how = {"data": run["dataset"], "weights": run["protocol"]["model"]}
-    name = grid.RUN.format(**run["name"])
-    return {n: stage.need(paths[n], f"python -m fedgrid.{n} {how.get(n, name)}") for n in names}
 
 
 def train(
@@ -72,7 +64,7 @@ def train(
                 checkpoint.save(checkpoint_path, key, state, history)
                 saved = time.monotonic()
             if stop.asked:
-                sys.exit(f"stopped after round {state.round}: the same command continues from here")
+                cli.fail(f"stopped after round {state.round}: the same command continues from here")
     facts = runs.facts(engine, began, first, state, threads)
     runs.write(out, state, history, {"run": run, "key": key} | facts)
     checkpoint_path.unlink(missing_ok=True)

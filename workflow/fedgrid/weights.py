@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     known("model", asked.model, registered("models"))
     published = source.literal(f"models.{asked.model}", "WEIGHTS")
-    known(f"weights of {asked.model}", asked.name, published)
+    known(f"published set of weights for {asked.model}", asked.name, published)
     out = asked.out or Path(f"results/weights/{asked.model}-{asked.name}.safetensors")
     convert(published[asked.name], asked.root / "weights", out)
 

@@ -93,8 +93,9 @@ def inputs(*names):
 
 
 def result(name, path):
-    """A dataset is as its meta.json says, whenever its arrays were written."""
-    return f"results/{path}/meta.json" if name == "data" else f"results/{path}"
+    """Large files count by what makes them: a dataset by its meta.json, weights by their name."""
+    files = {"data": f"results/{path}/meta.json", "weights": ancient(f"results/{path}")}
+    return files.get(name, f"results/{path}")
 
 
 def named(wildcards, input):
@@ -111,21 +112,17 @@ def partition_spec(wildcards):
             "protocol": {"recipe": recipe, "clients": clients},
             "dataset": wildcards.dataset,
             "partition": wildcards.partition,
+            "method": {},
             "seed": int(wildcards.seed),
         },
         sort_keys=True,
     )
 
 
-def products(study):
-    """Every file of a study's products at the scale in the configuration."""
+def products(study, folder):
+    """Every file of a study's products."""
     made = STUDIES[study]["products"]
-    folder = f"results/studies/{study}/{config['scale']}"
-    return [
-        f"{folder}/{name}.{ext}"
-        for name, product in made.items()
-        for ext in product["formats"]
-    ]
+    return [f"{folder}/{name}.{ext}" for name in made for ext in made[name]["formats"]]
 
 
 def collected_runs(wildcards):

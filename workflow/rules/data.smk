@@ -30,7 +30,7 @@ rule data:
     message:
         "data: {wildcards.dataset}"
     shell:
-        "python -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} 2> {log:q}"
+        "python -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
 
 
 rule weights:
@@ -46,4 +46,4 @@ rule weights:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:
         "python -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
-        " --out {output:q} 2> {log:q}"
+        " --out {output:q} --log {log:q}"

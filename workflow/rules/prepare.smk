@@ -22,7 +22,7 @@ rule partition:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "python -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
-        " --out {output:q} 2> {log:q}"
+        " --out {output:q} --log {log:q}"
 
 
 rule pretrain:
@@ -49,7 +49,7 @@ rule pretrain:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
-        " --checkpoint {params.checkpoint:q} --threads {threads} 2> {log:q}"
+        " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
 rule saliency:
@@ -77,7 +77,7 @@ rule saliency:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
-        " --out {output.npz:q} --threads {threads} 2> {log:q}"
+        " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
 rule latents:
@@ -103,4 +103,4 @@ rule latents:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
-        " --out {output:q} --threads {threads} 2> {log:q}"
+        " --out {output:q} --threads {threads} --log {log:q}"

@@ -24,7 +24,7 @@ rule collect:
         "collect: the runs of {wildcards.study} {wildcards.scale} {wildcards.grid}"
     shell:
         "python -m fedgrid.collect {params.grid:q} --protocols {params.protocols:q}"
-        " --out {output:q} 2> {log:q}"
+        " --out {output:q} --log {log:q}"
 
 
 rule product:
@@ -44,7 +44,7 @@ rule product:
         "draw: {wildcards.study} {wildcards.product}.{wildcards.ext} ({wildcards.scale} scale)"
     shell:
         "python -m fedgrid.draw {wildcards.product:q} {input:q} --study {params.study:q}"
-        " --scale {wildcards.scale:q} --out {output:q} 2> {log:q}"
+        " --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 
 rule current:

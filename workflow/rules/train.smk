@@ -29,4 +29,4 @@ rule train:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
-        " --checkpoint {params.checkpoint:q} --threads {threads} 2> {log:q}"
+        " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"

@@ -23,6 +23,8 @@ def method(
     """
     if before not in ("initial", "random", "none"):
         raise UsageError(f"moon: before is initial, random or none, not {before!r}")
+    if tau <= 0:
+        raise UsageError(f"moon: tau is above 0, not {tau}")
 
     def contrast(step: Step) -> Tensor:
         others = (step.server, step.memory["previous"])
