@@ -73,11 +73,15 @@ def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies where two names share memory, which the format has no way to say."""
+    """Copies of those that are part of a larger piece of memory, or share it with another name.
+
+    The format has no way to say so.
+    """
     seen: set[int] = set()
     result = {}
     for name, tensor in tensors.items():
-        again = tensor.data_ptr() in seen
-        seen.add(tensor.data_ptr())
-        result[name] = tensor.clone() if again else tensor
+        storage = tensor.untyped_storage()
+        alone = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in seen
+        seen.add(storage.data_ptr())
+        result[name] = tensor if alone else tensor.clone()
     return result

@@ -54,6 +54,7 @@ class Guided(TorchFunctionMode):
         if function in _CONVOLUTIONS:
             name = self._names[id(arguments[1])].removesuffix(".weight")
             self.outputs[f"{name}#{len(self.outputs)}"] = output  # a module may be called again
+            return output.clone()  # the model may go on in place
         return output
 
 

@@ -153,7 +153,8 @@ class Engine:
         weights = (method.weigh or by_samples)(cohort)
         server, shared = self.aggregate(run, cohort, weights, states)
         memory = run.memory | {int(k): m for k, m in zip(clients, after, strict=True) if m}
-        log = {"train_loss": losses.double().mean(), "effective_clients": effective(weights)}
+        trained = losses.double()[cohort.steps > 0]
+        log = {"train_loss": trained.mean(), "effective_clients": effective(weights)}
         log |= {"rounds": torch.ones_like(log["train_loss"])}
         sums = {name: value + run.sums.get(name, 0) for name, value in log.items()}
         return Progress(server, shared, memory, sums, run.round + 1)

@@ -194,6 +194,7 @@ PROTOCOL: dict[str, Any] = {
     "local": 10,
     "local_unit": "steps",
     "batch": 64,
+    "smallest_batch": 2,
     "lr": 0.01,
     "lr_decay": 1.0,
     "momentum": 0.0,
@@ -207,7 +208,7 @@ PROTOCOL: dict[str, Any] = {
 }
 
 _SHARED = ("recipe", "clients")
-_LOCAL = ("batch", "lr", "momentum", "normalization", "pretrain_epochs")
+_LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision")
 # The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
 # they depend on counts for the saliency too; `tail` says how runs are summed up, and changes none.

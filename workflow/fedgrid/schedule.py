@@ -1,8 +1,10 @@
 """Who trains on what in a round: the table of sample ids that both backends follow.
 
-Batches follow GradMA's rule: a client with fewer samples than the batch size uses them all in each
-step, and an epoch's last batch is dropped only if it would hold one sample (BatchNorm cannot train
-on one). A client that has one sample trains on it twice over, which is the same mean gradient.
+A client with fewer samples than the batch size uses them all in each step. An epoch's last batch is
+dropped if it has fewer than `smallest_batch` samples, and a client that has fewer in all does not
+train. At 2 this is GradMA's rule, except that a client with one sample trains on it twice over,
+which is the same mean gradient. At 3 it spares BatchNorm batches of two, over which it multiplies
+gradients by up to 1 / sqrt(eps), 316, in every layer whose maps are single pixels.
 """
 
 from collections.abc import Iterator
@@ -40,22 +42,26 @@ def cohort_size(population: int, participation: float) -> int:
     return round(population * participation)
 
 
-def epoch(samples: int, batch: int, rng: np.random.Generator) -> list[np.ndarray]:
+def epoch(
+    samples: int, batch: int, rng: np.random.Generator, smallest: int = 2
+) -> list[np.ndarray]:
     """One epoch's batches of positions 0..samples-1, shuffled."""
     if samples == 1:
         return [np.zeros(2, dtype=np.int64)]
     order = rng.permutation(samples)
     split = [order[start : start + batch] for start in range(0, samples, batch)]
-    return split[:-1] if len(split[-1]) == 1 < batch else split
+    return split[:-1] if len(split[-1]) < min(smallest, batch) else split
 
 
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """A client's batches in one round: `local` epochs, or `local` steps over shuffled epochs."""
-    if not samples:
+    smallest = protocol["smallest_batch"]
+    too_few = samples < smallest and smallest > 2
+    if not samples or too_few:
         return iter(())
     in_steps = protocol["local_unit"] == "steps"
     epochs = count() if in_steps else range(protocol["local"])
-    endless = (b for _ in epochs for b in epoch(samples, protocol["batch"], rng))
+    endless = (b for _ in epochs for b in epoch(samples, protocol["batch"], rng, smallest))
     return islice(endless, protocol["local"] if in_steps else None)
 
 

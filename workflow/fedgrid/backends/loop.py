@@ -19,7 +19,7 @@ def train(
         torch.manual_seed(seeds.seed("noise", *engine.federation.names, int(client)))
         sent = server | memories[c].get("private", {})
         copy([live[name] for name in sent], list(sent.values()))
-        losses.append(local(engine, live, server, memories[c], shared, work, c, lr))
+        losses.append(local(engine, live, sent, memories[c], shared, work, c, lr))
         copy([state[c] for state in states.values()], [live[name] for name in states])
     return states, torch.stack(losses)
 
@@ -42,7 +42,7 @@ def local(engine, live, server, memory, shared, work: Work, c: int, lr: float) -
             forward=engine.forward,
         )
         loss = objective(engine.method, step)
-        grads = torch.autograd.grad(loss, trained)
+        grads = torch.autograd.grad(loss, trained, materialize_grads=True)
         if engine.method.correct:
             corrected = engine.method.correct(step, dict(zip(engine.trainable, grads, strict=True)))
             grads = [corrected[name] for name in engine.trainable]

@@ -72,6 +72,9 @@ def mapped_step(engine, server: State, shared: Memory):
     """One local step's gradients, losses and BatchNorm statistics, mapped over clients."""
     method = engine.method
 
+    def sent(memory: Memory) -> State:
+        return server | memory.get("private", {})
+
     def loss(trained, state, memory, x, y, valid, counts):
         state = state | trained
         masked = Masked(valid, state)
@@ -80,7 +83,7 @@ def mapped_step(engine, server: State, shared: Memory):
         features, logits = (output.to(engine.dtype) for output in outputs)
         params = {name: state[name] for name in engine.parameters}
         step = Step(
-            *(params, server, memory, shared, x, y, valid, counts),
+            *(params, sent(memory), memory, shared, x, y, valid, counts),
             *(features, logits),
             forward=engine.forward,
         )
@@ -95,7 +98,7 @@ def mapped_step(engine, server: State, shared: Memory):
         if method.correct:
             params = {name: state[name] for name in engine.parameters}
             step = Step(
-                *(params, server, memory, shared, x, y, valid, counts, features, logits),
+                *(params, sent(memory), memory, shared, x, y, valid, counts, features, logits),
                 forward=engine.forward,
             )
             grads = method.correct(step, grads)

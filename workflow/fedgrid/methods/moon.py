@@ -1,9 +1,9 @@
 """MOON: pull features to the server model's, push them from the last local one's (Li et al., 2021).
 
 The contrast is taken on a projection of the features, on which the classifier sits too, as in the
-official code. There, a client that has never taken part is pushed from random weights of its own
-(`before="random"`), and in its first round not at all; FedNTD's code pushes it from the common
-initial weights (`"initial"`, the default); `"none"` leaves the term out until it has taken part.
+official code. A client that has never taken part is pushed from the common initial weights, as in
+FedNTD's code (`before="initial"`, the default), from random weights of its own, as in the official
+code, which has no contrast in its very first round, though (`"random"`), or not at all (`"none"`).
 """
 
 import torch
@@ -36,7 +36,8 @@ def method(
 
     def initial(start: Start, client: int) -> Memory:
         previous = start.random(client) if before == "random" else start.server
-        return {"previous": previous, "pushes": torch.tensor(float(before != "none"))}
+        pushes = next(iter(previous.values())).new_tensor(before != "none")
+        return {"previous": previous, "pushes": pushes}
 
     def keep_model(end: Trained) -> Memory:
         return {"previous": end.state, "pushes": torch.ones_like(end.memory["pushes"])}

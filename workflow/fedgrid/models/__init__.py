@@ -56,8 +56,9 @@ def load_body(model: Classifier, path: Path) -> None:
         raise UsageError(f"{path} lacks `{missing[0]}`: these are not weights of this model")
     for name, tensor in wanted.items():
         if tensor.shape != found[name].shape:
-            raise UsageError(f"{path}: `{name}` is {tuple(found[name].shape)}, not {tensor.shape}")
-    model.body.load_state_dict({name: found[name] for name in wanted})
+            shapes = tuple(found[name].shape), tuple(tensor.shape)
+            raise UsageError(f"{path}: the shape of `{name}` is {shapes[0]}, not {shapes[1]}")
+        tensor.copy_(found[name])  # not load_state_dict, which asks for the dropped counters
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -1,0 +1,181 @@
+"""A tiny federation, a tiny model and one linear model, on which every method runs in no time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedgrid import grid, source
+from fedgrid.checkpoint import flatten
+from fedgrid.engine import Engine, Progress
+from fedgrid.federation import Federation
+from fedgrid.method import Method, Step
+from fedgrid.models import Classifier
+
+torch.set_num_threads(1)
+
+BACKENDS = ("loop", "stacked")
+SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are all fewer than a batch
+CLASSES = 3
+PROTOCOL = grid.PROTOCOL | {
+    **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 3, "batch": 4},
+    **{"lr": 0.05, "lr_decay": 0.9, "momentum": 0.9, "weight_decay": 0.01},
+    **{"augment": ["crop", "flip"], "precision": "fp64", "evaluate_every": 2},
+}
+HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum": 0.0}
+HAND |= {"weight_decay": 0.0, "augment": []}
+
+
+def tiny(seed: int) -> Classifier:
+    """Images (1, 6, 6) -> three classes, with BatchNorm over images and over features."""
+    torch.manual_seed(seed)
+    body = nn.Sequential(
+        *(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)),
+        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 4), nn.BatchNorm1d(4)),
+    )
+    model = Classifier(body, 4, CLASSES).double()
+    for norm in (body[1], body[6]):
+        norm.num_batches_tracked = None
+    return model
+
+
+def pixel(seed: int) -> Classifier:
+    """One pixel -> two classes, linear, all weights zero."""
+    model = Classifier(nn.Flatten(), 1, 2).double()
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
+def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) -> Federation:
+    """Clients with the given uint8 images and labels; a pixel of 255 becomes `scale`."""
+    images, labels = (torch.cat(parts) for parts in zip(*clients, strict=True))
+    sizes = [len(y) for _, y in clients]
+    counts = [torch.bincount(y, minlength=classes) for _, y in clients]
+    std = torch.full((images.shape[1], 1, 1), 1 / scale, dtype=torch.float64)
+    return Federation(
+        *(images, labels, images, labels, torch.zeros_like(std), std),
+        members=np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]),
+        counts=torch.stack(counts),
+        names=("test", "dir0.1", 0),
+    )
+
+
+def uneven(sizes=SIZES) -> Federation:
+    """Clients of these sizes with random images."""
+    random = torch.Generator().manual_seed(0)
+    return federated(
+        [
+            (
+                torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
+                torch.randint(0, CLASSES, (n,), generator=random),
+            )
+            for n in sizes
+        ],
+        CLASSES,
+        scale=4,
+    )
+
+
+def two_clients() -> Federation:
+    """A has the pixel 2, labelled 0; B has the pixels 1, 1 and 4, labelled 1.
+
+    With zero weights both classes have probability 1/2, so that the gradients of the loss with
+    respect to weight and bias of class 0 (those of class 1 are their negatives) are
+
+        A: weight (1/2 - 1) 2 = -1,            bias 1/2 - 1 = -1/2
+        B: weight  1/2 (1 + 1 + 4) / 3 = 1,    bias 1/2
+
+    and with the learning rate 0.1 a step's deltas are -0.1 and 0.1, and -0.05 and 0.05.
+    """
+    a, b = torch.tensor([2]), torch.tensor([1, 1, 4])
+    labelled = [(a, torch.zeros(1, dtype=int)), (b, torch.ones(3, dtype=int))]
+    return federated([(x.byte().view(-1, 1, 1, 1), y) for x, y in labelled], 2, scale=255)
+
+
+def methods(name: str, **keywords) -> Method:
+    """The method of a file."""
+    return import_module(f"fedgrid.methods.{name}").method(**keywords)
+
+
+def artifacts(name: str, clients: int = len(SIZES)) -> dict[str, dict[str, Tensor]]:
+    """Random results of the stages that a method needs, in their shapes; three convolutions."""
+    random = torch.Generator().manual_seed(1)
+    shapes = {
+        "saliency": ("contributions", (3, 2, 2, clients, 3)),
+        "latents": ("norms", (3, 3, clients)),
+    }
+    found = {}
+    for need in source.literal(f"methods.{name}", "NEEDS", ()):
+        array, shape = shapes[need]
+        found[need] = {array: torch.rand(shape, generator=random, dtype=torch.float64)}
+        found[need]["main"] = torch.tensor([True, True, False])
+    return found
+
+
+@dataclass
+class Simulation:
+    """An engine and its run; `play(n)` goes n rounds further."""
+
+    engine: Engine
+    run: Progress
+
+    def play(self, rounds: int = 1) -> Progress:
+        for _ in range(rounds):
+            self.run = self.engine.round(self.run)
+        return self.run
+
+
+def simulate(
+    method: Method,
+    backend: str = "loop",
+    federation: Federation | None = None,
+    build: Callable[[int], nn.Module] = tiny,
+    needed: dict | None = None,
+    **protocol,
+) -> Simulation:
+    """A run of a method before its first round."""
+    federation = federation or uneven()
+    engine = Engine(build, method, PROTOCOL | protocol, federation, backend, needed)
+    return Simulation(engine, engine.start(7))
+
+
+def by_hand(
+    method: Method, backend: str = "loop", rounds: int = 1, needed=None, **protocol
+) -> Progress:
+    """The run after rounds of one step each on `two_clients`, from zero weights."""
+    return simulate(method, backend, two_clients(), pixel, needed, **HAND | protocol).play(rounds)
+
+
+def everything(run: Progress) -> dict[str, Tensor]:
+    """All that a run holds between two rounds, by name."""
+    parts = ("server", "shared", "memory", "sums")
+    return flatten({part: getattr(run, part) for part in parts})
+
+
+def assert_same(a: Progress, b: Progress, rtol: float = 0, atol: float = 0) -> None:
+    """The same run, to the last bit unless a tolerance is given."""
+    torch.testing.assert_close(everything(a), everything(b), rtol=rtol, atol=atol, equal_nan=True)
+
+
+def differ(a: Progress, b: Progress) -> bool:
+    """Whether the servers' models are different by more than rounding."""
+    return any((a.server[n] - b.server[n]).abs().max() > 1e-6 for n in a.server)
+
+
+def make_step(**fields) -> Step:
+    """A client's step from what a term reads; nothing else is there to be read."""
+    empty = dict.fromkeys(Step.__dataclass_fields__)
+    step = Step(**empty | fields)
+    if step.valid is None and step.features is not None:
+        step = Step(**empty | fields | {"valid": torch.ones(len(step.features)).double()})
+    return step
+
+
+@pytest.fixture(autouse=True)
+def _same_noise():
+    torch.manual_seed(0)

@@ -1,0 +1,657 @@
+"""The round, the backends and what a run leaves: `fedgrid.engine`, `.backends`, `.checkpoint`."""
+
+import csv
+import json
+import logging
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import nn
+
+from conftest import (
+    BACKENDS,
+    HAND,
+    PROTOCOL,
+    SIZES,
+    artifacts,
+    assert_same,
+    by_hand,
+    everything,
+    federated,
+    methods,
+    pixel,
+    simulate,
+    tiny,
+    two_clients,
+    uneven,
+)
+from fedgrid import augment, checkpoint, collect, draw, engine, runs, schedule
+from fedgrid.backends import stacked
+from fedgrid.engine import Progress
+from fedgrid.method import Method
+from fedgrid.models import Classifier
+from fedgrid.names import registered
+from fedgrid.report import table1
+
+both_backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def t(*values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def weight(run: Progress) -> torch.Tensor:
+    """The weight of class 0 in the linear model of one pixel."""
+    return run.server["head.weight"][0, 0]
+
+
+def assert_weight(run: Progress, expected: float) -> None:
+    torch.testing.assert_close(weight(run), t(expected)[0])
+
+
+def test_both_backends_are_tested():
+    assert set(registered("backends")) == set(BACKENDS)
+
+
+# --- hooks, on two clients whose first deltas are -0.1 and 0.1 -------------------------------
+
+
+def slope(step, g=1):
+    """A loss with the gradient g with respect to weights, and 0 with respect to biases."""
+    return g * step.params["head.weight"].sum() + 0 * step.params["head.bias"].sum()
+
+
+SLOPE = Method(loss=slope)
+
+
+@both_backends
+def test_loss_replaces_the_cross_entropy(backend):
+    assert_weight(by_hand(SLOPE, backend), -0.1)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["loop", "stacked"],
+)
+def test_a_parameter_that_the_loss_does_not_depend_on_stays(backend):
+    method = Method(loss=lambda step: step.params["head.weight"].sum())
+    assert not by_hand(method, backend).server["head.bias"].any()
+
+
+@both_backends
+def test_penalty_is_added_to_the_loss(backend):
+    # 0.1 (1/4 (-1 + 3) + 3/4 (1 + 3)) = 0.35
+    added = Method(penalty=lambda step: 3 * step.params["head.weight"].sum())
+    assert_weight(by_hand(added, backend), -0.35)
+
+
+@both_backends
+def test_correct_turns_gradients_into_directions(backend):
+    # FedAvg's mean gradient is 1/2: 0.1 (2 1/2 + 5) = 0.6
+    def direction(step, grads):
+        return {name: 2 * g + 5 for name, g in grads.items()}
+
+    assert_weight(by_hand(Method(correct=direction), backend), -0.6)
+
+
+@both_backends
+def test_correct_sees_the_step(backend):
+    # Directions are the client's number of samples: 0.1 (1/4 1 + 3/4 3) = 0.25
+    def direction(step, grads):
+        return {name: torch.ones_like(g) * step.counts.sum() for name, g in grads.items()}
+
+    assert_weight(by_hand(Method(correct=direction), backend), -0.25)
+
+
+@both_backends
+def test_momentum_acts_on_the_corrected_direction(backend):
+    # Directions of 1 twice, momentum 1/2: 0.1 (1 + 1.5)
+    def direction(step, grads):
+        return {name: torch.ones_like(g) for name, g in grads.items()}
+
+    run = by_hand(Method(correct=direction), backend, momentum=0.5, local=2)
+    assert_weight(run, -0.25)
+
+
+@both_backends
+def test_momentum_starts_anew_in_every_round(backend):
+    assert_weight(by_hand(SLOPE, backend, rounds=2, momentum=0.5), -0.2)
+
+
+@both_backends
+def test_the_learning_rate_decays_per_round(backend):
+    # 0.1 (1 + 1/2 + 1/4), of two steps each
+    run = by_hand(SLOPE, backend, rounds=3, lr_decay=0.5, local=2)
+    assert_weight(run, -0.35)
+
+
+@both_backends
+def test_weigh_replaces_the_sample_counts(backend):
+    # 0.9 (-0.1) + 0.3 (0.1), though the weights do not sum to 1
+    assert_weight(by_hand(Method(weigh=lambda cohort: t(0.9, 0.3)), backend), 0.06)
+
+
+@both_backends
+def test_aggregate_replaces_the_weighted_sum(backend):
+    def first(cohort, weights):
+        assert weights.tolist() == [0.25, 0.75]
+        return {name: delta[0] for name, delta in cohort.deltas.items()}
+
+    assert_weight(by_hand(Method(aggregate=first), backend), 0.1)
+
+
+def momentum(beta: float) -> Method:
+    """m <- beta m + update; the server descends along m."""
+    zero = {"head.weight": torch.zeros(2, 1).double(), "head.bias": torch.zeros(2).double()}
+
+    def accumulate(cohort, update):
+        return {"m": {n: beta * cohort.shared["m"][n] + update[n] for n in update}}
+
+    return Method(
+        shared=lambda start: {"m": zero}, share=accumulate, server=lambda _, shared: shared["m"]
+    )
+
+
+@both_backends
+def test_server_momentum(backend):
+    # Updates of 0.1 each: steps of 0.1, 0.9 0.1 + 0.1 = 0.19, 0.9 0.19 + 0.1 = 0.271
+    run = by_hand(SLOPE | momentum(0.9), backend, rounds=3)
+    assert_weight(run, -(0.1 + 0.19 + 0.271))
+    torch.testing.assert_close(run.shared["m"]["head.weight"][0, 0], t(0.271)[0])
+
+
+@both_backends
+def test_what_is_shared_reaches_the_clients(backend):
+    # The slope of round r is r: 0, then 1, then 2.
+    method = Method(
+        loss=lambda step: slope(step, step.shared["r"]),
+        shared=lambda start: {"r": t(0)[0]},
+        share=lambda cohort, update: {"r": cohort.shared["r"] + 1},
+    )
+    assert_weight(by_hand(method, backend, rounds=3), -0.3)
+
+
+@both_backends
+def test_a_client_remembers_what_it_kept(backend):
+    # A's slope is 1, then 2; B's is 5, then 6: 0.1 (1/4 (1 + 2) + 3/4 (5 + 6)) = 0.9
+    method = Method(
+        loss=lambda step: slope(step, step.memory["slope"]),
+        memory=lambda start, client: {"slope": t(1, 5)[client]},
+        remember=lambda end: {"slope": end.memory["slope"] + 1},
+    )
+    run = by_hand(method, backend, rounds=2)
+    assert_weight(run, -0.9)
+    assert {k: float(kept["slope"]) for k, kept in run.memory.items()} == {0: 3, 1: 7}
+
+
+@both_backends
+def test_remember_sees_the_end_of_the_local_training(backend):
+    def keep(end):
+        assert (end.lr, end.server["head.weight"][0, 0]) == (0.1, 0)
+        weight = end.state["head.weight"][0, 0]
+        return {"weight": weight, "steps": t(int(end.steps)), "counts": end.counts}
+
+    run = by_hand(Method(memory=lambda *_: {"weight": t(0)}, remember=keep), backend)
+    assert [float(run.memory[k]["weight"]) for k in (0, 1)] == pytest.approx([0.1, -0.1])
+    assert [run.memory[k]["counts"].tolist() for k in (0, 1)] == [[1, 0], [0, 3]]
+    assert run.memory[0]["steps"] == 1
+
+
+@both_backends
+def test_measure_sees_all_of_a_clients_data(backend):
+    # Sums of squares: 4 for A, 1 + 1 + 16 = 18 for B: (4 (-0.1) + 18 (0.1)) / 22
+    method = Method(
+        measure=lambda client: {"squares": client.total(lambda x, y: x.square().sum())},
+        weigh=lambda cohort: torch.stack([m["squares"] for m in cohort.measured]) / 22,
+    )
+    assert_weight(by_hand(method, backend), -1.4 / 22)
+
+
+@both_backends
+def test_measure_can_call_the_model_with_any_state(backend):
+    def both(client):
+        def logits(x, y):
+            states = (client.state, client.server)
+            outputs = [torch.func.functional_call(client.model, s, (x,))[1] for s in states]
+            return torch.stack([output[:, 0].sum() for output in outputs])
+
+        return {"logits": client.total(logits)}
+
+    seen = []
+    by_hand(Method(measure=both, weigh=lambda c: seen.extend(c.measured) or t(0, 0)), backend)
+    # A: 2 0.1 + 0.05; B: 6 (-0.1) + 3 (-0.05)
+    torch.testing.assert_close(torch.stack([m["logits"] for m in seen]), t([0.25, 0], [-0.75, 0]))
+
+
+@both_backends
+def test_frozen_parameters_stay(backend):
+    run = by_hand(Method(frozen=("head.bias",)), backend, rounds=2, weight_decay=0.5)
+    assert not run.server["head.bias"].any()
+    assert weight(run) != 0
+
+
+@both_backends
+def test_private_parameters_never_leave_their_client(backend):
+    # Slopes of 1 and 5 for the biases of A and B, which go on from where they were.
+    method = Method(
+        loss=lambda step: slope(step, 0) + step.memory["slope"] * step.params["head.bias"][0],
+        memory=lambda start, client: {"slope": t(1, 5)[client]},
+        remember=lambda end: {"slope": end.memory["slope"]},
+        private=("head.bias",),
+    )
+    run = by_hand(method, backend, rounds=3)
+    assert not run.server["head.bias"].any()
+    for client, bias in enumerate((-0.3, -1.5)):
+        torch.testing.assert_close(run.memory[client]["private"]["head.bias"], t(bias, 0))
+
+
+@both_backends
+def test_private_statistics_never_leave_their_client(backend):
+    simulation = simulate(Method(private=("body.1.",)), backend)
+    first = everything(simulation.run)
+    run = simulation.play(3)
+    for name in ("weight", "running_mean"):
+        assert torch.equal(run.server[f"body.1.{name}"], first[f"server/body.1.{name}"])
+        kept = [run.memory[k]["private"][f"body.1.{name}"] for k in (1, 4)]
+        assert not torch.equal(*kept)
+
+
+def test_private_parameters_are_the_same_in_both_backends():
+    method = Method(private=("body.1.", "head."), frozen=("body.5.bias",))
+    assert_same(*(simulate(method, b).play(3) for b in BACKENDS), rtol=1e-9, atol=1e-10)
+
+
+def test_the_model_hook_adds_to_the_architecture():
+    def scaled(model):
+        model.extra = nn.Parameter(torch.ones(1))
+        return model
+
+    simulation = simulate(Method(model=scaled))
+    assert simulation.run.server["extra"].dtype == torch.float64
+    assert "extra" in simulation.engine.parameters
+
+
+def test_the_cohort_is_what_it_says():
+    seen = []
+    by_hand(Method(weigh=lambda cohort: seen.append(cohort) or t(0, 0)), rounds=2, local=3)
+    cohort = seen[1]
+    assert (cohort.round, cohort.population, cohort.lr) == (1, 2, 0.1)
+    assert cohort.clients.tolist() == [0, 1]
+    assert cohort.sizes.tolist() == [1, 3]
+    assert cohort.counts.tolist() == [[1, 0], [0, 3]]
+    assert cohort.steps.tolist() == [3, 3]
+    assert cohort.deltas["head.weight"].shape == (2, 2, 1)
+
+
+# --- local steps -----------------------------------------------------------------------------
+
+
+@both_backends
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)])
+def test_local_steps_are_torchs_sgd(backend, rates):
+    decay = dict(zip(("momentum", "weight_decay"), rates, strict=True))
+    protocol = {"participation": 1.0, "local": 5, **decay}
+    simulation = simulate(Method(), backend, uneven((11,)), **protocol)
+    model = tiny(0).train()
+    load(model, simulation.run.server)
+    optimiser = torch.optim.SGD(model.parameters(), lr=PROTOCOL["lr"], **decay)
+    losses = []
+    for x, y in reference_batches(simulation.engine):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x)[1], y)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    run = simulation.play()
+    torch.testing.assert_close(run.server, dict(model.state_dict()), rtol=1e-10, atol=1e-12)
+    assert float(run.sums["train_loss"]) == pytest.approx(sum(losses) / 5)
+
+
+def load(model, state) -> None:
+    tensors = model.state_dict()
+    assert tensors.keys() == state.keys()
+    for name, tensor in tensors.items():
+        tensor.copy_(state[name])
+
+
+def reference_batches(made):
+    """The only client's batches of round 0, read off the table one by one."""
+    data = made.federation
+    work = schedule.work(
+        *(schedule.cohort(1, 1.0, *data.names, 0), data.members, made.protocol, *data.names, 0)
+    )
+    for index, valid, draws in zip(
+        work.index[:, 0], work.valid[:, 0], work.draws[:, 0], strict=True
+    ):
+        images, uniform = data.images[index[valid]], torch.from_numpy(draws[valid])
+        x = augment.augment(images, made.protocol["augment"], uniform)
+        yield augment.normalise(x, data.mean, data.std), data.labels[index[valid]]
+
+
+def test_out_of_memory_halves_the_stack_and_says_so(monkeypatch, caplog):
+    whole = simulate(Method(), "stacked").play(2)
+    small, widths = stacked.train_stack, []
+
+    def limited(engine, server, memories, shared, work, lr, which):
+        widths.append(len(memories[which]))
+        if widths[-1] > 1:
+            raise torch.OutOfMemoryError
+        return small(engine, server, memories, shared, work, lr, which)
+
+    monkeypatch.setattr(stacked, "train_stack", limited)
+    with caplog.at_level(logging.WARNING):
+        halved = simulate(Method(), "stacked").play(2)
+    assert widths == [4, 2] + [1] * 8
+    assert "out of memory: from now on 1 clients at a time" in caplog.text
+    assert_same(halved, whole, rtol=1e-10, atol=1e-12)
+
+
+def test_out_of_memory_with_one_client_is_an_error(monkeypatch):
+    def never(*arguments):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(stacked, "train_stack", never)
+    with pytest.raises(torch.OutOfMemoryError):
+        simulate(Method(), "stacked").play()
+
+
+@both_backends
+def test_a_client_without_samples_changes_nothing(backend):
+    alone, accompanied = (
+        simulate(Method(), backend, uneven(sizes), participation=1.0).play(2)
+        for sizes in ((6,), (6, 0))
+    )
+    torch.testing.assert_close(alone.server, accompanied.server, rtol=1e-12, atol=1e-14)
+
+
+@both_backends
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_other_precisions_stay_near(backend, precision):
+    data = uneven()
+    single = [getattr(data, name).float() for name in ("mean", "std")]
+    data = type(data)(**vars(data) | dict(zip(("mean", "std"), single, strict=True)))
+    run = simulate(Method(), backend, data, precision=precision).play()
+    exact = simulate(Method(), backend).play()
+    for name, tensor in run.server.items():
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor.double(), exact.server[name], rtol=0.1, atol=0.05)
+
+
+# --- BatchNorm's statistics ------------------------------------------------------------------
+
+
+def normed(seed: int) -> Classifier:
+    """One pixel -> BatchNorm -> two classes."""
+    torch.manual_seed(seed)
+    model = Classifier(nn.Sequential(nn.BatchNorm2d(1), nn.Flatten()), 1, 2).double()
+    model.body[0].num_batches_tracked = None
+    return model
+
+
+def known_means(*clients: list[int]):
+    """Clients with these pixels."""
+    labelled = [
+        (torch.tensor(pixels).byte().view(-1, 1, 1, 1), torch.zeros(len(pixels), dtype=int))
+        for pixels in clients
+    ]
+    return federated(labelled, 2, scale=255)
+
+
+@both_backends
+def test_running_statistics_are_averaged_with_the_rounds_weights(backend):
+    # A: mean 100, variance 200 (of 90 and 110, over n - 1). B: mean 200, variance 4/3 6^2 = 48.
+    # BatchNorm keeps 9/10 of what it had, 0 and 1. Sizes 2 and 4 give the weights 1/3 and 2/3.
+    data = known_means([90, 110], [194, 206, 206, 194])
+    server = simulate(Method(), backend, data, normed, **HAND).play().server
+    torch.testing.assert_close(server["body.0.running_mean"], t((10 + 2 * 20) / 3))
+    torch.testing.assert_close(server["body.0.running_var"], t(0.9 + (20 + 2 * 4.8) / 3))
+
+
+@both_backends
+def test_running_statistics_follow_weigh(backend):
+    data = known_means([90, 110], [194, 206, 206, 194])
+    method = Method(weigh=lambda cohort: t(0.1, 0.3))
+    server = simulate(method, backend, data, normed, **HAND).play().server
+    torch.testing.assert_close(server["body.0.running_mean"], t((10 + 3 * 20) / 4))
+
+
+@both_backends
+def test_running_statistics_do_not_leak_to_the_next_client(backend):
+    # Each client's statistics are what they are when it is alone.
+    pixels = [[90, 110], [194, 206, 206, 194], [10, 10, 70]]
+    method = Method(weigh=lambda cohort: t(0, 0, 1))
+    last = simulate(method, backend, known_means(*pixels), normed, **HAND | {"local": 2}).play()
+    swapped = simulate(
+        *(method, backend, known_means(*pixels[1::-1], pixels[2]), normed),
+        **HAND | {"local": 2},
+    ).play()
+    torch.testing.assert_close(last.server["body.0.running_mean"], t(30 * (1 - 0.9**2)))
+    assert torch.equal(last.server["body.0.running_var"], swapped.server["body.0.running_var"])
+
+
+@both_backends
+def test_fedaus_small_weights_leave_variances_positive(backend):
+    # Twenty rounds in which the weights sum to far less than 1, or to more.
+    run = simulate(methods("fedau", cutoff=3), backend, participation=1 / 3).play(20)
+    for name in ("body.1.running_var", "body.6.running_var"):
+        assert (run.server[name] > 0).all()
+
+
+def test_evaluation_does_not_touch_running_statistics():
+    simulation = simulate(Method())
+    before = everything(simulation.run)
+    simulation.engine.evaluate(simulation.run.server)
+    assert all(torch.equal(w, before[n]) for n, w in everything(simulation.run).items())
+
+
+# --- evaluation and history ------------------------------------------------------------------
+
+
+def test_evaluation_is_over_the_whole_test_set(monkeypatch):
+    monkeypatch.setattr(engine, "EVALUATION_BATCH", 8)  # of 21, so that the last batch is smaller
+    simulation = simulate(Method())
+    found = simulation.engine.evaluate(simulation.run.server)
+    model, data = tiny(0).eval(), simulation.engine.federation
+    load(model, simulation.run.server)
+    logits = model(data.test_images.double() * 4 / 255)[1]
+    assert found["loss"] == pytest.approx(F.cross_entropy(logits, data.test_labels).item())
+    accuracy = (logits.argmax(1) == data.test_labels).double().mean()
+    assert found["accuracy"] == pytest.approx(float(accuracy))
+
+
+def finish(simulation, history=None) -> tuple[Progress, list[dict]]:
+    history = [] if history is None else history
+    for state in runs.rounds(simulation.engine, simulation.run, history):
+        simulation.run = state
+    return simulation.run, history
+
+
+def test_history_has_the_first_the_scheduled_and_the_last_round():
+    _, history = finish(simulate(Method(), rounds=5, evaluate_every=2))
+    assert [row["round"] for row in history] == [0, 2, 4, 5]
+
+
+def test_history_has_means_over_the_rounds_since_the_last_evaluation():
+    simulation = simulate(Method(), rounds=2)
+    losses = [float(simulation.play().sums["train_loss"]) for _ in range(2)]
+    _, history = finish(simulate(Method(), rounds=2))
+    assert losses[1] - losses[0] != 0
+    assert history[-1]["train_loss"] == pytest.approx(losses[1] / 2)  # sums add up
+
+
+@pytest.mark.parametrize(
+    ("weights", "effective"), [((1, 1), 2), ((1, 0), 1), ((0.1, 0.3), 1.6), ((3, 3), 2)]
+)
+def test_effective_clients(weights, effective):
+    # 1 / (1/4^2 + 3/4^2) = 16 / 10
+    assert float(engine.effective(t(*weights))) == pytest.approx(effective)
+
+
+# --- checkpoints -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", registered("methods"))
+def test_a_checkpoint_is_the_run_to_the_last_bit(name, tmp_path):
+    run = simulate(methods(name), needed=artifacts(name)).play(2)
+    history = [{"round": 0, "loss": 1 / 3}, {"round": 2, "loss": float("nan")}]
+    checkpoint.save(tmp_path / "kept", "key", run, history)
+    loaded, read = checkpoint.load(tmp_path / "kept", "key", "cpu")
+    assert_same(loaded, run)
+    assert all(w.dtype == everything(run)[n].dtype for n, w in everything(loaded).items())
+    assert (loaded.round, loaded.memory.keys()) == (2, run.memory.keys())
+    assert str(read) == str(history)
+
+
+def test_nested_and_shared_tensors_are_kept(tmp_path):
+    one = torch.arange(6.0)
+    memory = {7: {"a": {"b": {"c": one}}, "same": one, "none": torch.zeros(0)}}
+    memory[7] |= {"across": one.view(2, 3).T, "wide": torch.ones(1).expand(3)}
+    run = Progress({"w": one}, {"deep": {"er": one.double()}}, memory, {"loss": one.sum()}, 3)
+    assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
+
+
+def test_overlapping_tensors_are_kept(tmp_path):
+    one = torch.arange(6.0)
+    run = Progress({"w": one}, {"part": one[2:4], "number": one[5]})
+    assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
+
+
+def saved_and_loaded(run, path) -> Progress:
+    checkpoint.save(path, "key", run, [])
+    return checkpoint.load(path, "key", "cpu")[0]
+
+
+def kept(path, key="key") -> None:
+    checkpoint.save(path, key, simulate(Method()).play(), [])
+
+
+@pytest.mark.parametrize("length", [0, 7, 8, 100, 1000, -1])
+def test_a_truncated_checkpoint_is_none(length, tmp_path, caplog):
+    kept(tmp_path / "kept")
+    content = (tmp_path / "kept").read_bytes()
+    (tmp_path / "kept").write_bytes(content[:length])
+    assert checkpoint.load(tmp_path / "kept", "key", "cpu") is None
+    assert "is damaged" in caplog.text
+
+
+def test_no_file_and_noise_are_no_checkpoint(tmp_path):
+    assert checkpoint.load(tmp_path / "none", "key", "cpu") is None
+    (tmp_path / "noise").write_bytes(b"noise" * 100)
+    assert checkpoint.load(tmp_path / "noise", "key", "cpu") is None
+
+
+def test_a_checkpoint_of_another_run_or_version_is_none(tmp_path, monkeypatch):
+    kept(tmp_path / "kept", "mine")
+    assert checkpoint.load(tmp_path / "kept", "mine", "cpu")
+    assert checkpoint.load(tmp_path / "kept", "yours", "cpu") is None
+    monkeypatch.setattr(checkpoint, "VERSION", "2")
+    assert checkpoint.load(tmp_path / "kept", "mine", "cpu") is None
+
+
+def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    kept(tmp_path / "kept")
+
+    def interrupted(tensors, path, about):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, "save_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path / "kept")
+    assert checkpoint.load(tmp_path / "kept", "key", "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize("name", registered("methods"))
+def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
+    # Stopped after rounds 1 and 3, of 5; evaluated after 2, 4 and 5.
+    def begin():
+        return simulate(methods(name), needed=artifacts(name), rounds=5, participation=1 / 2)
+
+    whole, expected = finish(begin())
+    path, history = tmp_path / "kept", []
+    for stop in (1, 3, 5):
+        simulation = begin()
+        saved = checkpoint.load(path, "key", "cpu")
+        simulation.run, history = saved or (simulation.run, [])
+        for state in runs.rounds(simulation.engine, simulation.run, history):
+            simulation.run = state
+            if state.round == stop:
+                break
+        checkpoint.save(path, "key", simulation.run, history)
+    assert history == expected
+    assert_same(simulation.run, whole)
+
+
+def test_only_clients_that_took_part_have_a_memory():
+    run = simulate(methods("moon"), participation=1 / 3).play(1)
+    names = ("test", "dir0.1", 0, 0)
+    assert set(run.memory) == set(schedule.cohort(len(SIZES), 1 / 3, *names))
+
+
+def test_a_method_that_keeps_nothing_has_no_memory():
+    assert simulate(Method()).play(2).memory == {}
+
+
+# --- divergence ------------------------------------------------------------------------------
+
+NAN = Method(penalty=lambda step: step.shared["r"].log() * step.params["head.weight"].sum())
+COUNTED = {"shared": lambda start: {"r": t(2)[0]}}
+COUNTED["share"] = lambda cohort, update: {"r": cohort.shared["r"] - 1}  # log: fine, 0, -inf, nan
+
+
+def diverging(backend: str = "loop"):
+    return simulate(NAN | Method(**COUNTED), backend, two_clients(), pixel, **HAND, rounds=9)
+
+
+@both_backends
+def test_a_run_ends_where_its_loss_is_not_finite(backend):
+    run, history = finish(diverging(backend))
+    assert runs.diverged(history) == run.round == 4  # the first evaluation after round 3
+    assert [row["round"] for row in history] == [0, 2, 4]
+    assert runs.diverged(history[:-1]) is None
+
+
+def test_a_diverged_run_does_not_go_on_when_it_is_started_again():
+    run, history = finish(diverging())
+    again = diverging()
+    again.run = run
+    assert finish(again, list(history))[1] == history or len(history) == 3
+
+
+def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
+    # One cell with a diverged seed and a finished one, as files, collected and drawn.
+    names = {"protocol": "p", "dataset": "d", "partition": "dir0.1", "method": "m"}
+    finished = simulate(Method(), "loop", two_clients(), pixel, **HAND, rounds=4)
+    for seed, simulation in enumerate((diverging(), finished)):
+        run, history = finish(simulation)
+        runs.write(tmp_path / f"runs/p/d/dir0.1/m/seed{seed}", run, history, {})
+    grid = [{name: [value] for name, value in names.items()} | {"seed": [0, 1]}]
+    collect.main([
+        *(json.dumps(grid), "--results", str(tmp_path), "--out", str(tmp_path / "runs.csv")),
+        *("--protocols", json.dumps({"p": {"rounds": 9, "tail": 9}})),
+    ])  # fmt: skip
+    table = table1.draw(draw.read(tmp_path / "runs.csv"), {}, "quick")
+    assert table["mean"].isna().all()
+    assert table["std"].isna().all()
+    assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)
+    assert "1/2 lost" in table1.text(table)
+    assert "1/2 diverged" in table1.tex(table)
+
+
+def test_what_a_run_writes(tmp_path):
+    simulation = simulate(Method())
+    run, history = finish(simulation)
+    runs.write(tmp_path, run, history, {"key": "abc"})
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary == {"key": "abc", "rounds": 4, "diverged": None, "final": history[-1]}
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))
+    assert [float(row["accuracy"]) for row in rows] == [row["accuracy"] for row in history]
+    assert rows[0]["train_loss"] == ""  # nobody has trained yet
+    model = load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(w, run.server[name]) for name, w in model.items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *("metrics.csv", "model.safetensors", "summary.json"),
+    ]

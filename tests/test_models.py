@@ -1,0 +1,158 @@
+"""Every model: `fedgrid.models`."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from conftest import HAND, assert_same, federated, simulate
+from fedgrid import models, source
+from fedgrid.engine import state_of
+from fedgrid.method import Method
+from fedgrid.names import UsageError, registered
+
+NAMES = registered("models")
+SHAPE = (3, 32, 32)
+every_model = pytest.mark.parametrize("name", NAMES)
+
+
+def made(name: str, seed: int = 0, **options) -> models.Classifier:
+    return models.build(name, SHAPE, 10, seed=seed, **options)
+
+
+@every_model
+def test_a_model_gives_features_and_logits(name):
+    model = made(name).eval()
+    features, logits = model(torch.rand(2, *SHAPE))
+    assert features.shape == (2, model.head.in_features)
+    assert logits.shape == (2, 10)
+    torch.testing.assert_close(logits, model.head(features))
+
+
+@every_model
+def test_the_classifiers_parameters_begin_with_head(name):
+    heads = [n for n, _ in made(name).named_parameters() if not n.startswith("body.")]
+    assert heads == ["head.weight", "head.bias"]
+
+
+@every_model
+def test_weights_are_drawn_from_the_seed_alone(name):
+    torch.manual_seed(1)
+    one = state_of(made(name, seed=3))
+    random = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), random)  # building drew nothing from the global generator
+    same, other = state_of(made(name, seed=3)), state_of(made(name, seed=4))
+    assert all(torch.equal(w, same[n]) for n, w in one.items())
+    assert not torch.equal(one["head.weight"], other["head.weight"])
+
+
+@every_model
+def test_a_models_state_is_floating_point(name):
+    assert all(w.is_floating_point() for w in state_of(made(name)).values())
+
+
+@every_model
+def test_weights_are_declared_as_a_literal(name):
+    assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
+
+
+@every_model
+def test_a_model_trains_alike_in_both_backends(name):
+    random = torch.Generator().manual_seed(0)
+    clients = [
+        (torch.randint(0, 256, (n, *SHAPE), generator=random).byte(), torch.arange(n))
+        for n in (4, 5)
+    ]
+    protocol = HAND | {"lr": 1e-4, "batch": 5}
+    runs = [
+        simulate(
+            *(Method(), backend, federated(clients, 10, 1)),
+            lambda seed: models.build(name, SHAPE, 10, seed=seed),
+            **protocol,
+        ).play()
+        for backend in ("loop", "stacked")
+    ]
+    assert_same(*runs, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (1, 9, 7)])
+def test_cnn_takes_images_of_any_size(shape):
+    assert models.build("cnn", shape, 10)(torch.rand(2, *shape))[0].shape == (2, 64)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("resnet18", 11_181_642), ("resnet50", 23_528_522)]
+)
+def test_resnets_have_the_stock_sizes_with_ten_classes(name, parameters):
+    # torchvision's 11,689,512 and 25,557,032 with classifiers of 513,000 and 2,049,000, and ours
+    # of 5,130 and 20,490.
+    assert sum(w.numel() for w in made(name).parameters()) == parameters
+
+
+def test_resnet18_is_torchvisions():
+    from torchvision.models import resnet18
+
+    theirs, ours = resnet18().eval(), made("resnet18").eval()
+    theirs.fc = nn.Identity()
+    theirs.load_state_dict(ours.body.state_dict(), strict=False)
+    x = torch.rand(2, *SHAPE)
+    torch.testing.assert_close(ours(x)[0], theirs(x))
+
+
+def test_an_unknown_model_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean resnet18"):
+        made("resnet81")
+
+
+# --- weights ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_body_is_loaded_and_the_classifier_drawn(name, suffix, tmp_path):
+    path, trained = tmp_path / f"weights{suffix}", made(name, seed=5)
+    body = {n: w.clone().contiguous() for n, w in trained.body.state_dict().items()}
+    body["fc.weight"] = torch.ones(3)  # a published file has a classifier of its own
+    (save_file if suffix == ".safetensors" else torch.save)(body, path)
+    loaded, fresh = made(name, seed=6, weights=path), made(name, seed=6)
+    assert all(torch.equal(w, body[n]) for n, w in loaded.body.state_dict().items())
+    assert torch.equal(loaded.head.weight, fresh.head.weight)
+
+
+def test_a_saved_run_can_be_started_from(tmp_path):
+    path, trained = tmp_path / "model.safetensors", made("cnn", seed=5)
+    save_file(state_of(trained), path)
+    loaded = made("cnn", weights=path)
+    assert torch.equal(loaded.body[0].weight, trained.body[0].weight)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda body: body.pop("0.bias"), "lacks `0.bias`: these are not weights of this model"),
+        (lambda body: body.update({"0.bias": torch.zeros(3)}), r"`0.bias` is \(3,\), not"),
+    ],
+)
+def test_weights_of_another_model_are_refused(change, message, tmp_path):
+    body = made("cnn").body.state_dict()
+    change(body)
+    save_file(dict(body), tmp_path / "weights.safetensors")
+    with pytest.raises(UsageError, match=message):
+        made("cnn", weights=tmp_path / "weights.safetensors")
+
+
+def test_missing_weights_are_named(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.pth do not exist"):
+        made("cnn", weights=tmp_path / "none.pth")
+
+
+def test_weights_cannot_run_code(tmp_path):
+    class Touches:
+        def __reduce__(self):
+            return (tmp_path / "evil").touch, ()
+
+    torch.save({"0.weight": Touches()}, tmp_path / "weights.pth")
+    with pytest.raises(Exception, match=r"[Ww]eights"):
+        made("cnn", weights=tmp_path / "weights.pth")
+    assert not (tmp_path / "evil").exists()

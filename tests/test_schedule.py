@@ -1,0 +1,273 @@
+"""Who trains on what, with which random numbers: `fedgrid.schedule`, `.augment`, `.seeds`."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import PROTOCOL, SIZES, artifacts, methods, simulate
+from fedgrid import augment, schedule, seeds
+from fedgrid.names import registered
+
+MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+EVERYONE = np.arange(len(SIZES))
+
+
+def batch_sizes(samples: int, **protocol) -> list[int]:
+    found = schedule.batches(samples, PROTOCOL | protocol, np.random.default_rng(0))
+    return [len(batch) for batch in found]
+
+
+def made(*names, clients=EVERYONE, **protocol) -> schedule.Work:
+    return schedule.work(clients, MEMBERS, PROTOCOL | protocol, *names)
+
+
+# --- batches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"),
+    [
+        (0, []),
+        (1, [2]),  # the sample twice
+        (2, [2]),
+        (3, [3]),
+        (4, [4]),
+        (5, [4]),  # the last batch would hold one sample
+        (6, [4, 2]),
+        (8, [4, 4]),
+        (9, [4, 4]),
+        (11, [4, 4, 3]),
+    ],
+)
+def test_an_epochs_batches_of_four(samples, sizes):
+    assert batch_sizes(samples, local=1, local_unit="epochs") == sizes
+    assert batch_sizes(samples, local=3, local_unit="epochs") == 3 * sizes
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"),
+    [(0, []), (1, [2] * 5), (3, [3] * 5), (6, [4, 2, 4, 2, 4]), (5, [4] * 5), (40, [4] * 5)],
+)
+def test_five_steps_of_four(samples, sizes):
+    assert batch_sizes(samples, local=5, local_unit="steps") == sizes
+
+
+@pytest.mark.parametrize(
+    ("samples", "sizes"), [(1, []), (2, []), (3, [3]), (4, [4]), (6, [4]), (7, [4, 3])]
+)
+def test_batches_below_the_smallest_are_dropped(samples, sizes):
+    for unit, times in (("epochs", 2), ("steps", 1)):
+        local = {"local": 2 if unit == "epochs" else len(sizes), "local_unit": unit}
+        assert batch_sizes(samples, smallest_batch=3, **local) == times * sizes
+
+
+def test_batches_of_one_are_batches():
+    assert batch_sizes(3, batch=1, local=1, local_unit="epochs") == [1, 1, 1]
+
+
+def test_a_lonely_sample_is_taken_twice():
+    assert schedule.epoch(1, 4, np.random.default_rng(0))[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("samples", [2, 6, 11])
+def test_an_epoch_has_every_sample_once(samples):
+    found = schedule.epoch(samples, 4, np.random.default_rng(0))
+    assert sorted(np.concatenate(found)) == list(range(samples))
+
+
+def test_epochs_are_shuffled_anew():
+    protocol = PROTOCOL | {"local": 2, "local_unit": "epochs", "batch": 40}
+    first, second = schedule.batches(40, protocol, np.random.default_rng(0))
+    assert first.tolist() != second.tolist() != list(range(40))
+
+
+def test_steps_are_those_of_as_many_epochs():
+    rngs = [np.random.default_rng(0) for _ in range(2)]
+    steps = schedule.batches(11, PROTOCOL | {"local": 7}, rngs[0])
+    epochs = schedule.batches(11, PROTOCOL | {"local": 3, "local_unit": "epochs"}, rngs[1])
+    for one, other in zip(steps, islice(epochs, 7), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+# --- the table of a round --------------------------------------------------------------------
+
+
+def test_the_table_is_padded_to_one_shape():
+    work = made("x", local=2, local_unit="epochs")
+    assert work.index.shape == work.valid.shape == (4, 6, 4)
+    assert work.draws.shape == (4, 6, 4, 3)
+    assert work.steps.tolist() == [2, 2, 2, 4, 4, 0]
+    assert work.valid.sum((0, 2)).tolist() == [4, 4, 6, 12, 16, 0]
+    assert not work.index[~work.valid].any()
+
+
+def test_padding_comes_last():
+    valid = made("x", local=2, local_unit="epochs").valid
+    assert (np.diff(valid.astype(int), axis=2) <= 0).all()
+    assert (np.diff(valid.any(2).astype(int), axis=0) <= 0).all()
+
+
+def test_clients_train_on_their_own_samples():
+    work = made("x")
+    for c, members in enumerate(MEMBERS):
+        assert set(work.index[:, c][work.valid[:, c]]) <= set(members)
+
+
+def test_one_sample_is_enough_for_a_table_wider_than_the_batch():
+    assert made("x", clients=np.array([0]), batch=1).index.shape == (3, 1, 2)
+
+
+def test_a_clients_work_does_not_depend_on_who_else_takes_part():
+    alone, together = made("x", clients=np.array([3])), made("x")
+    for one, other in ((alone.index, together.index), (alone.draws, together.draws)):
+        np.testing.assert_array_equal(one[:, 0], other[:, 3])
+
+
+def test_the_same_names_give_the_same_work():
+    one, other = made("x", 0), made("x", 0)
+    for field in ("clients", "index", "valid", "draws"):
+        np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+
+
+def test_rounds_differ_in_batches_and_in_augmentation():
+    one, other = made("x", 0), made("x", 1)
+    assert (one.index != other.index).any()
+    assert (one.draws != other.draws).any()
+
+
+# --- cohorts ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("population", "part", "size"), [(100, 0.1, 10), (7, 1.0, 7), (20, 0.2, 4)]
+)
+def test_a_cohort_is_sorted_and_without_repeats(population, part, size):
+    for round in range(20):
+        found = schedule.cohort(population, part, "x", round)
+        assert len(found) == schedule.cohort_size(population, part) == size
+        assert found.tolist() == sorted(set(found))
+        assert set(found) <= set(range(population))
+
+
+def test_cohorts_differ_between_rounds_and_between_seeds():
+    cohorts = {tuple(schedule.cohort(100, 0.1, seed, r)) for seed in range(3) for r in range(30)}
+    assert len(cohorts) == 90
+
+
+def test_everybody_takes_part_equally_often():
+    taken = np.concatenate([schedule.cohort(20, 0.2, "x", round) for round in range(2000)])
+    # 400 each; the standard deviation is sqrt(2000 * 0.2 * 0.8) = 18.
+    assert np.abs(np.bincount(taken) - 400).max() < 5 * 18
+
+
+def test_cohorts_and_batches_are_the_same_for_all_methods():
+    seen = {name: [] for name in registered("methods")}
+    for name, works in seen.items():
+        simulation = simulate(methods(name), needed=artifacts(name))
+        train = simulation.engine.local_training
+
+        def record(engine, server, memories, shared, work, lr, train=train, works=works):
+            works.append((work.clients.tolist(), work.index.tolist(), work.draws.tolist()))
+            return train(engine, server, memories, shared, work, lr)
+
+        simulation.engine.local_training = record
+        simulation.play(3)
+    assert all(works == seen["fedavg"] for works in seen.values())
+    assert len({str(index) for _, index, _ in seen["fedavg"]}) == 3
+
+
+# --- seeds -----------------------------------------------------------------------------------
+
+
+def test_seeds_are_written_in_stone():
+    # The first eight bytes of sha256("batches/digits/0"), shifted right by one bit.
+    assert seeds.seed("batches", "digits", 0) == 780173762070192556
+
+
+def test_seeds_are_63_bits_of_all_names():
+    found = [seeds.seed("purpose", "digits", i, j) for i in range(30) for j in range(30)]
+    assert len(set(found)) == 900
+    assert all(0 <= seed < 2**63 for seed in found)
+    torch.manual_seed(max(found))
+
+
+def test_generators_repeat_themselves():
+    draws = [seeds.generator("x", 1).random(5).tolist() for _ in range(2)]
+    assert draws[0] == draws[1] != seeds.generator("x", 2).random(5).tolist()
+
+
+# --- augmentation ----------------------------------------------------------------------------
+
+IMAGES = torch.randint(1, 256, (3, 2, 5, 7), generator=torch.Generator().manual_seed(0)).byte()
+LAST = 1 - 2**-24  # the largest number below 1 that is drawn
+
+
+def cropped(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
+    """The window at (top, left) of the image with four black pixels around it."""
+    channels, height, width = image.shape
+    window = torch.zeros_like(image)
+    for c in range(channels):
+        for i in range(height):
+            for j in range(width):
+                row, column = i + top - 4, j + left - 4
+                if 0 <= row < height and 0 <= column < width:
+                    window[c, i, j] = image[c, row, column]
+    return window
+
+
+def test_without_augmentation_nothing_changes():
+    assert augment.augment(IMAGES, [], torch.zeros(3, 0)) is IMAGES
+
+
+def test_crop_is_a_window_of_the_padded_image():
+    # Nine offsets, 0 to 8; 4 is the image itself.
+    draws = torch.tensor([[0.0, LAST], [0.5, 0.5], [0.9, 0.2]])
+    found = augment.augment(IMAGES, ["crop"], draws)
+    expected = [cropped(IMAGES[0], 0, 8), IMAGES[1], cropped(IMAGES[2], 8, 1)]
+    assert torch.equal(found, torch.stack(expected))
+    assert found.dtype == torch.uint8
+
+
+def test_every_offset_is_equally_likely():
+    draws = torch.arange(900)[:, None].expand(900, 2) / 900
+    dot = torch.zeros(1, 1, 9, 9, dtype=torch.uint8)
+    dot[..., 4, 4] = 1
+    rows = augment.augment(dot.expand(900, 1, 9, 9), ["crop"], draws).amax(3).argmax(2)
+    assert rows.flatten().bincount().tolist() == [100] * 9
+
+
+def test_flip_mirrors_left_to_right():
+    found = augment.augment(IMAGES, ["flip"], torch.tensor([[0.0], [0.49], [0.5]]))
+    assert torch.equal(found, torch.stack([IMAGES[0], IMAGES[1], IMAGES[2].flip(2)]))
+
+
+@pytest.mark.parametrize("names", [["crop", "flip"], ["flip", "crop"]])
+def test_flip_is_the_flip_of_the_crop(names):
+    by_name = {"crop": [0.9, 0.2], "flip": [0.7]}
+    draws = torch.tensor([[value for name in names for value in by_name[name]]])
+    found = augment.augment(IMAGES[:1], names, draws)[0]
+    candidates = [cropped(IMAGES[0].flip(2), 8, 1), cropped(IMAGES[0], 8, 1).flip(2)]
+    assert any(torch.equal(found, candidate) for candidate in candidates)
+
+
+def test_images_are_augmented_each_in_its_own_way():
+    draws = torch.tensor([[0.0, 0.0, 0.0], [LAST, LAST, LAST], [0.5, 0.5, 0.9]])
+    found = augment.augment(IMAGES, ["crop", "flip"], draws)
+    for i in range(3):
+        alone = augment.augment(IMAGES[i : i + 1], ["crop", "flip"], draws[i : i + 1])
+        assert torch.equal(found[i], alone[0])
+
+
+def test_normalised_images_have_the_given_mean_and_deviation():
+    images = torch.tensor([0, 51, 255]).byte().view(3, 1, 1, 1)
+    mean, std = (torch.full((1, 1, 1), value, dtype=torch.float64) for value in (0.2, 0.5))
+    found = augment.normalise(images, mean, std)
+    torch.testing.assert_close(found.flatten(), torch.tensor([-0.4, 0.0, 1.6]).double())
+    assert images.flatten().tolist() == [0, 51, 255]
+
+
+def test_draws_are_counted():
+    assert augment.draws([]) == 0
+    assert augment.draws(["crop", "flip"]) == 3

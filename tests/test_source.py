@@ -1,0 +1,456 @@
+"""The package's code as a dependency, and names as runs: `fedgrid.source`, `.grid`, `.schema`."""
+
+import copy
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedgrid import grid, schema, source
+from fedgrid.names import PACKAGE, UsageError, known, registered
+
+WORKFLOW = PACKAGE.parent
+STUDIES = grid.read_studies(WORKFLOW / "studies")
+METHODS = registered("methods")
+
+# --- fingerprints ----------------------------------------------------------------------------
+
+CACHED = ("tree", "reachable", "_imports", "code", "fingerprint", "literal", "keywords")
+
+
+def forget() -> None:
+    """What the source was when it was last read."""
+    for name in CACHED:
+        getattr(source, name).cache_clear()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A copy of the package that may be edited."""
+    root = tmp_path / "fedgrid"
+    shutil.copytree(PACKAGE, root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(source, "ROOT", root)
+    forget()
+    yield root
+    forget()
+
+
+def fingerprints(stage: str = "train") -> dict[str, str]:
+    """By method, of the code as it is now."""
+    forget()
+    protocol = {"model": "cnn"}
+    return {
+        name: source.fingerprint(*grid.modules(stage, {"protocol": protocol, "method": {name: {}}}))
+        for name in METHODS
+    }
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    """The fingerprints of the package that is copied."""
+    return fingerprints()
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
+    return {name for name in before if before[name] != after[name]}
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_every_cache_is_forgotten_in_these_tests():
+    cached = {name for name, value in vars(source).items() if hasattr(value, "cache_clear")}
+    assert cached == set(CACHED)
+
+
+def test_the_copy_has_the_fingerprints_of_the_original(before, package):
+    assert fingerprints() == before
+
+
+def test_every_method_has_a_fingerprint_of_its_own(before):
+    assert len(set(before.values())) == len(METHODS)
+
+
+def reformatted(text: str) -> str:
+    """More blank lines and comments, and double quotes made single where that is safe."""
+    text = re.sub(r'"([a-z_]+)"', r"'\1'", text)
+    return "# a comment\n\n\n" + text.replace("\n\n", "\n\n\n# another\n\n") + "\n\n# the last\n"
+
+
+@pytest.mark.parametrize("module", ["methods/fedprox", "engine", "schedule", "method"])
+def test_comments_and_layout_do_not_count(before, package, module):
+    path = package / f"{module}.py"
+    path.write_text(reformatted(path.read_text()))
+    assert changed(before, fingerprints()) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "old"),
+    [
+        ("methods/fedprox", "a proximal term"),  # of a module
+        ("methods/fedprox", "mu >= 0 weighs"),  # of a function
+        ("engine", "A run between two rounds"),  # of a class
+        ("engine", "The run after one more round"),  # of a method
+    ],
+)
+def test_docstrings_do_not_count(before, package, module, old):
+    edit(package / f"{module}.py", old, "Something else")
+    assert changed(before, fingerprints()) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "who"),
+    [
+        ("methods/fedprox", "mu / 2", "mu / 3", {"fedprox"}),
+        ("methods/fedprox", "mu: float = 0.01", "mu: float = 0.02", {"fedprox"}),
+        ("methods/moon", "/ tau", "* tau", {"moon"}),
+        ("encoder", "maps.mean(1)", "maps.sum(1)", {"fedsls", "fedsls_dynamic"}),
+        ("autoencoder", "(2, 4, 8)", "(2, 4)", {"fedsl"}),
+        ("engine", "CHUNK = 64", "CHUNK = 65", set(METHODS)),
+        ("schedule", "samples == 1", "samples == 0", set(METHODS)),
+        ("backends/loop", "alpha=-lr", "alpha=lr", set(METHODS)),
+        ("backends/stacked", "- lr * g", "+ lr * g", set(METHODS)),
+        ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
+        ("models/resnet18", "512", "513", set()),
+        ("progress", "EVERY = 10", "EVERY = 11", set()),
+        ("checkpoint", 'VERSION = "1"', 'VERSION = "2"', set()),
+        ("report/table1", "100 *", "1 *", set()),
+        ("latents", "256", "255", set()),
+    ],
+)
+def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, new, who):
+    edit(package / f"{module}.py", old, new)
+    assert changed(before, fingerprints()) == who
+
+
+def test_a_module_counts_until_it_says_that_it_changes_no_results(package):
+    edit(package / "progress.py", "CHANGES_RESULTS = False\n", "")
+    silent = fingerprints()
+    edit(package / "progress.py", "EVERY = 10", "EVERY = 11")
+    assert changed(silent, fingerprints()) == set(METHODS)
+
+
+def test_stages_before_the_training_do_not_depend_on_the_method(package):
+    for stage in ("pretrain", "saliency", "latents"):
+        assert len(set(fingerprints(stage).values())) == 1
+    encoded = fingerprints("saliency")
+    edit(package / "methods/fedsls.py", "0.5", "0.6")
+    assert changed(encoded, fingerprints("saliency")) == set()
+
+
+def test_imports_inside_functions_are_followed():
+    assert {"runs", "engine", "federation", "arrays"} <= source.reachable("train")
+    assert "encoder" in source.reachable("saliency")
+    assert "saliency" not in source.reachable("train")
+
+
+def test_every_module_is_reached_from_an_entry_point():
+    entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
+    entries += ["weights", "schema"]
+    by_name = ("methods", "models", "datasets", "report", "backends")
+    entries += [f"{kind}.{name}" for kind in by_name for name in registered(kind)]
+    reached = frozenset().union(*map(source.reachable, entries))
+    files = {p.relative_to(PACKAGE).with_suffix("") for p in PACKAGE.rglob("*.py")}
+    names = {".".join(f.parts).removesuffix(".__init__") for f in files} - {"__init__"}
+    assert names - reached - set(by_name) == set()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_hyper_parameters_are_read_without_importing(name):
+    from importlib import import_module
+    from inspect import signature
+
+    function = import_module(f"fedgrid.methods.{name}").method
+    defaults = {key: p.default for key, p in signature(function).parameters.items()}
+    assert source.keywords(f"methods.{name}", "method") == defaults
+
+
+def test_literals_are_read_without_importing():
+    assert source.literal("methods.fedsls", "NEEDS") == ("saliency",)
+    assert source.literal("methods.fedavg", "NEEDS", ()) == ()
+    with pytest.raises(LookupError, match="has no function `nothing`"):
+        source.keywords("methods.fedavg", "nothing")
+
+
+def test_neither_the_grid_nor_the_sources_import_torch():
+    code = (
+        f"import sys; sys.path.insert(0, {str(WORKFLOW)!r}); from fedgrid import grid, schema, "
+        f"source; grid.Grid(grid.read_studies(grid.Path({str(WORKFLOW / 'studies')!r})));"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# --- the grid --------------------------------------------------------------------------------
+
+SMALL = {
+    "title": "a study",
+    "protocols": {"base": {"clients": 10, "rounds": 5}, "longer": {"base": "base", "rounds": 9}},
+    "variants": {"prox+decorr": {"fedprox": {"mu": 1}, "feddecorr": {}}},
+    "tuned": {"fedprox": {"digits": {"mu": 0.5}}},
+    "scales": {
+        "quick": {
+            "grids": {
+                "main": [
+                    {
+                        "protocol": "base",
+                        "dataset": ["digits", "synthetic"],
+                        "partition": ["dir0.1"],
+                        "method": ["fedavg", "fedprox", "prox+decorr"],
+                        "seed": [0, 1],
+                    }
+                ]
+            }
+        }
+    },
+    "products": {"table1": {"grid": "main", "formats": ["csv"]}},
+}
+
+
+def small(config: dict | None = None, **changes) -> grid.Grid:
+    """The small study with changes, a value by its dotted path."""
+    study = copy.deepcopy(SMALL)
+    for path, value in changes.items():
+        *parents, last = path.split(".")
+        where = study
+        for parent in parents:
+            where = where[int(parent) if isinstance(where, list) else parent]
+        where[last] = value
+    return grid.Grid({"study": study}, config)
+
+
+BLOCK = "scales.quick.grids.main.0"
+
+
+def test_a_grid_is_the_product_of_its_axes():
+    runs = small().runs("study", "quick", "main")
+    assert len(runs) == len({tuple(run.values()) for run in runs}) == 1 * 2 * 1 * 3 * 2
+    assert runs[0] == {
+        **{"protocol": "base", "dataset": "digits", "partition": "dir0.1"},
+        **{"method": "fedavg", "seed": 0},
+    }
+
+
+def test_a_protocol_has_all_fields_its_bases_and_its_own():
+    made = small().protocol("longer")
+    assert made == grid.PROTOCOL | {"clients": 10, "rounds": 9}
+
+
+def test_hyper_parameters_are_the_files_then_tuned_then_the_variants():
+    made = small()
+    assert made.method("fedprox", "synthetic") == {"fedprox": {"mu": 0.01}}
+    assert made.method("fedprox", "digits") == {"fedprox": {"mu": 0.5}}
+    assert made.method("prox+decorr", "digits") == {
+        "fedprox": {"mu": 1},
+        "feddecorr": {"beta": 0.1, "scale": "code"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [
+        ({"seed": 0}, 6),
+        ({"seed": "0,1,2"}, 18),
+        ({"seed": "[0, 5]"}, 12),
+        ({"method": "fedavg,moon"}, 8),
+        ({"dataset": ["digits"]}, 6),
+        ({"partition": "dir0.05, dir0.5"}, 24),
+        ({"seed": None, "method": []}, 12),
+    ],
+)
+def test_the_configuration_narrows_and_widens(config, count):
+    assert len(small(config).runs("study", "quick", "main")) == count
+
+
+def test_protocols_of_the_configuration_can_be_run():
+    config = {"protocols": {"mine": {"base": "base", "rounds": 2}}, "protocol": "mine"}
+    made = small(config)
+    run = made.runs("study", "quick", "main")[0]
+    assert made.resolve(run)["protocol"]["rounds"] == 2
+
+
+def test_a_resolved_run_says_what_its_names_stand_for():
+    made = small().resolve(small().runs("study", "quick", "main")[-1])
+    assert made["method"] == {"fedprox": {"mu": 1}, "feddecorr": {"beta": 0.1, "scale": "code"}}
+    assert (made["seed"], made["name"]["seed"], made["name"]["method"]) == (1, 1, "prox+decorr")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({f"{BLOCK}.protocol": "bese"}, "no protocol is called `bese`: did you mean base"),
+        ({f"{BLOCK}.dataset": "digit"}, "no dataset is called `digit`: did you mean digits"),
+        ({f"{BLOCK}.method": "fedpox"}, "no method is called `fedpox`: did you mean fedprox"),
+        ({f"{BLOCK}.partition": "shard2"}, "partition.*`shard2`.* dir0.1"),
+        ({f"{BLOCK}.partition": "dir0"}, "partition.*`dir0`.* dir0.1"),
+        ({f"{BLOCK}.partition": "dir-1"}, "partition.*`dir-1`.* dir0.1"),
+        ({f"{BLOCK}.partition": "dir0.1x"}, "partition.*`dir0.1x`.* dir0.1"),
+        ({f"{BLOCK}.seed": [-1]}, "seed: -1 is not a whole number of at least 0"),
+        ({f"{BLOCK}.seed": ["zero"]}, "seed: 'zero' is not a whole number"),
+        ({f"{BLOCK}.seed": [0.5]}, "seed: 0.5 is not a whole number"),
+        ({f"{BLOCK}.seed": []}, "a grid needs a seed"),
+        ({f"{BLOCK}.method": None}, "a grid needs a method"),
+        ({"protocols.base.base": "bse"}, "no protocol is called `bse`: did you mean base"),
+        ({"protocols.base.round": 1}, "no field of protocol `base` .* did you mean rounds"),
+        ({"protocols.base.model": "resnet"}, "no model of protocol `base` .* did you mean resnet"),
+        ({"protocols.base.augment": ["crops"]}, "no augmentation of protocol `base` .* mean crop"),
+        ({"protocols.base.normalization": "standart"}, "no normalization of digits .* standard"),
+        ({"protocols.base.weights": "imgnet"}, "weights `imgnet` are neither none nor a file"),
+        ({"protocols.base.clients": 5000}, "5000 clients are more than the 1442 training samples"),
+        ({"protocols.base.participation": 0.01}, "participation 0.01 of 10 clients samples nobody"),
+        ({"variants.prox+decorr": {"fedprx": {}}}, "method.*`fedprx`.* fedprox"),
+        (
+            {"variants.prox+decorr": {"fedprox": {"nu": 1}}},
+            "hyper-parameter of fedprox.*`nu`.* mu",
+        ),
+        (
+            {"variants.prox+decorr": {"fedprox": {"mu": "large"}}},
+            "fedprox's .*mu.* 'large', .* 0.01",
+        ),
+        (
+            {"variants.prox+decorr": {"fedprox": {"mu": True}}},
+            "fedprox's .*mu.* True, .* 0.01",
+        ),
+        ({"variants.prox+decorr": {"fedsl": {"f": 2.5}}}, "fedsl's .*f.* 2.5, .* 2"),
+        ({"tuned.fedprox": {"digits": {"mo": 1}}}, "no hyper-parameter of fedprox .* mean mu"),
+    ],
+)
+def test_a_wrong_name_or_value_in_a_study_is_named(changes, message):
+    with pytest.raises(UsageError, match=message):
+        small(**changes)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"dataset": "mnist"}, "no dataset is called `mnist`: there is digits, synthetic"),
+        ({"dataset": "digitz"}, "did you mean digits"),
+        ({"method": "fedavgg"}, "no method is called `fedavgg`: did you mean fedavg"),
+        ({"partition": "0.1"}, "partition.*`0.1`.* dir0.1"),
+        ({"protocol": "long"}, "no protocol is called `long`: did you mean longer"),
+        ({"seed": "a"}, "seed: 'a' is not a whole number"),
+    ],
+)
+def test_a_wrong_name_in_the_configuration_is_named(config, message):
+    with pytest.raises(UsageError, match=message):
+        small(config).runs("study", "quick", "main")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("stdy", "quick", "main"), "no study is called `stdy`: did you mean study"),
+        (("study", "quik", "main"), "no scale is called `quik`: did you mean quick"),
+        (("study", "quick", "mein"), "no grid is called `mein`: did you mean main"),
+    ],
+)
+def test_an_unknown_study_scale_or_grid_is_named(asked, message):
+    with pytest.raises(UsageError, match=message):
+        small().runs(*asked)
+
+
+def test_a_name_must_not_mean_two_things():
+    config = {"protocols": {"base": {"clients": 11}}}
+    with pytest.raises(UsageError, match=r"config.yaml: protocols.base already means something"):
+        small(config)
+
+
+def test_protocols_that_are_each_others_base_are_named():
+    with pytest.raises(UsageError, match="base"):
+        small(**{"protocols.base.base": "longer"})
+
+
+def test_yaml_that_is_none_is_named(tmp_path):
+    (tmp_path / "broken.yaml").write_text("a: [1, 2")
+    with pytest.raises(UsageError, match=r"broken.yaml .*YAML: .* line 1"):
+        grid.read_studies(tmp_path)
+
+
+def test_known_names_the_nearest_or_all():
+    assert known("method", "moon", METHODS) == "moon"
+    with pytest.raises(UsageError, match="no method is called `xyz`: there is fedau, fedavg"):
+        known("method", "xyz", METHODS)
+
+
+# --- schemas ---------------------------------------------------------------------------------
+
+
+def check_study(**changes) -> None:
+    study = copy.deepcopy(SMALL)
+    study["protocols"]["base"] |= changes
+    schema.check("study.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
+
+
+def test_the_schema_knows_exactly_the_fields_of_a_protocol():
+    rules = grid.yaml.safe_load((WORKFLOW / "schemas/study.schema.yaml").read_text())
+    assert set(rules["$defs"]["protocol"]["properties"]) == {"base", *grid.PROTOCOL}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_obeys_its_schema_and_names_what_exists(name):
+    schema.check(name, STUDIES[name], WORKFLOW / "schemas/study.schema.yaml")
+    made = grid.Grid(STUDIES)
+    for scale, parts in STUDIES[name]["scales"].items():
+        for one in parts["grids"]:
+            runs = made.runs(name, scale, one)
+            assert len({grid.RUN.format(**run) for run in runs}) == len(runs) > 0
+    for product, about in STUDIES[name]["products"].items():
+        assert product in registered("report")
+        assert all(about["grid"] in parts["grids"] for parts in STUDIES[name]["scales"].values())
+
+
+@pytest.mark.parametrize("key", grid.PROTOCOL)
+def test_neutral_values_are_in_range(key):
+    check_study(**{key: grid.PROTOCOL[key]})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("clients", 0), ("clients", 2.5), ("clients", "ten"), ("participation", 0)),
+        *(("participation", 1.1), ("rounds", 0), ("local", 0), ("batch", 0), ("lr", 0)),
+        *(("lr", "fast"), ("lr_decay", 1.5), ("momentum", 1), ("momentum", -0.1)),
+        *(("weight_decay", -1), ("recipe", "shards"), ("local_unit", "rounds")),
+        *(("precision", "fp16"), ("evaluate_every", 0), ("tail", 0), ("pretrain_epochs", -1)),
+        *(("augment", ["cutout"]), ("augment", ["crop", "crop"]), ("model", 18), ("weights", None)),
+    ],
+)
+def test_a_value_out_of_range_is_named(key, value):
+    with pytest.raises(UsageError, match=rf"study.yaml: protocols.base.{key}"):
+        check_study(**{key: value})
+
+
+def test_an_unknown_key_names_the_nearest():
+    with pytest.raises(UsageError, match=r"study.yaml: protocols.base: .*`momemtum`.* momentum"):
+        check_study(momemtum=0.9)
+
+
+def config(**changes) -> None:
+    file = WORKFLOW.parent / "config.yaml"
+    value = grid.yaml.safe_load(file.read_text()) | changes
+    schema.check("config.yaml", value, WORKFLOW / "schemas/config.schema.yaml")
+
+
+def test_the_configuration_obeys_its_schema():
+    config()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "gpu"}, "config.yaml: device: 'gpu' is not one of auto, cpu, cuda"),
+        ({"backend": "vmap"}, "config.yaml: backend: 'vmap' is not one of auto, loop, stacked"),
+        ({"threads": 0}, "config.yaml: threads"),
+        ({"seed": -1}, "config.yaml: seed"),
+        ({"sede": 1}, r"config.yaml: .*`sede`.* seed"),
+    ],
+)
+def test_a_wrong_key_or_value_in_the_configuration_is_named(changes, message):
+    with pytest.raises(UsageError, match=message):
+        config(**changes)
