@@ -1,15 +1,19 @@
 """A tiny federation, a tiny model and one linear model, on which every method runs in no time."""
 
+import os
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from fedgrid import grid, source
+from fedgrid import source, spec
 from fedgrid.checkpoint import flatten
 from fedgrid.engine import Engine, Progress
 from fedgrid.federation import Federation
@@ -21,7 +25,7 @@ torch.set_num_threads(1)
 BACKENDS = ("loop", "stacked")
 SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are all fewer than a batch
 CLASSES = 3
-PROTOCOL = grid.PROTOCOL | {
+PROTOCOL = spec.PROTOCOL | {
     **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 3, "batch": 4},
     **{"lr": 0.05, "lr_decay": 0.9, "momentum": 0.9, "weight_decay": 0.01},
     **{"augment": ["crop", "flip"], "precision": "fp64", "evaluate_every": 2},
@@ -179,3 +183,23 @@ def make_step(**fields) -> Step:
 @pytest.fixture(autouse=True)
 def _same_noise():
     torch.manual_seed(0)
+
+
+# -- a copy of the project, for whole workflows ----------------------------------------------
+
+HERE = Path(__file__).parent
+# Without bytecode a job takes twice the time to start; the rest would change what is tested.
+UNSET = ("FEDGRID_", "SNAKEMAKE_", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(UNSET)} | {
+    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+}
+
+
+def copied(folder: Path) -> Path:
+    """The project without its results, in `folder`."""
+    for part in ("workflow", "envs"):
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(HERE.parent / part, folder / part, ignore=skipped)
+    for file in (HERE.parent / "Snakefile", HERE.parent / "config.yaml", HERE / "tiny.yaml"):
+        shutil.copy(file, folder)
+    return folder

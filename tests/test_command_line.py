@@ -6,7 +6,6 @@ everything that has been made as it is. Commands run in copies of a project with
 
 import ast
 import hashlib
-import os
 import shlex
 import shutil
 import subprocess
@@ -20,15 +19,13 @@ from statistics import median
 import pytest
 import yaml
 
-HERE = Path(__file__).parent
+import conftest
+
 STAGES = [
     *("data", "partition", "pretrain", "saliency", "latents"),
     *("train", "weights", "collect", "draw"),
 ]
-# Without bytecode a job takes twice the time to start; the rest would change what is tested.
-UNSET = ("FEDGRID_", "SNAKEMAKE_", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(UNSET)} | {
-    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+ENVIRONMENT = conftest.ENVIRONMENT | {
     "PYTHONPATH": "workflow",
     "CUDA_VISIBLE_DEVICES": "",  # no GPU
     "https_proxy": "http://127.0.0.1:9",  # no network
@@ -54,12 +51,7 @@ def stage(project: Path, arguments: str) -> subprocess.CompletedProcess:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A project with data, a partition over five clients, and a table that must not be touched."""
-    folder = tmp_path_factory.mktemp("project")
-    for part in ("workflow", "envs"):
-        skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(HERE.parent / part, folder / part, ignore=skipped)
-    for file in ("Snakefile", "config.yaml"):
-        shutil.copy(HERE.parent / file, folder)
+    folder = conftest.copied(tmp_path_factory.mktemp("project"))
     made = [
         stage(folder, "data digits"),
         stage(folder, f"partition {QUICK}/fedavg/seed0 --set clients=5 --out {PARTITION}"),

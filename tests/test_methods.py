@@ -19,7 +19,7 @@ from conftest import (
     methods,
     simulate,
 )
-from fedgrid import encoder, grid, source
+from fedgrid import encoder, source, spec
 from fedgrid.method import Cohort, Method, Start
 from fedgrid.names import PACKAGE, UsageError, registered
 
@@ -86,7 +86,7 @@ def test_a_methods_file_says_what_it_is(name):
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert ast.get_docstring(tree)
     assert ast.get_docstring(functions["method"])
-    assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(grid.STAGES)
+    assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(spec.STAGES)
     arguments = functions["method"].args
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import grid, schema, source
+from fedgrid import grid, schema, source, spec
 from fedgrid.names import PACKAGE, UsageError, known, registered
 
 WORKFLOW = PACKAGE.parent
@@ -43,7 +43,7 @@ def fingerprints(stage: str = "train") -> dict[str, str]:
     forget()
     protocol = {"model": "cnn"}
     return {
-        name: source.fingerprint(*grid.modules(stage, {"protocol": protocol, "method": {name: {}}}))
+        name: source.fingerprint(*spec.modules(stage, {"protocol": protocol, "method": {name: {}}}))
         for name in METHODS
     }
 
@@ -239,7 +239,7 @@ def test_a_grid_is_the_product_of_its_axes():
 
 def test_a_protocol_has_all_fields_its_bases_and_its_own():
     made = small().protocol("longer")
-    assert made == grid.PROTOCOL | {"clients": 10, "rounds": 9}
+    assert made == spec.PROTOCOL | {"clients": 10, "rounds": 9}
 
 
 def test_hyper_parameters_are_the_files_then_tuned_then_the_variants():
@@ -389,7 +389,7 @@ def check_study(**changes) -> None:
 
 def test_the_schema_knows_exactly_the_fields_of_a_protocol():
     rules = grid.yaml.safe_load((WORKFLOW / "schemas/study.schema.yaml").read_text())
-    assert set(rules["$defs"]["protocol"]["properties"]) == {"base", *grid.PROTOCOL}
+    assert set(rules["$defs"]["protocol"]["properties"]) == {"base", *spec.PROTOCOL}
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -399,15 +399,15 @@ def test_every_study_obeys_its_schema_and_names_what_exists(name):
     for scale, parts in STUDIES[name]["scales"].items():
         for one in parts["grids"]:
             runs = made.runs(name, scale, one)
-            assert len({grid.RUN.format(**run) for run in runs}) == len(runs) > 0
+            assert len({spec.RUN.format(**run) for run in runs}) == len(runs) > 0
     for product, about in STUDIES[name]["products"].items():
         assert product in registered("report")
         assert all(about["grid"] in parts["grids"] for parts in STUDIES[name]["scales"].values())
 
 
-@pytest.mark.parametrize("key", grid.PROTOCOL)
+@pytest.mark.parametrize("key", spec.PROTOCOL)
 def test_neutral_values_are_in_range(key):
-    check_study(**{key: grid.PROTOCOL[key]})
+    check_study(**{key: spec.PROTOCOL[key]})
 
 
 @pytest.mark.parametrize(

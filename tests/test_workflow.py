@@ -19,17 +19,13 @@ import psutil
 import pytest
 from safetensors import safe_open
 
-from fedgrid import grid
+from conftest import ENVIRONMENT, copied
+from fedgrid import spec
 
 HERE = Path(__file__).parent
 TABLE = "results/table1.csv"
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
 RUNS = "results/runs/tiny/digits/dir0.1"
-# Without bytecode a job takes twice the time to start; the rest would change what is tested.
-UNSET = ("FEDGRID_", "SNAKEMAKE_", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(UNSET)} | {
-    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-}
 
 
 class Plan(NamedTuple):
@@ -37,16 +33,6 @@ class Plan(NamedTuple):
 
     jobs: dict[str, int]
     trained: set[str]
-
-
-def copied(folder: Path) -> Path:
-    """The project without its results, in `folder`."""
-    for part in ("workflow", "envs"):
-        skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(HERE.parent / part, folder / part, ignore=skipped)
-    for file in (HERE.parent / "Snakefile", HERE.parent / "config.yaml", HERE / "tiny.yaml"):
-        shutil.copy(file, folder)
-    return folder
 
 
 def start(project: Path, *arguments) -> subprocess.Popen:
@@ -165,8 +151,8 @@ def test_a_runs_summary_says_all_that_was_run(finished):
     run = json.loads((finished / RUNS / "moon/seed0/summary.json").read_text())["run"]
     everything = {"mu": 0.1, "tau": 0.5, "projection": 256, "before": "initial"}
     assert run["method"] == {"moon": everything}  # mu is the study's for digits
-    assert run["name"] == dict(zip(grid.AXES, ("tiny", "digits", "dir0.1", "moon", 0), strict=True))
-    assert run["protocol"].keys() == set(grid.STAGES["train"])
+    assert run["name"] == dict(zip(spec.AXES, ("tiny", "digits", "dir0.1", "moon", 0), strict=True))
+    assert run["protocol"].keys() == set(spec.STAGES["train"])
     assert (run["protocol"]["rounds"], run["protocol"]["lr"]) == (2, 0.3)
 
 

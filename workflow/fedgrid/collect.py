@@ -10,7 +10,7 @@ import json
 from itertools import product
 from pathlib import Path
 
-from fedgrid import cli, files, grid
+from fedgrid import cli, files, spec
 from fedgrid.names import UsageError
 
 
@@ -40,8 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def named(block: dict[str, list]) -> list[dict]:
     """Every run of a block, by its names."""
-    names = product(*(block[axis] for axis in grid.AXES))
-    return [dict(zip(grid.AXES, values, strict=True)) for values in names]
+    names = product(*(block[axis] for axis in spec.AXES))
+    return [dict(zip(spec.AXES, values, strict=True)) for values in names]
 
 
 def read(folder: Path, run: dict):
@@ -49,7 +49,7 @@ def read(folder: Path, run: dict):
     import numpy as np
     import pandas as pd
 
-    path = folder / grid.RUN.format(**run) / "metrics.csv"
+    path = folder / spec.RUN.format(**run) / "metrics.csv"
     try:
         metrics = pd.read_csv(path)
         last = metrics[["loss", "train_loss"]].iloc[-1]

@@ -1,8 +1,7 @@
 """From the names in a study to runs, with every name checked. No torch: the Snakefile imports this.
 
 A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve` gives what each
-name stands for: the study's protocol, the method's files and all of their hyper-parameters. The
-resolved run is what a job is given and what its results are keyed by.
+name stands for: the study's protocol, the method's files and all of their hyper-parameters.
 """
 
 import re
@@ -14,11 +13,7 @@ import yaml
 
 from fedgrid import source
 from fedgrid.names import UsageError, known, registered
-
-AXES = ("protocol", "dataset", "partition", "method", "seed")
-RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
-CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
-PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+from fedgrid.spec import AXES, PROTOCOL
 
 
 def read_studies(folder: Path) -> dict[str, dict]:
@@ -181,92 +176,6 @@ class Grid:
         for seed in listed(block["seed"]):
             if not isinstance(seed, int) or seed < 0:
                 raise UsageError(f"seed: {seed!r} is not a whole number of at least 0")
-
-
-# A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
-PROTOCOL: dict[str, Any] = {
-    "model": "cnn",
-    "weights": "none",
-    "clients": 100,
-    "participation": 0.1,
-    "recipe": "classwise",
-    "rounds": 100,
-    "local": 10,
-    "local_unit": "steps",
-    "batch": 64,
-    "smallest_batch": 2,
-    "lr": 0.01,
-    "lr_decay": 1.0,
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-    "augment": [],
-    "normalization": "standard",
-    "precision": "fp32",
-    "evaluate_every": 10,
-    "tail": 100,
-    "pretrain_epochs": 1,
-}
-
-_SHARED = ("recipe", "clients")
-_LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
-_MODEL = ("model", "weights", "weight_decay", "augment", "precision")
-# The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
-# they depend on counts for the saliency too; `tail` says how runs are summed up, and changes none.
-STAGES = {
-    "partition": _SHARED,
-    "pretrain": (*_SHARED, *_LOCAL, *_MODEL),
-    "saliency": (*_SHARED, *_LOCAL, *_MODEL),
-    "latents": (*_SHARED, *_LOCAL),
-    "train": tuple(field for field in PROTOCOL if field not in ("tail", "pretrain_epochs")),
-}
-
-
-def part(stage: str, run: dict) -> dict:
-    """What of a resolved run a stage depends on."""
-    protocol = {field: run["protocol"][field] for field in STAGES[stage]}
-    if stage == "partition":  # shared by all protocols that agree on it
-        run = run | {"name": run["name"] | {"protocol": "any"}}
-    if stage != "train":
-        run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
-    return run | {"protocol": protocol}
-
-
-INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")
-
-
-def inputs(run: dict) -> dict[str, str]:
-    """Where the stages of a resolved run leave what it needs, relative to results/."""
-    protocol, names = run["protocol"], run["name"]
-    cell = CELL.format(**names)
-    partition = PARTITION.format(**names, **{field: protocol[field] for field in _SHARED})
-    paths = {
-        "data": f"data/{run['dataset']}",
-        "partition": f"partition/{partition}.npz",
-        "pretrain": f"pretrain/{cell}",
-        "saliency": f"saliency/{cell}.npz",
-        "latents": f"latents/{cell}.npz",
-    }
-    model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
-    if weights in source.literal(f"models.{model}", "WEIGHTS"):
-        paths["weights"] = f"weights/{model}-{weights}.safetensors"
-    return paths
-
-
-def parts(run: dict) -> list[str]:
-    """The modules of the run's method."""
-    return [f"methods.{part}" for part in run["method"]]
-
-
-def needs(run: dict) -> list[str]:
-    """The stages whose results the run's method asks for with `NEEDS`."""
-    return sorted({need for part in parts(run) for need in source.literal(part, "NEEDS", ())})
-
-
-def modules(stage: str, run: dict) -> list[str]:
-    """Where the code of a stage begins; what is imported by name at run time is named here."""
-    backends = (f"backends.{name}" for name in registered("backends"))
-    method = parts(run) if stage == "train" else ()
-    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:

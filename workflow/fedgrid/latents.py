@@ -10,7 +10,7 @@ the channel-averaged latent, for an autoencoder of its own, one of all data, and
 import logging
 from pathlib import Path
 
-from fedgrid import cli, grid, stage
+from fedgrid import cli, spec, stage
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     asked = stage.machine(stage.parser(__doc__, "data", "partition")).parse_args(arguments)
     run = stage.resolve(asked)
-    out = asked.out or asked.results / grid.inputs(run)["latents"]
+    out = asked.out or asked.results / spec.inputs(run)["latents"]
     paths = stage.inputs(asked, run, "data", "partition")
     encode(run, paths, out, asked.device, asked.threads)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid import cli, files, grid, seeds, stage
+from fedgrid import cli, files, grid, seeds, spec, stage
 from fedgrid.names import UsageError, known
 
 GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
@@ -136,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
     made = partition(
         *(data.train_labels, data.classes, protocol["clients"], protocol["recipe"]), size, *names
     )
-    out = asked.out or asked.results / grid.inputs(run)["partition"]
+    out = asked.out or asked.results / spec.inputs(run)["partition"]
     write(made, out)
     sizes = made.counts.sum(1)
     log.info("%s: sizes %d to %d, median %d", out, sizes.min(), sizes.max(), np.median(sizes))

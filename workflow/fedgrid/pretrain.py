@@ -11,7 +11,7 @@ import logging
 import shutil
 from pathlib import Path
 
-from fedgrid import cli, grid, source, stage
+from fedgrid import cli, source, spec, stage
 
 TOGETHER = 10  # clients at a time
 
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
     paths = stage.inputs(asked, run, "data", "partition", "weights")
-    out = asked.out or asked.results / grid.inputs(run)["pretrain"]
+    out = asked.out or asked.results / spec.inputs(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
     begin(folder, json.dumps(run, sort_keys=True) + source.fingerprint("pretrain"))
     pretrain(run, paths, folder, asked.device, asked.backend, asked.threads)

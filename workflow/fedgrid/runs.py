@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from fedgrid import federation, files, grid, models, seeds
+from fedgrid import federation, files, models, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
 
@@ -33,7 +33,7 @@ def engine(
         backend = "stacked" if where.type == "cuda" else "loop"
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
     data = federation.load(run, paths, where, dtype)
-    artifacts = {name: read_artifact(name, paths[name], where) for name in grid.needs(run)}
+    artifacts = {name: read_artifact(name, paths[name], where) for name in spec.needs(run)}
     build = architecture(run, paths, data)
     made = Engine(build, method(run), protocol, data, backend, artifacts)
     return made, made.start(seeds.seed("model", *data.names))

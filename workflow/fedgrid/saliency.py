@@ -11,7 +11,7 @@ clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k.
 import logging
 from pathlib import Path
 
-from fedgrid import cli, grid, stage
+from fedgrid import cli, spec, stage
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = stage.machine(stage.parser(__doc__, "data", "partition", "pretrain"))
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
-    out = asked.out or asked.results / grid.inputs(run)["saliency"]
+    out = asked.out or asked.results / spec.inputs(run)["saliency"]
     paths = stage.inputs(asked, run, "data", "partition", "pretrain")
     encode(run, paths, out, asked.device, asked.threads)
 

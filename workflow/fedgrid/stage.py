@@ -10,7 +10,7 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedgrid import cli, grid
+from fedgrid import cli, grid, spec
 from fedgrid.names import PACKAGE, UsageError
 
 CHANGES_RESULTS = False
@@ -89,8 +89,8 @@ def spelled_out(text: str) -> dict:
 
 def named(name: str) -> dict:
     """The run of a name, by the studies that come with the package."""
-    names = dict(zip(grid.AXES, parts := name.strip("/").split("/"), strict=False))
-    if len(parts) != len(grid.AXES) or not names["seed"].removeprefix("seed").isdecimal():
+    names = dict(zip(spec.AXES, parts := name.strip("/").split("/"), strict=False))
+    if len(parts) != len(spec.AXES) or not names["seed"].removeprefix("seed").isdecimal():
         raise UsageError(
             f"`{name}` does not name a run: that takes protocol/dataset/partition/method/seed0"
         )
@@ -108,12 +108,12 @@ def inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path
 
     Without `wanted`, where they would be.
     """
-    paths = {name: asked.results / path for name, path in grid.inputs(run).items()}
+    paths = {name: asked.results / path for name, path in spec.inputs(run).items()}
     for text in asked.inputs:
         name, _, path = text.partition("=")
-        grid.known("input", name, grid.INPUTS)
+        grid.known("input", name, spec.INPUTS)
         paths[name] = Path(path)
-    name = grid.RUN.format(**run["name"])
+    name = spec.RUN.format(**run["name"])
     how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
     for one in (name_ for name_ in wanted if name_ in paths):
         need(paths[one], f"python -m fedgrid.{one} {how.get(one, name)}")

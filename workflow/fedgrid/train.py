@@ -14,7 +14,7 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
-from fedgrid import cli, grid, source, stage
+from fedgrid import cli, source, spec, stage
 
 SAVE_EVERY = 120  # seconds between two checkpoints
 
@@ -28,8 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--save-every", type=float, default=SAVE_EVERY, metavar="SECONDS")
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
-    paths = stage.inputs(asked, run, "data", "partition", "weights", *grid.needs(run))
-    name = grid.RUN.format(**run["name"])
+    paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))
+    name = spec.RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
     kept = asked.out / "checkpoint" if asked.out else asked.results / "checkpoints" / "runs" / name
     train(
@@ -72,7 +72,7 @@ def train(
 
 def identity(run: dict, paths: dict[str, Path]) -> str:
     """What a checkpoint is of: the resolved run, the code that runs it and its small inputs."""
-    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*grid.modules("train", run))]
+    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*spec.modules("train", run))]
     parts += [path.read_bytes().hex() for path in paths.values() if path.suffix == ".npz"]
     return sha256("\n".join(parts).encode()).hexdigest()
 

@@ -11,7 +11,7 @@ from snakemake.exceptions import WorkflowError
 WORKFLOW = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(WORKFLOW))  # these rules and ...
 
-from fedgrid import grid, schema, source
+from fedgrid import grid, schema, source, spec
 from fedgrid.names import UsageError
 
 try:
@@ -33,7 +33,7 @@ shell.prefix(  # ... their jobs import fedgrid uninstalled
     f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}; "
 )
 
-CELL, RUN, PARTITION = grid.CELL, grid.RUN, grid.PARTITION
+CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
 ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
 
 
@@ -64,17 +64,17 @@ def resolve(names):
     return GRID.resolve(dict(names))
 
 
-def spec(stage):
+def run_spec(stage):
     """What a job of the stage is told to do, with every name spelled out, as JSON."""
     return lambda wildcards: json.dumps(
-        grid.part(stage, resolved(wildcards)), sort_keys=True
+        spec.part(stage, resolved(wildcards)), sort_keys=True
     )
 
 
-def code(*stages):
+def run_code(*stages):
     """Changes when, and only when, code that the stages execute for this run changes."""
     return lambda wildcards: source.fingerprint(
-        *(m for stage in stages for m in grid.modules(stage, resolved(wildcards)))
+        *(m for stage in stages for m in spec.modules(stage, resolved(wildcards)))
     )
 
 
@@ -83,9 +83,9 @@ def inputs(*names):
 
     def found(wildcards):
         run = resolved(wildcards)
-        paths = grid.inputs(run)
+        paths = spec.inputs(run)
         wanted = [n for n in names if n != "needs"] + (
-            grid.needs(run) if "needs" in names else []
+            spec.needs(run) if "needs" in names else []
         )
         return {n: result(n, paths[n]) for n in wanted if n in paths}
 
@@ -108,7 +108,7 @@ def partition_spec(wildcards):
     recipe, clients = wildcards.recipe, int(wildcards.clients)
     return json.dumps(
         {
-            "name": {axis: wildcards.get(axis, "any") for axis in grid.AXES},
+            "name": {axis: wildcards.get(axis, "any") for axis in spec.AXES},
             "protocol": {"recipe": recipe, "clients": clients},
             "dataset": wildcards.dataset,
             "partition": wildcards.partition,

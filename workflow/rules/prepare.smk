@@ -15,7 +15,7 @@ rule partition:
     resources:
         mem_mb=1000,
     params:
-        spec=lambda wildcards: partition_spec(wildcards),
+        spec=partition_spec,
         code=source.fingerprint("partition"),
         inputs=named,
     message:
@@ -41,8 +41,8 @@ rule pretrain:
         gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
-        spec=spec("pretrain"),
-        code=code("pretrain"),
+        spec=run_spec("pretrain"),
+        code=run_code("pretrain"),
         inputs=named,
         checkpoint=f"results/checkpoints/pretrain/{CELL}",
     message:
@@ -69,9 +69,9 @@ rule saliency:
         gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
-        spec=spec("saliency"),
+        spec=run_spec("saliency"),
         # The pretrained models are temporary: what they depend on counts here.
-        code=code("pretrain", "saliency"),
+        code=run_code("pretrain", "saliency"),
         inputs=named,
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
@@ -96,8 +96,8 @@ rule latents:
         gpu=int(config["device"] != "cpu"),
         mem_mb=4000,
     params:
-        spec=spec("latents"),
-        code=code("latents"),
+        spec=run_spec("latents"),
+        code=run_code("latents"),
         inputs=named,
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"

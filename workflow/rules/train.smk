@@ -19,8 +19,8 @@ rule train:
         gpu=int(config["device"] != "cpu"),
         mem_mb=8000,
     params:
-        spec=spec("train"),
-        code=code("train"),
+        spec=run_spec("train"),
+        code=run_code("train"),
         inputs=named,
         # Not an output: Snakemake deletes those of a failed job, and this is what it goes on from.
         checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",

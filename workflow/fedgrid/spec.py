@@ -1,0 +1,100 @@
+"""A resolved run: what a protocol says, what each stage depends on, and where things are. No torch.
+
+The resolved run is what a job is given, as JSON, and what its results are keyed by: its names, its
+protocol with all fields, and its method's files with all hyper-parameters (`grid.py` makes it).
+"""
+
+from typing import Any
+
+from fedgrid import source
+from fedgrid.names import registered
+
+AXES = ("protocol", "dataset", "partition", "method", "seed")
+RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
+CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
+PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+
+# A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
+PROTOCOL: dict[str, Any] = {
+    "model": "cnn",
+    "weights": "none",
+    "clients": 100,
+    "participation": 0.1,
+    "recipe": "classwise",
+    "rounds": 100,
+    "local": 10,
+    "local_unit": "steps",
+    "batch": 64,
+    "smallest_batch": 2,
+    "lr": 0.01,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "augment": [],
+    "normalization": "standard",
+    "precision": "fp32",
+    "evaluate_every": 10,
+    "tail": 100,
+    "pretrain_epochs": 1,
+}
+
+_SHARED = ("recipe", "clients")
+_LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
+_MODEL = ("model", "weights", "weight_decay", "augment", "precision")
+# The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
+# they depend on counts for the saliency too; `tail` says how runs are summed up, and changes none.
+STAGES = {
+    "partition": _SHARED,
+    "pretrain": (*_SHARED, *_LOCAL, *_MODEL),
+    "saliency": (*_SHARED, *_LOCAL, *_MODEL),
+    "latents": (*_SHARED, *_LOCAL),
+    "train": tuple(field for field in PROTOCOL if field not in ("tail", "pretrain_epochs")),
+}
+
+
+def part(stage: str, run: dict) -> dict:
+    """What of a resolved run a stage depends on."""
+    protocol = {field: run["protocol"][field] for field in STAGES[stage]}
+    if stage == "partition":  # shared by all protocols that agree on it
+        run = run | {"name": run["name"] | {"protocol": "any"}}
+    if stage != "train":
+        run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
+    return run | {"protocol": protocol}
+
+
+INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")
+
+
+def inputs(run: dict) -> dict[str, str]:
+    """Where the stages of a resolved run leave what it needs, relative to results/."""
+    protocol, names = run["protocol"], run["name"]
+    cell = CELL.format(**names)
+    partition = PARTITION.format(**names, **{field: protocol[field] for field in _SHARED})
+    paths = {
+        "data": f"data/{run['dataset']}",
+        "partition": f"partition/{partition}.npz",
+        "pretrain": f"pretrain/{cell}",
+        "saliency": f"saliency/{cell}.npz",
+        "latents": f"latents/{cell}.npz",
+    }
+    model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
+    if weights in source.literal(f"models.{model}", "WEIGHTS"):
+        paths["weights"] = f"weights/{model}-{weights}.safetensors"
+    return paths
+
+
+def parts(run: dict) -> list[str]:
+    """The modules of the run's method."""
+    return [f"methods.{part}" for part in run["method"]]
+
+
+def needs(run: dict) -> list[str]:
+    """The stages whose results the run's method asks for with `NEEDS`."""
+    return sorted({need for part in parts(run) for need in source.literal(part, "NEEDS", ())})
+
+
+def modules(stage: str, run: dict) -> list[str]:
+    """Where the code of a stage begins; what is imported by name at run time is named here."""
+    backends = (f"backends.{name}" for name in registered("backends"))
+    method = parts(run) if stage == "train" else ()
+    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
