@@ -75,12 +75,13 @@ def varies(table: pd.DataFrame, name: str) -> bool:
 def text(table: pd.DataFrame) -> str:
     """For a terminal."""
     wide = cells(table, "{mean:.2f} ({std:.2f})", "{diverged}/{seeds} lost")
-    return f"{heading(table)}\n\n{wide}"
+    return f"{heading(table)}\n\n{wide}".replace(" (nan)", "")  # one seed has no deviation
 
 
 def tex(table: pd.DataFrame) -> str:
     """For a paper; needs the package booktabs."""
     wide = cells(table, r"${mean:.2f} \pm {std:.2f}$", "{diverged}/{seeds} diverged")
+    wide = wide.replace(r" \\pm nan", "", regex=True)  # one seed has no deviation
     return f"% {heading(table)}\n{wide.to_latex(multicolumn_format='c')}"
 
 
