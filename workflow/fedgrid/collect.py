@@ -7,7 +7,6 @@ The grid is a list of blocks, each with a list of names for every axis of a run.
 """
 
 import json
-from itertools import product
 from pathlib import Path
 
 from fedgrid import cli, files, spec
@@ -25,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     import pandas as pd
 
     try:
-        runs = [run for block in json.loads(asked.grid) for run in named(block)]
+        runs = [run for block in json.loads(asked.grid) for run in spec.runs_of(block)]
     except (json.JSONDecodeError, KeyError, TypeError) as problem:
         raise UsageError(f"the grid is not a list of blocks in JSON: {problem}") from None
     if not runs:
@@ -36,12 +35,6 @@ def main(arguments: list[str] | None = None) -> None:
     )
     with files.replacing(asked.out) as temporary:
         table.to_csv(temporary, index=False)
-
-
-def named(block: dict[str, list]) -> list[dict]:
-    """Every run of a block, by its names."""
-    names = product(*(block[axis] for axis in spec.AXES))
-    return [dict(zip(spec.AXES, values, strict=True)) for values in names]
 
 
 def read(folder: Path, run: dict):

@@ -11,9 +11,7 @@ prints a table that has been made.
 from importlib import import_module
 from pathlib import Path
 
-import yaml
-
-from fedgrid import cli, files
+from fedgrid import cli, files, grid
 from fedgrid.names import UsageError, known, registered
 
 
@@ -34,7 +32,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif not asked.runs or not asked.out:
         parser.error("runs and --out are needed, or --show")
     else:
-        study = read_study(asked.study) if asked.study else {}
+        study = grid.read_study(asked.study) if asked.study else {}
         table = report.draw(read(asked.runs), study, asked.scale)
         in_csv = asked.out.suffix == ".csv"
         write(table.to_csv(index=False) if in_csv else report.tex(table), asked.out)
@@ -46,14 +44,6 @@ def shown(report, path: Path) -> str:
         return report.text(read(path))
     except KeyError as column:
         raise UsageError(f"{path} is another table: it has no column {column}") from None
-
-
-def read_study(path: Path) -> dict:
-    """A study's file."""
-    try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as problem:
-        raise UsageError(f"the study {path} cannot be read ({problem})") from None
 
 
 def read(path: Path):

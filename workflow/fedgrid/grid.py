@@ -4,7 +4,6 @@ A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve
 name stands for: the study's protocol, the method's files and all of their hyper-parameters.
 """
 
-import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,25 @@ import yaml
 
 from fedgrid import source
 from fedgrid.names import UsageError, known, registered
-from fedgrid.spec import AXES, PROTOCOL
+from fedgrid.spec import AXES, PROTOCOL, alpha, runs_of
+
+CHANGES_RESULTS = False  # what it resolves is what a job is given
 
 
 def read_studies(folder: Path) -> dict[str, dict]:
     """Every study of a folder, by its file's name."""
-    studies = {}
-    for path in sorted(folder.glob("*.yaml")):
-        try:
-            studies[path.stem] = yaml.safe_load(path.read_text())
-        except yaml.YAMLError as problem:
-            what = " ".join(str(problem).replace('in "<unicode string>", ', "").split())
-            raise UsageError(f"{path.name} is not YAML: {what}") from None
-    return studies
+    return {path.stem: read_study(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_study(path: Path) -> dict:
+    """A study's file."""
+    try:
+        return yaml.safe_load(path.read_text())
+    except yaml.YAMLError as problem:
+        what = " ".join(str(problem).replace('in "<unicode string>", ', "").split())
+        raise UsageError(f"{path.name} is not YAML: {what}") from None
+    except OSError as problem:
+        raise UsageError(f"the study {path} cannot be read ({problem})") from None
 
 
 class Grid:
@@ -62,11 +67,7 @@ class Grid:
 
     def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
         """Every run of a study's grid by name, narrowed or widened by the configuration."""
-        found = []
-        for block in self.narrowed(study, scale, grid):
-            axes = [listed(block[axis]) for axis in AXES]
-            found += [dict(zip(AXES, values, strict=True)) for values in product(*axes)]
-        return found
+        return [run for block in self.narrowed(study, scale, grid) for run in runs_of(block)]
 
     def _scale(self, study: str, scale: str) -> dict:
         scales = self.studies[known("study", study, self.studies)]["scales"]
@@ -210,17 +211,6 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
             f"protocol `{name}`: weights `{protocol['weights']}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file"
         )
-
-
-def alpha(partition: str) -> float:
-    """The Dirichlet concentration in a partition's name, `dir0.05`."""
-    match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
-    if not match or float(match[1]) <= 0:
-        raise UsageError(
-            f"no partition is called `{partition}`: "
-            "it is `dir` and a number above 0, such as dir0.1"
-        )
-    return float(match[1])
 
 
 def axis_values(config: dict, axis: str) -> list:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid import cli, files, grid, seeds, spec, stage
+from fedgrid import cli, files, seeds, spec, stage
 from fedgrid.names import UsageError, known
 
 GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     data = open_data(stage.inputs(asked, run, "data")["data"])
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
-    size = grid.alpha(run["partition"])
+    size = spec.alpha(run["partition"])
     made = partition(
         *(data.train_labels, data.classes, protocol["clients"], protocol["recipe"]), size, *names
     )

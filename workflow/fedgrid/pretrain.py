@@ -6,12 +6,11 @@ Writes the clients' models, client0.safetensors and so on, to the folder --out. 
 again, it goes on with the next client. The federated training itself starts from the initial model.
 """
 
-import json
 import logging
 import shutil
 from pathlib import Path
 
-from fedgrid import cli, source, spec, stage
+from fedgrid import cli, spec, stage
 
 TOGETHER = 10  # clients at a time
 
@@ -27,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     paths = stage.inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / spec.inputs(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
-    begin(folder, json.dumps(run, sort_keys=True) + source.fingerprint("pretrain"))
+    begin(folder, stage.identity("pretrain", run, paths))
     pretrain(run, paths, folder, asked.device, asked.backend, asked.threads)
     (folder / "run.txt").unlink()
     shutil.rmtree(out, ignore_errors=True)

@@ -24,6 +24,7 @@ class Work:
     index: np.ndarray  # (S, C, B) sample ids
     valid: np.ndarray  # (S, C, B) False where `index` is padding
     draws: np.ndarray  # (S, C, B, A) uniform random numbers for the augmentation
+    noise: int  # seeds what a model itself draws, such as dropout
 
     @property
     def steps(self) -> np.ndarray:
@@ -80,4 +81,4 @@ def work(clients: np.ndarray, members: list[np.ndarray], protocol: dict, *names)
             index[s, c, : len(positions)] = members[k][positions]
             valid[s, c, : len(positions)] = True
         draws[: len(lists[c]), c] = rng.random(draws[: len(lists[c]), c].shape, np.float32)
-    return Work(clients, index, valid, draws)
+    return Work(clients, index, valid, draws, seeds.seed("noise", *names))

@@ -9,6 +9,8 @@ from jsonschema.exceptions import ValidationError, best_match
 
 from fedgrid.names import UsageError, known
 
+CHANGES_RESULTS = False
+
 
 def check(name: str, value: Any, schema: Path, part: str | None = None) -> None:
     """UsageError that names the key, what it is and what it may be, if there is anything wrong.

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+CHANGES_RESULTS = False
 ROOT = Path(__file__).parent
 
 

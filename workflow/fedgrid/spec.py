@@ -4,15 +4,35 @@ The resolved run is what a job is given, as JSON, and what its results are keyed
 protocol with all fields, and its method's files with all hyper-parameters (`grid.py` makes it).
 """
 
+import re
+from itertools import product
 from typing import Any
 
 from fedgrid import source
-from fedgrid.names import registered
+from fedgrid.names import UsageError, registered
 
 AXES = ("protocol", "dataset", "partition", "method", "seed")
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
 PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+
+
+def runs_of(block: dict[str, list]) -> list[dict[str, Any]]:
+    """Every run of a grid's block, by its names: the product of the axes."""
+    names = product(*(block[axis] for axis in AXES))
+    return [dict(zip(AXES, values, strict=True)) for values in names]
+
+
+def alpha(partition: str) -> float:
+    """The Dirichlet concentration in a partition's name, `dir0.05`."""
+    match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
+    if not match or float(match[1]) <= 0:
+        raise UsageError(
+            f"no partition is called `{partition}`: "
+            "it is `dir` and a number above 0, such as dir0.1"
+        )
+    return float(match[1])
+
 
 # A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
 PROTOCOL: dict[str, Any] = {
@@ -55,8 +75,6 @@ STAGES = {
 def part(stage: str, run: dict) -> dict:
     """What of a resolved run a stage depends on."""
     protocol = {field: run["protocol"][field] for field in STAGES[stage]}
-    if stage == "partition":  # shared by all protocols that agree on it
-        run = run | {"name": run["name"] | {"protocol": "any"}}
     if stage != "train":
         run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
     return run | {"protocol": protocol}

@@ -7,11 +7,14 @@ JSON of what the name stands for, which is what the workflow passes.
 import argparse
 import json
 import os
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
-from fedgrid import cli, grid, spec
-from fedgrid.names import PACKAGE, UsageError
+import yaml
+
+from fedgrid import cli, grid, source, spec
+from fedgrid.names import PACKAGE, UsageError, known, registered
 
 CHANGES_RESULTS = False
 
@@ -55,10 +58,10 @@ def resolve(asked: argparse.Namespace) -> dict:
     if asked.set and not asked.out:
         raise UsageError("--set changes what the run's name stands for: say where with --out")
     for field, _, value in (text.partition("=") for text in asked.set):
-        grid.known("field of the protocol", field, run["protocol"])
+        known("field of the protocol", field, run["protocol"])
         if not value:
             raise UsageError(f"--set {field} lacks its value: --set {field}=VALUE")
-        default, given = run["protocol"][field], grid.yaml.safe_load(value)
+        default, given = run["protocol"][field], yaml.safe_load(value)
         grid.like(f"--set {field}", given, default)
         run["protocol"][field] = given
     if asked.set:
@@ -96,22 +99,19 @@ def named(name: str) -> dict:
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
     everything = grid.Grid(grid.read_studies(PACKAGE.parent / "studies"))
-    grid.known("dataset", names["dataset"], grid.registered("datasets"))
-    grid.alpha(names["partition"])
+    known("dataset", names["dataset"], registered("datasets"))
+    spec.alpha(names["partition"])
     run = everything.resolve(names)
     grid.check_protocol(names["protocol"], run["protocol"], run["dataset"])
     return run
 
 
 def inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path]:
-    """Where the inputs `wanted` of the run are, by name; UsageError for one that is not there.
-
-    Without `wanted`, where they would be.
-    """
+    """Where the inputs `wanted` of the run are, by name; UsageError for one that is not there."""
     paths = {name: asked.results / path for name, path in spec.inputs(run).items()}
     for text in asked.inputs:
         name, _, path = text.partition("=")
-        grid.known("input", name, spec.INPUTS)
+        known("input", name, spec.INPUTS)
         paths[name] = Path(path)
     name = spec.RUN.format(**run["name"])
     how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
@@ -125,3 +125,10 @@ def need(path: Path, how: str) -> Path:
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")
     return path
+
+
+def identity(stage: str, run: dict, paths: dict[str, Path]) -> str:
+    """What unfinished work is of: the resolved run, the code that runs it and its small inputs."""
+    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*spec.modules(stage, run))]
+    parts += [path.read_bytes().hex() for path in paths.values() if path.suffix == ".npz"]
+    return sha256("\n".join(parts).encode()).hexdigest()

@@ -7,14 +7,12 @@ model.safetensors to --out. The state between two rounds is saved every few minu
 the same command continues from it, and ends with the same numbers as an uninterrupted run.
 """
 
-import json
 import logging
 import signal
 import time
-from hashlib import sha256
 from pathlib import Path
 
-from fedgrid import cli, source, spec, stage
+from fedgrid import cli, spec, stage
 
 SAVE_EVERY = 120  # seconds between two checkpoints
 
@@ -53,7 +51,7 @@ def train(
 
     began, stop = time.time(), Interrupt()
     engine, start = runs.engine(run, paths, device, backend, threads)
-    key = identity(run, paths)
+    key = stage.identity("train", run, paths)
     start, history = checkpoint.load(checkpoint_path, key, engine.device) or (start, [])
     state = start
     first, saved = start.round, time.monotonic()
@@ -68,13 +66,6 @@ def train(
     facts = runs.facts(engine, began, first, state, threads)
     runs.write(out, state, history, {"run": run, "key": key} | facts)
     checkpoint_path.unlink(missing_ok=True)
-
-
-def identity(run: dict, paths: dict[str, Path]) -> str:
-    """What a checkpoint is of: the resolved run, the code that runs it and its small inputs."""
-    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*spec.modules("train", run))]
-    parts += [path.read_bytes().hex() for path in paths.values() if path.suffix == ".npz"]
-    return sha256("\n".join(parts).encode()).hexdigest()
 
 
 class Interrupt:

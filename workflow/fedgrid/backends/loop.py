@@ -16,7 +16,7 @@ def train(
     states = {n: torch.empty((len(memories), *w.shape)).to(w) for n, w in server.items()}
     losses = []
     for c, client in enumerate(work.clients):
-        torch.manual_seed(seeds.seed("noise", *engine.federation.names, int(client)))
+        torch.manual_seed(seeds.seed(work.noise, int(client)))
         sent = server | memories[c].get("private", {})
         copy([live[name] for name in sent], list(sent.values()))
         losses.append(local(engine, live, sent, memories[c], shared, work, c, lr))

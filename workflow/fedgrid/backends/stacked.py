@@ -14,7 +14,6 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from fedgrid import seeds
 from fedgrid.backends.loop import objective
 from fedgrid.method import Memory, State, Step
 from fedgrid.schedule import Work
@@ -26,7 +25,7 @@ def train(
     engine, server: State, memories: list[Memory], shared: Memory, work: Work, lr: float
 ) -> tuple[State, Tensor]:
     """The cohort's local models (C, ...) and their mean training losses (C,)."""
-    torch.manual_seed(seeds.seed("noise", *engine.federation.names, *work.clients))
+    torch.manual_seed(work.noise)
     size = getattr(engine, "stack", len(memories))
     while True:
         try:

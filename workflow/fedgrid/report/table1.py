@@ -7,7 +7,7 @@ deviation. A cell with a diverged run has no mean; it says how many diverged.
 
 import pandas as pd
 
-from fedgrid.grid import alpha
+from fedgrid.spec import alpha
 
 CELL = ["method", "dataset", "partition", "protocol"]
 
