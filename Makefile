@@ -1,4 +1,5 @@
 # make table1   set up, run the quick table 1, print it
+# make report   set up, run everything in config.yaml's study, write results/report.html
 # make test     set up, run the tests
 # make lint     set up, check style and the workflow
 # make lock     pin what pyproject.toml allows again, with hashes
@@ -9,12 +10,18 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 test lint lock clean
+.PHONY: table1 report test lint lock clean
+
+SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default
 
 table1: $(VENV)/ready
-	snakemake --workflow-profile workflow/profiles/default --cores all results/table1.csv results/table1.tex
+	$(SNAKEMAKE) --cores all results/table1.csv results/table1.tex
 	@echo
-	@python -m fedgrid.draw table1 --show results/table1.csv
+	@python -m fedgrid.draw table1 --study fedsls --show results/table1.csv
+
+report: $(VENV)/ready
+	$(SNAKEMAKE) --cores all
+	$(SNAKEMAKE) --report results/report.html
 
 test: $(VENV)/ready
 	pytest

@@ -1,6 +1,6 @@
 """Every table and figure of the studies in workflow/studies/, from the raw data on."""
 
-from snakemake.utils import min_version, validate
+from snakemake.utils import min_version
 
 min_version("9.9")
 
@@ -8,10 +8,14 @@ min_version("9.9")
 configfile: "config.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/train.smk"
+include: "workflow/rules/experiments.smk"
 include: "workflow/rules/report.smk"
 
 
@@ -19,13 +23,3 @@ rule all:
     default_target: True
     input:
         products(config["study"], "results"),
-
-
-# `snakemake fedsls` makes every product of one study.
-for study in STUDIES:
-
-    rule:
-        name:
-            study
-        input:
-            products(study, f"results/studies/{study}/{config['scale']}"),

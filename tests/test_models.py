@@ -1,12 +1,14 @@
 """Every model: `fedgrid.models`."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from conftest import HAND, assert_same, federated, simulate
-from fedgrid import models, source
+from fedgrid import download, models, source, weights
 from fedgrid.engine import state_of
 from fedgrid.method import Method
 from fedgrid.names import UsageError, registered
@@ -113,11 +115,55 @@ def test_an_unknown_model_names_the_nearest():
 def test_a_body_is_loaded_and_the_classifier_drawn(name, suffix, tmp_path):
     path, trained = tmp_path / f"weights{suffix}", made(name, seed=5)
     body = {n: w.clone().contiguous() for n, w in trained.body.state_dict().items()}
-    body["fc.weight"] = torch.ones(3)  # a published file has a classifier of its own
+    body["head.weight"] = torch.ones(3)  # a published file has a classifier of its own
     (save_file if suffix == ".safetensors" else torch.save)(body, path)
     loaded, fresh = made(name, seed=6, weights=path), made(name, seed=6)
     assert all(torch.equal(w, body[n]) for n, w in loaded.body.state_dict().items())
     assert torch.equal(loaded.head.weight, fresh.head.weight)
+
+
+def published(name: str, folder: Path) -> tuple[Path, models.Classifier]:
+    """A file as `fedgrid.weights` makes it of ten published classes, and what it was made of."""
+    trained, path = made(name, seed=5), folder / "weights.safetensors"
+    named = {n.removeprefix("body."): w.contiguous() for n, w in trained.state_dict().items()}
+    save_file(named, path)
+    return path, trained
+
+
+@every_model
+def test_the_published_classifier_is_kept_when_it_is_asked_for(name, tmp_path):
+    path, trained = published(name, tmp_path)
+    loaded = made(name, seed=6, weights=path, head=True).state_dict()
+    assert all(torch.equal(w, loaded[n]) for n, w in trained.state_dict().items())
+    drawn = made(name, seed=6, weights=path)
+    assert torch.equal(drawn.head.weight, made(name, seed=6).head.weight)
+    assert torch.equal(drawn.head.bias, made(name, seed=6).head.bias)
+
+
+def test_a_published_classifier_over_other_classes_is_refused(tmp_path):
+    path, _ = published("cnn", tmp_path)
+    with pytest.raises(UsageError, match=r"`head.weight` is \(10, 64\), not \(7, 64\)"):
+        models.build("cnn", SHAPE, 7, path, head=True)
+    models.build("cnn", SHAPE, 7, path)
+
+
+def test_weights_without_a_classifier_cannot_give_one(tmp_path):
+    save_file(made("cnn").body.state_dict(), tmp_path / "weights.safetensors")
+    with pytest.raises(UsageError, match=r"lacks `head\.bias`"):
+        made("cnn", weights=tmp_path / "weights.safetensors", head=True)
+
+
+def test_published_weights_are_converted_with_their_classifier(tmp_path, monkeypatch):
+    from torchvision.models import resnet18
+
+    torch.manual_seed(0)
+    theirs = resnet18().eval()
+    torch.save(theirs.state_dict(), tmp_path / "resnet18.pth")
+    monkeypatch.setattr(download, "fetch", lambda url, path, checksum: tmp_path / "resnet18.pth")
+    out = tmp_path / "weights.safetensors"
+    weights.convert("ResNet18_Weights.IMAGENET1K_V1", tmp_path, out)
+    ours, x = models.build("resnet18", SHAPE, 1000, out, head=True).eval(), torch.rand(2, *SHAPE)
+    assert torch.equal(ours(x)[1], theirs(x))
 
 
 def test_a_saved_run_can_be_started_from(tmp_path):

@@ -1,54 +1,124 @@
-r"""Gather the runs of a grid into one table: a row per run and evaluated round.
+r"""Gather what the runs of a grid left into one table.
 
-    python -m fedgrid.collect '[{"protocol": ["fedsls-quick"], ...}]' \
-        --protocols '{"fedsls-quick": {"rounds": 40, "tail": 10}}' --out runs.csv
+    python -m fedgrid.collect runs '[{"protocol": ["fedsls-quick"], ...}]' \
+        --protocols '{"fedsls-quick": {"rounds": 40, "tail": 10, ...}}' --out runs.csv
 
-The grid is a list of blocks, each with a list of names for every axis of a run.
+The grid is a list of blocks, each with a list of names for every axis of a run. What is gathered:
+
+    runs        a row per run and evaluated round: its metrics
+    seconds     a row per run: how long it took, on what
+    settings    a row per run and field of its protocol or hyper-parameter of its method
+    partition   a row per client and class of every partition: how many samples
+    saliency    a row per client: R_k by the default reading
+    encoding    a row per saliency file: what pretraining and encoding cost
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from fedgrid import cli, files, spec
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, known
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = cli.parser(__doc__)
+    parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
-    parser.add_argument("--protocols", type=json.loads, default={}, help="columns to add, as JSON")
+    parser.add_argument("--protocols", help=f"{', '.join(spec.SUMMED)} of every protocol, as JSON")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
-    import pandas as pd
-
+    known("kind", asked.kind, READERS)
     try:
         runs = [run for block in json.loads(asked.grid) for run in spec.runs_of(block)]
+        protocols = json.loads(asked.protocols or "{}")
     except (json.JSONDecodeError, KeyError, TypeError) as problem:
         raise UsageError(f"the grid is not a list of blocks in JSON: {problem}") from None
     if not runs:
         raise UsageError("the grid has no runs")
-    folder = asked.results / "runs"
-    table = pd.concat(
-        [read(folder, run).assign(**asked.protocols.get(run["protocol"], {})) for run in runs]
-    )
+    table = gather(asked.kind, runs, protocols, asked.results)
     with files.replacing(asked.out) as temporary:
         table.to_csv(temporary, index=False)
 
 
-def read(folder: Path, run: dict):
-    """The metrics of one run with its names, and whether it diverged: ended in an infinite loss."""
+def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Path):
+    """The tables of all runs under one another; runs that share a file share its rows."""
+    import pandas as pd
+
+    found = {}
+    for run in runs:
+        protocol = dict.fromkeys(spec.SUMMED) | protocols.get(run["protocol"], {})
+        path = results / spec.leaves(kind, run, protocol)
+        if path not in found:
+            found[path] = read(READERS[kind], path).assign(**run | protocol)
+    return pd.concat(found.values())
+
+
+def read(reader: Callable, path: Path):
+    """What `reader` finds in a file; UsageError if it is not there or not whole."""
+    try:
+        return reader(path)
+    except (OSError, ValueError, KeyError, IndexError) as problem:
+        raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
+
+
+def metrics(path: Path):
+    """The metrics of a run, and whether it diverged: ended in an infinite loss."""
     import numpy as np
     import pandas as pd
 
-    path = folder / spec.RUN.format(**run) / "metrics.csv"
-    try:
-        metrics = pd.read_csv(path)
-        last = metrics[["loss", "train_loss"]].iloc[-1]
-    except (OSError, ValueError, KeyError, IndexError) as problem:
-        raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
-    return metrics.assign(**run, diverged=not np.isfinite(last).all())
+    table = pd.read_csv(path)
+    last = table[["loss", "train_loss"]].iloc[-1]
+    return table.assign(diverged=not np.isfinite(last).all())
+
+
+def numbers(path: Path):
+    """What a summary says, but for what is nested."""
+    import pandas as pd
+
+    found = json.loads(path.read_text())
+    return pd.DataFrame([{k: v for k, v in found.items() if not isinstance(v, dict | list)}])
+
+
+def settings(path: Path):
+    """What a run was made with: every field of its protocol and of its method's files."""
+    import pandas as pd
+
+    run = json.loads(path.read_text())["run"]
+    parts = {"": run["protocol"]} | run["method"]
+    rows = [
+        (of, field, json.dumps(v)) for of, fields in parts.items() for field, v in fields.items()
+    ]
+    return pd.DataFrame(rows, columns=["of", "field", "value"])
+
+
+def counts(path: Path):
+    """Who has how many samples of which class, where there are any."""
+    import numpy as np
+    import pandas as pd
+
+    held = files.read_arrays(path, "counts")["counts"]
+    client, label = np.nonzero(held)
+    return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
+
+
+def table(path: Path):
+    """A .csv file."""
+    import pandas as pd
+
+    return pd.read_csv(path)
+
+
+READERS = {
+    "runs": metrics,
+    "seconds": numbers,
+    "settings": settings,
+    "partition": counts,
+    "saliency": table,
+    "encoding": numbers,
+}
 
 
 if __name__ == "__main__":

@@ -1,47 +1,58 @@
-"""Draw a table or figure from the collected runs of its grid.
+"""Draw a table or figure from its sources, in every format that is asked for.
 
-    python -m fedgrid.draw table1 runs.csv --study workflow/studies/fedsls.yaml --out table1.csv
-    python -m fedgrid.draw table1 --show table1.csv
+    python -m fedgrid.draw table1 --study fedsls --sources runs=runs/table1.csv --out table1.csv
+    python -m fedgrid.draw table1 --study fedsls --show table1.csv
 
-A product is a file of fedgrid/report/ with `draw(runs, study, scale)`, which gives a table or a
-figure, and for a table `tex(table)` and `text(table)`: the same for papers and for people. --show
-prints a table that has been made.
+A product is a file of fedgrid/report/, see there. --show prints one that has been made.
 """
 
+import re
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from fedgrid import cli, files, grid
-from fedgrid.names import UsageError, known, registered
+from fedgrid import cli, files, grid, report
+from fedgrid.names import UsageError, known
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = cli.parser(__doc__)
-    parser.add_argument("product", help=f"one of {', '.join(registered('report'))}")
-    parser.add_argument("runs", type=Path, nargs="?", help="what fedgrid.collect wrote")
-    parser.add_argument("--study", type=Path, help="the study's .yaml, for its published values")
-    parser.add_argument("--scale", default="quick", help="which scale the runs are of")
-    parser.add_argument("--out", type=Path, help="a .csv or .tex file")
-    parser.add_argument("--show", type=Path, help="print this table and do nothing else")
+    parser.add_argument("product", help="a file of fedgrid/report/ or of the study's folder there")
+    parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
+    parser.add_argument("--sources", nargs="+", default=[], metavar="NAME=CSV")
+    parser.add_argument("--scale", default="quick", help="which scale the sources are of")
+    parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
+    parser.add_argument("--show", type=Path, help="print this .csv for people, and nothing else")
     asked = parser.parse_args(arguments)
-    known("product", asked.product, registered("report"))
-    report = import_module(f"fedgrid.report.{asked.product}")
+    path = grid.find_study(asked.study)
+    study = grid.read_study(path)
+    product = import_module(f"fedgrid.{report.module(path.stem, asked.product)}")
     if asked.show:
-        print(shown(report, asked.show))
-    elif not asked.runs or not asked.out:
-        parser.error("runs and --out are needed, or --show")
+        print(text(product, asked.show))
+    elif not asked.sources or not asked.out:
+        parser.error("--sources and --out are needed, or --show")
     else:
-        study = grid.read_study(asked.study) if asked.study else {}
-        table = report.draw(read(asked.runs), study, asked.scale)
-        in_csv = asked.out.suffix == ".csv"
-        write(table.to_csv(index=False) if in_csv else report.tex(table), asked.out)
+        wanted = report.sources(path.stem, asked.product)
+        table = product.draw(**given(asked.sources, wanted), study=study, scale=asked.scale)
+        write(product, table, study, asked.out)
 
 
-def shown(report, path: Path) -> str:
-    """A table that has been made, for people."""
+def given(sources: list[str], wanted: list[str]) -> dict:
+    """The tables of NAME=CSV, by name; UsageError unless they are those that are wanted."""
+    paths = dict(text.partition("=")[::2] for text in sources)
+    if missing := [name for name in wanted if name not in paths]:
+        raise UsageError(f"--sources lacks {', '.join(missing)}")
+    for name in paths:
+        known("source of this product", name, wanted)
+    return {name: read(Path(paths[name])) for name in wanted}
+
+
+def text(product, path: Path) -> str:
+    """A product that has been made, for people."""
+    table = read(path)
     try:
-        return report.text(read(path))
+        return f"{product.caption(table)}\n\n{laid_out(product, table).to_string()}"
     except KeyError as column:
         raise UsageError(f"{path} is another table: it has no column {column}") from None
 
@@ -56,10 +67,69 @@ def read(path: Path):
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
 
-def write(text: str, path: Path) -> None:
-    """A text under its final name."""
-    with files.replacing(path) as temporary:
-        temporary.write_text(text)
+def laid_out(product, table):
+    """The table as people want to see it."""
+    return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
+
+
+# -- formats ------------------------------------------------------------------------------------
+
+
+def write(product, table, study: dict, paths: list[Path]) -> None:
+    """The product in every format, each under its final name once it is whole."""
+    for path in paths:
+        known("format", path.suffix, WRITERS)
+        with files.replacing(path) as temporary:
+            WRITERS[path.suffix](product, table, temporary, study)
+
+
+def as_csv(product, table, path: Path, study: dict) -> None:
+    """All numbers."""
+    table.to_csv(path, index=False)
+
+
+def as_tex(product, table, path: Path, study: dict) -> None:
+    """For a paper; needs the package booktabs."""
+    body = laid_out(product, table).to_latex(multicolumn_format="c", escape=True)
+    body = re.sub(r"(\S+) ± (\S+)", r"$\1 \\pm \2$", body)
+    path.write_text(f"% {product.caption(table)}\n{body}")
+
+
+def as_html(product, table, path: Path, study: dict) -> None:
+    """For the report: a page that needs no other file."""
+    body = laid_out(product, table).to_html(border=0, na_rep="")
+    path.write_text(PAGE.format(caption=product.caption(table), body=body))
+
+
+def as_figure(product, table, path: Path, study: dict, form: str) -> None:
+    """For print (pdf) and for screens (svg)."""
+    from fedgrid import figures
+
+    with figures.style():
+        figure = figures.explain(product.plot(table, study), product.caption(table))
+        figures.save(figure, path, form)
+
+
+WRITERS = {
+    ".csv": as_csv,
+    ".tex": as_tex,
+    ".html": as_html,
+    ".pdf": partial(as_figure, form="pdf"),
+    ".svg": partial(as_figure, form="svg"),
+}
+
+PAGE = """<!doctype html>
+<meta charset="utf-8">
+<style>
+body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
+table {{ border-collapse: collapse; }}
+th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd; }}
+th:first-child, td:first-child {{ text-align: left; }}
+thead th {{ border-bottom: 1px solid #222; }}
+</style>
+<p>{caption}</p>
+{body}
+"""
 
 
 if __name__ == "__main__":

@@ -130,14 +130,14 @@ class Choice:
             if getattr(self, name) not in among:
                 raise UsageError(f"{name} is one of {', '.join(among)}, not {getattr(self, name)}")
 
-    def layered(self, contributions: Tensor, main: Tensor) -> Tensor:
+    def layered(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
         """w_l sum_i N_{i,l}, (N, L), of contributions (targets, readings, roots, N, all L)."""
-        where = TARGETS.index(self.target), READINGS.index(self.reading), int(self.extra_root)
+        where = targets.index(self.target), READINGS.index(self.reading), int(self.extra_root)
         chosen = contributions[where]
         if self.layers == "main":
             chosen = chosen[:, main.to(chosen.device)]
         return chosen * self.tau ** torch.arange(chosen.shape[1], device=chosen.device)
 
-    def weights(self, contributions: Tensor, main: Tensor) -> Tensor:
+    def weights(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
         """R_k (N,), equation 8."""
-        return self.layered(contributions, main).sum(1)
+        return self.layered(contributions, main, targets).sum(1)

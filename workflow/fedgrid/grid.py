@@ -10,16 +10,28 @@ from typing import Any
 
 import yaml
 
-from fedgrid import source
-from fedgrid.names import UsageError, known, registered
-from fedgrid.spec import AXES, PROTOCOL, alpha, runs_of
+from fedgrid import report, source
+from fedgrid.names import PACKAGE, UsageError, known, registered
+from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, alpha, runs_of
 
 CHANGES_RESULTS = False  # what it resolves is what a job is given
+# Sources of products that come from no grid, and the part of a scale that describes them.
+EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
 
-def read_studies(folder: Path) -> dict[str, dict]:
+STUDIES = PACKAGE.parent / "studies"
+
+
+def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
     """Every study of a folder, by its file's name."""
     return {path.stem: read_study(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_study(text: str) -> Path:
+    """The file of a study by its name, or the .yaml that is named."""
+    if text.endswith(".yaml"):
+        return Path(text)
+    return STUDIES / f"{known('study', text, (path.stem for path in STUDIES.glob('*.yaml')))}.yaml"
 
 
 def read_study(path: Path) -> dict:
@@ -79,12 +91,14 @@ class Grid:
 
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """A grid's blocks, each a list of names per axis, as the configuration wants them."""
-        blocks = self._blocks(study, scale, grid)
         asked = {axis: axis_values(self.config, axis) for axis in AXES}
-        for name in asked["dataset"] or ():
-            known("dataset", name, {d for block in blocks for d in listed(block["dataset"])})
+        grids = self._scale(study, scale)["grids"]
+        everywhere = (block for blocks in grids.values() for block in blocks)
+        there = {name for block in everywhere for name in listed(block["dataset"])}
+        for name in asked["dataset"]:
+            known("dataset", name, there)
         narrowed = []
-        for block in blocks:
+        for block in self._blocks(study, scale, grid):
             kept = [d for d in listed(block["dataset"]) if d in (asked["dataset"] or [d])]
             others = {axis: asked[axis] or listed(block[axis]) for axis in AXES}
             if kept:
@@ -93,10 +107,30 @@ class Grid:
         return narrowed
 
     def summed(self, blocks: list[dict]) -> dict[str, dict]:
-        """How the runs of the blocks' protocols are summed up: their rounds and their tail."""
+        """What of the blocks' protocols goes along with what is collected."""
         names = sorted({name for block in blocks for name in block["protocol"]})
         protocols = {name: self.protocol(name) for name in names}
-        return {name: {key: p[key] for key in ("rounds", "tail")} for name, p in protocols.items()}
+        return {name: {key: p[key] for key in SUMMED} for name, p in protocols.items()}
+
+    def fidelity(self, study: str, scale: str) -> dict[str, Any]:
+        """The setting of the fidelity study, with images of the wanted datasets only."""
+        setting, asked = self._scale(study, scale)["fidelity"], axis_values(self.config, "dataset")
+        images = {n: count for n, count in setting["images"].items() if n in (asked or [n])}
+        return setting | {"images": images}
+
+    def products(self, study: str, scale: str) -> list[str]:
+        """The study's products but for those that the configuration leaves nothing to draw of."""
+        return [
+            name
+            for name, about in self.studies[study]["products"].items()
+            if all(self._is_there(study, scale, text) for text in about["from"].values())
+        ]
+
+    def _is_there(self, study: str, scale: str, text: str) -> bool:
+        kind, _, grid = text.partition("/")
+        if kind == "fidelity":
+            return bool(self.fidelity(study, scale)["images"])
+        return kind not in COLLECTED or bool(self.narrowed(study, scale, grid))
 
     # -- what a name stands for ------------------------------------------------------------------
 
@@ -141,15 +175,29 @@ class Grid:
 
     def _check_study(self, study: str, about: dict) -> None:
         for scale, grids in about["scales"].items():
-            for product_, facts in about["products"].items():
-                known("product", product_, registered("report"))
-                known(f"grid of {study} at the {scale} scale", facts["grid"], grids["grids"])
+            for name, facts in about["products"].items():
+                self._check_product(f"{study}, {scale} scale: {name}", study, name, facts, grids)
             for blocks in grids["grids"].values():
                 for block in blocks:
                     self._check_block(block)
         for table in about.get("published", {}).values():
             for name in table.get("rows", {}):
                 known(f"method published in {study}", name, self._methods())
+
+    @staticmethod
+    def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
+        wanted = report.sources(study, name)
+        if set(facts["from"]) != set(wanted):
+            raise UsageError(
+                f"{where} is drawn from {', '.join(wanted)}: say where each comes from"
+            )
+        for text in facts["from"].values():
+            kind, _, rest = text.partition("/")
+            if kind in COLLECTED:
+                known(f"grid of {where}", rest, scale["grids"])
+            elif text not in EXPERIMENTS or EXPERIMENTS[text] not in scale:
+                there = [t for t, key in EXPERIMENTS.items() if key in scale]
+                known(f"source of {where}", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
     def _check_hyper_parameters(self) -> None:
         for variant, parts in self.variants.items():

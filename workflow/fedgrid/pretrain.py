@@ -8,6 +8,7 @@ again, it goes on with the next client. The federated training itself starts fro
 
 import logging
 import shutil
+import time
 from pathlib import Path
 
 from fedgrid import cli, spec, stage
@@ -58,6 +59,7 @@ def pretrain(
     engine, start = runs.engine(alone, paths, device, backend, threads)
     everyone = range(len(engine.federation.members))
     left = [k for k in everyone if not (folder / f"client{k}.safetensors").exists()]
+    began = time.monotonic()
     for some in (left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER)):
         names = ("pretrain", *engine.federation.names)
         work = schedule.work(np.array(some), engine.federation.members, alone["protocol"], *names)
@@ -68,6 +70,8 @@ def pretrain(
             with files.replacing(folder / f"client{k}.safetensors") as temporary:
                 save_file({name: w[c].contiguous() for name, w in states.items()}, temporary)
         log.info("clients %d to %d: loss %.4f", some[0], some[-1], losses.mean())
+    seconds = (time.monotonic() - began) * len(everyone) / max(len(left), 1)  # also after a kill
+    (folder / "seconds.txt").write_text(f"{seconds:.3f}\n")
 
 
 if __name__ == "__main__":

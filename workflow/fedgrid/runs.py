@@ -6,7 +6,6 @@ import logging
 import math
 import platform
 import resource
-import time
 from collections.abc import Iterator
 from functools import reduce
 from importlib import import_module
@@ -93,17 +92,21 @@ def diverged(history: list[dict]) -> int | None:
     return None
 
 
-def facts(engine: Engine, began: float, first: int, state: Progress, threads: int) -> dict:
-    """Where and how a run was made."""
-    seconds, on_gpu = time.time() - began, engine.device.type == "cuda"
+def facts(engine: Engine, seconds: float, first: int, state: Progress, threads: int) -> dict:
+    """Where and how a run was made; `seconds` are those of its rounds, from `first` on."""
+    done = {"rounds_per_second": round((state.round - first) / seconds, 3), "resumed_at": first}
+    return machine(engine, seconds, threads) | done
+
+
+def machine(engine: Engine, seconds: float, threads: int) -> dict:
+    """On what and how fast something was computed."""
+    on_gpu = engine.device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or "cpu",
         "backend": engine.local_training.__module__.rpartition(".")[2],
         "threads": threads,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "seconds": round(seconds, 3),
-        "rounds_per_second": round((state.round - first) / seconds, 3),
-        "resumed_at": first,
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
     }

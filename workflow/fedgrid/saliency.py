@@ -5,10 +5,13 @@
 Writes --out.npz with the contribution of every layer, client and reading of the paper's equations,
 so that a method can choose its reading and tau without encoding again; and beside it a .csv for
 people, with the default reading: R_k, R_k / n_k, the weight R_k / sum R, the effective number of
-clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k.
+clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k; and a .json with what
+encoding took, for all readings and targets, and pretraining before it.
 """
 
+import json
 import logging
+import time
 from pathlib import Path
 
 from fedgrid import cli, spec, stage
@@ -27,31 +30,46 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
-    """Encode all clients, one after the other, each in chunks of images."""
+    """Encode all clients and write what was found, with what it cost."""
     import numpy as np
-    import torch
-    from safetensors.torch import load_file
 
     from fedgrid import encoder, files, runs
 
-    run = run | {"method": {}}
-    engine, _ = runs.engine(run, paths, device, "loop", threads)
-    found = []
-    for client in range(len(engine.federation.members)):
-        path = paths["pretrain"] / f"client{client}.safetensors"
-        state = load_file(stage.need(path, "python -m fedgrid.pretrain"), str(engine.device))
-        sums = engine.total(
-            client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
-        )
-        found.append(encoder.stack(sums))
-    contributions, main = torch.stack(found, dim=-2), encoder.main_path(engine.empty, sums)
-    layers = [name.partition("#")[0] for name in sums]
+    engine, _ = runs.engine(run | {"method": {}}, paths, device, "loop", threads)
+    began = time.monotonic()
+    contributions, layers = encoded(engine, paths["pretrain"])
+    costs = runs.machine(engine, time.monotonic() - began, threads)
+    costs["pretrain_seconds"] = float((paths["pretrain"] / "seconds.txt").read_text())
+    main = encoder.main_path(engine.empty, layers)
     with files.replacing(out) as temporary, temporary.open("wb") as file:
         np.savez(file, contributions=contributions.cpu().numpy(), main=main.numpy(), layers=layers)
     table = describe(contributions, main, layers, engine.federation.counts.sum(1))
     with files.replacing(out.with_suffix(".csv")) as temporary:
         table.to_csv(temporary, index=False)
+    with files.replacing(out.with_suffix(".json")) as temporary:
+        temporary.write_text(json.dumps(costs, indent=1) + "\n")
     log.info("%s: %.1f effective clients of %d", out, table.effective_clients[0], len(table))
+
+
+def encoded(engine, folder: Path):
+    """(targets, readings, roots, N, L) by the clients' models in `folder`, and the layers' names.
+
+    One client after the other, each in chunks of images.
+    """
+    import torch
+    from safetensors.torch import load_file
+
+    from fedgrid import encoder
+
+    found = []
+    for client in range(len(engine.federation.members)):
+        path = stage.need(folder / f"client{client}.safetensors", "python -m fedgrid.pretrain")
+        state = load_file(path, str(engine.device))
+        sums = engine.total(
+            client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
+        )
+        found.append(encoder.stack(sums))
+    return torch.stack(found, dim=-2), [name.partition("#")[0] for name in sums]
 
 
 def describe(contributions, main, layers: list[str], sizes):

@@ -80,8 +80,25 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 @cache
 def keywords(module: str, function: str) -> dict[str, Any]:
     """The keyword arguments of a module's function, with their defaults."""
+    defaults = _signature(module, function).defaults
+    return dict(zip(arguments(module, function), map(ast.literal_eval, defaults), strict=True))
+
+
+@cache
+def arguments(module: str, function: str) -> list[str]:
+    """The names of the arguments of a module's function."""
+    return [argument.arg for argument in _signature(module, function).args]
+
+
+@cache
+def _signature(module: str, function: str) -> ast.arguments:
     for node in tree(module).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
-            names = [argument.arg for argument in node.args.args]
-            return dict(zip(names, map(ast.literal_eval, node.args.defaults), strict=True))
+            return node.args
     raise LookupError(f"{path(module)} has no function `{function}`")
+
+
+@cache
+def summary(module: str) -> str:
+    """The first paragraph of a module's docstring, on one line."""
+    return " ".join((ast.get_docstring(tree(module)) or "").partition("\n\n")[0].split())

@@ -80,6 +80,23 @@ def part(stage: str, run: dict) -> dict:
     return run | {"protocol": protocol}
 
 
+# What a grid's runs leave that is collected into one table, relative to results/ (`collect.py`).
+COLLECTED = {
+    "runs": f"runs/{RUN}/metrics.csv",
+    "seconds": f"runs/{RUN}/summary.json",
+    "settings": f"runs/{RUN}/summary.json",
+    "partition": f"partition/{PARTITION}.npz",
+    "saliency": f"saliency/{CELL}.csv",
+    "encoding": f"saliency/{CELL}.json",
+}
+SUMMED = ("rounds", "tail", *_SHARED)  # fields of a protocol that go along
+
+
+def leaves(kind: str, run: dict, protocol: dict) -> str:
+    """Where a run, or what it shares with others, leaves what is collected as `kind`."""
+    return COLLECTED[kind].format(**run, **{field: protocol[field] for field in _SHARED})
+
+
 INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")
 
 

@@ -98,7 +98,7 @@ def named(name: str) -> dict:
             f"`{name}` does not name a run: that takes protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    everything = grid.Grid(grid.read_studies(PACKAGE.parent / "studies"))
+    everything = grid.Grid(grid.read_studies())
     known("dataset", names["dataset"], registered("datasets"))
     spec.alpha(names["partition"])
     run = everything.resolve(names)

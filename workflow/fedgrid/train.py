@@ -49,12 +49,13 @@ def train(
     """Train a resolved run to its end and write its results, continuing from its checkpoint."""
     from fedgrid import checkpoint, progress, runs
 
-    began, stop = time.time(), Interrupt()
+    stop = Interrupt()
     engine, start = runs.engine(run, paths, device, backend, threads)
     key = stage.identity("train", run, paths)
     start, history = checkpoint.load(checkpoint_path, key, engine.device) or (start, [])
     state = start
-    first, saved = start.round, time.monotonic()
+    first, began = start.round, time.monotonic()
+    saved = began
     with progress.Rounds(first, run["protocol"]["rounds"]) as shown:
         for state in runs.rounds(engine, start, history):
             shown.step(history[-1])
@@ -63,7 +64,7 @@ def train(
                 saved = time.monotonic()
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command continues from here")
-    facts = runs.facts(engine, began, first, state, threads)
+    facts = runs.facts(engine, time.monotonic() - began, first, state, threads)
     runs.write(out, state, history, {"run": run, "key": key} | facts)
     checkpoint_path.unlink(missing_ok=True)
 

@@ -1,4 +1,4 @@
-"""Fetch a model's published weights and keep its body as .safetensors.
+"""Fetch a model's published weights and keep them as .safetensors, its classifier as `head`.
 
     python -m fedgrid.weights resnet18 --name imagenet --root data
 
@@ -6,6 +6,7 @@ The file is downloaded to --root/weights, or found there, and read only after it
 in torchvision's file name, has been verified.
 """
 
+import re
 from pathlib import Path
 
 from fedgrid import cli, files, source
@@ -28,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def convert(torchvision_name: str, folder: Path, out: Path) -> None:
-    """From torchvision's file, fetched if need be, to the weights without their classifier."""
+    """From torchvision's file, fetched if need be; its `fc` is called `head`, as in our models."""
     from safetensors.torch import save_file
     from torchvision.models import get_weight
 
@@ -39,9 +40,9 @@ def convert(torchvision_name: str, folder: Path, out: Path) -> None:
     name = url.rpartition("/")[2]
     prefix = name.rpartition("-")[2].removesuffix(".pth")
     weights = models.read_weights(fetch(url, folder / name, f"sha256:{prefix}"))
-    body = {n: w.contiguous() for n, w in weights.items() if not n.startswith("fc.")}
+    renamed = {re.sub(r"^fc\.", "head.", n): w.contiguous() for n, w in weights.items()}
     with files.replacing(out) as temporary:
-        save_file(body, temporary)
+        save_file(renamed, temporary)
 
 
 if __name__ == "__main__":

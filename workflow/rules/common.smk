@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -11,12 +12,13 @@ from snakemake.exceptions import WorkflowError
 WORKFLOW = Path(workflow.basedir) / "workflow"
 sys.path.insert(0, str(WORKFLOW))  # these rules and ...
 
-from fedgrid import grid, schema, source, spec
+from fedgrid import costs, fidelity, grid, schema, source, spec
+from fedgrid import report as reports
 from fedgrid.names import UsageError
 
 try:
     schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
-    STUDIES = grid.read_studies(WORKFLOW / "studies")
+    STUDIES = grid.read_studies()
     for name, study in STUDIES.items():
         schema.check(f"{name}.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
     for name, protocol in config.get("protocols", {}).items():
@@ -25,6 +27,10 @@ try:
             where, protocol, WORKFLOW / "schemas/study.schema.yaml", "protocol"
         )
     GRID = grid.Grid(STUDIES, config)
+    for about in (a for study in STUDIES.values() for a in study["scales"].values()):
+        for experiment in (fidelity, costs):
+            if (name := experiment.__name__.rpartition(".")[2]) in about:
+                experiment.check(about[name])
 except UsageError as problem:
     raise WorkflowError(str(problem)) from None
 
@@ -35,6 +41,8 @@ shell.prefix(  # ... their jobs import fedgrid uninstalled
 
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
 ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
+SHOWN = ("svg", "html", "csv")  # the formats that are in the report
+report_module = reports.module
 
 
 wildcard_constraints:
@@ -49,8 +57,9 @@ wildcard_constraints:
     study=r"[^/]+",
     scale=r"[^/]+",
     grid=r"[^/]+",
-    product="|".join(name for study in STUDIES.values() for name in study["products"]),
-    ext=r"csv|tex|pdf|svg",
+    kind="|".join(spec.COLLECTED),
+    product="|".join({name for study in STUDIES.values() for name in study["products"]}),
+    ext=r"csv|tex|html|pdf|svg",
 
 
 def resolved(wildcards):
@@ -120,24 +129,48 @@ def partition_spec(wildcards):
 
 
 def products(study, folder):
-    """Every file of a study's products."""
-    made = STUDIES[study]["products"]
-    return [f"{folder}/{name}.{ext}" for name in made for ext in made[name]["formats"]]
-
-
-def collected_runs(wildcards):
-    """The metrics of every run of a grid."""
+    """Every file of a study's products, at the scale in the configuration."""
     return [
-        f"results/runs/{RUN.format(**run)}/metrics.csv" for run in GRID.runs(*wildcards)
+        f"{folder}/{name}.{ext}"
+        for name in GRID.products(study, config["scale"])
+        for ext in STUDIES[study]["products"][name]["formats"]
     ]
 
 
-def collected(wildcards):
-    """The runs that a product is drawn from."""
-    grid = STUDIES[wildcards.study]["products"][wildcards.product]["grid"]
-    return f"results/studies/{wildcards.study}/{wildcards.scale}/grids/{grid}.csv"
+def leaves(wildcards):
+    """What the runs of a grid left of one kind, each file once."""
+    paths = (
+        spec.leaves(wildcards.kind, run, GRID.protocol(run["protocol"]))
+        for run in GRID.runs(*place(wildcards))
+    )
+    return [f"results/{path}" for path in dict.fromkeys(paths)]
 
 
-def published(study, product):
-    """The published values that a product is drawn with; a change draws it again."""
-    return json.dumps(STUDIES[study].get("published", {}).get(product), sort_keys=True)
+def place(wildcards):
+    """Which grid: that of a study at a scale."""
+    return wildcards.study, wildcards.scale, wildcards.grid
+
+
+def sources(study, product):
+    """What a product is drawn from, by the names that its file has for it."""
+    given = STUDIES[study]["products"][product]["from"]
+    return lambda wildcards: {
+        name: f"results/studies/{study}/{wildcards.scale}/{path}.csv"
+        for name, path in given.items()
+    }
+
+
+def drawn(study, product):
+    """The files of a product; those that people look at are in the report."""
+    about = STUDIES[study]["products"][product]
+    for ext in about["formats"]:
+        path = f"results/studies/{study}/{{scale}}/{product}.{ext}"
+        labels = {"product": product, "scale": "{scale}", "format": ext}
+        shown = {"caption": "../report/product.rst", "category": about["category"]}
+        yield report(path, labels=labels, **shown) if ext in SHOWN else path
+
+
+def facts(study):
+    """Changes with what of a study, beside its runs, products are drawn with."""
+    used = {key: STUDIES[study].get(key) for key in ("published", "claims", "labels")}
+    return sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:12]

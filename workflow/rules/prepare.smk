@@ -58,6 +58,7 @@ rule saliency:
     output:
         npz=f"results/saliency/{CELL}.npz",
         csv=f"results/saliency/{CELL}.csv",
+        json=f"results/saliency/{CELL}.json",
     log:
         f"results/logs/saliency/{CELL}.log",
     benchmark:

@@ -3,48 +3,67 @@
 
 localrules:
     collect,
-    product,
     current,
 
 
 rule collect:
     input:
-        collected_runs,
+        leaves,
     output:
-        "results/studies/{study}/{scale}/grids/{grid}.csv",
+        "results/studies/{study}/{scale}/{kind}/{grid}.csv",
     log:
-        "results/logs/studies/{study}/{scale}/grids/{grid}.log",
+        "results/logs/studies/{study}/{scale}/{kind}/{grid}.log",
     conda:
         "../../envs/fedgrid.yaml"
     params:
-        grid=lambda wildcards: json.dumps(GRID.narrowed(*wildcards)),
-        protocols=lambda wildcards: json.dumps(GRID.summed(GRID.narrowed(*wildcards))),
+        grid=lambda wildcards: json.dumps(GRID.narrowed(*place(wildcards))),
+        protocols=lambda wildcards: json.dumps(
+            GRID.summed(GRID.narrowed(*place(wildcards)))
+        ),
         code=source.fingerprint("collect"),
     message:
-        "collect: the runs of {wildcards.study} {wildcards.scale} {wildcards.grid}"
+        "collect: {wildcards.kind} of {wildcards.study} {wildcards.scale} {wildcards.grid}"
     shell:
-        "python -m fedgrid.collect {params.grid:q} --protocols {params.protocols:q}"
+        "python -m fedgrid.collect {wildcards.kind:q} {params.grid:q} --protocols {params.protocols:q}"
         " --out {output:q} --log {log:q}"
 
 
-rule product:
-    input:
-        collected,
-    output:
-        "results/studies/{study}/{scale}/{product}.{ext}",
-    log:
-        "results/logs/studies/{study}/{scale}/{product}.{ext}.log",
-    conda:
-        "../../envs/fedgrid.yaml"
-    params:
-        study=lambda wildcards: WORKFLOW / f"studies/{wildcards.study}.yaml",
-        published=lambda wildcards: published(wildcards.study, wildcards.product),
-        code=lambda wildcards: source.fingerprint("draw", f"report.{wildcards.product}"),
-    message:
-        "draw: {wildcards.study} {wildcards.product}.{wildcards.ext} ({wildcards.scale} scale)"
-    shell:
-        "python -m fedgrid.draw {wildcards.product:q} {input:q} --study {params.study:q}"
-        " --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
+# A rule for every product, which draws all of its formats; `snakemake fedsls` makes them all.
+for study in STUDIES:
+
+    rule:
+        name:
+            study
+        input:
+            products(study, f"results/studies/{study}/{config['scale']}"),
+        localrule: True
+
+    for product in STUDIES[study]["products"]:
+
+        rule:
+            name:
+                f"{study}_{product}"
+            input:
+                unpack(sources(study, product)),
+            output:
+                *drawn(study, product),
+            log:
+                f"results/logs/studies/{study}/{{scale}}/{product}.log",
+            localrule: True
+            conda:
+                "../../envs/fedgrid.yaml"
+            params:
+                product=product,
+                study=study,
+                sources=named,
+                facts=facts(study),
+                about=source.summary(report_module(study, product)),
+                code=source.fingerprint("draw", report_module(study, product)),
+            message:
+                f"draw: {study} {product} ({{wildcards.scale}} scale)"
+            shell:
+                "python -m fedgrid.draw {params.product:q} --study {params.study:q}"
+                " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 
 rule current:

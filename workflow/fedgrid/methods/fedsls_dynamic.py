@@ -22,10 +22,11 @@ def method(
     choice = encoder.Choice(tau, reading, extra_root, target, layers)
 
     def encode(client: Client) -> Memory:
-        found = client.total(lambda x, y: encoder.contributions(client.model, client.server, x, y))
+        model, server = client.model, client.server
+        found = client.total(lambda x, y: encoder.contributions(model, server, x, y, (target,)))
         main = encoder.main_path(client.model, found)
         stacked = tree_map(lambda one: one[..., None, :], encoder.stack(found))
-        return {"saliency": choice.weights(stacked, main)[0]}
+        return {"saliency": choice.weights(stacked, main, (target,))[0]}
 
     def by_saliency(cohort: Cohort) -> Tensor:
         return relative(torch.stack([sent["saliency"] for sent in cohort.measured]))

@@ -29,11 +29,17 @@ class Classifier(nn.Module):
 
 
 def build(
-    name: str, shape: tuple[int, int, int], classes: int, weights: Path | None = None, seed: int = 0
+    name: str,
+    shape: tuple[int, int, int],
+    classes: int,
+    weights: Path | None = None,
+    seed: int = 0,
+    head: bool = False,
 ) -> Classifier:
     """A model with weights drawn from `seed`, its body's from the file `weights` if there is one.
 
-    Counters of batches are dropped: with a fixed momentum BatchNorm never reads them.
+    With `head` the classifier is the file's too, which must be over as many classes. Counters of
+    batches are dropped: with a fixed momentum BatchNorm never reads them.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -44,14 +50,16 @@ def build(
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.num_batches_tracked = None
     if weights is not None:
-        load_body(model, weights)
+        load(model, weights, head)
     return model
 
 
-def load_body(model: Classifier, path: Path) -> None:
-    """Copy a body's weights from a .safetensors or .pth file; its classifier is left out."""
+def load(model: Classifier, path: Path, head: bool = False) -> None:
+    """Copy a body's weights from a .safetensors or .pth file, and with `head` its classifier's."""
     found = {n.removeprefix("body."): w for n, w in read_weights(path).items()}
     wanted = model.body.state_dict()
+    if head:
+        wanted |= {n: w for n, w in model.state_dict().items() if n.startswith("head.")}
     if missing := sorted(wanted.keys() - found.keys()):
         raise UsageError(f"{path} lacks `{missing[0]}`: these are not weights of this model")
     for name, tensor in wanted.items():

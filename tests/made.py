@@ -1,0 +1,205 @@
+"""Sources of products that are made up, small, and without chance: what `fedgrid.collect` writes.
+
+A run counts with the mean of its evaluations in rounds 8 and 10: the last 4 of 10 rounds.
+"""
+
+import json
+from io import StringIO
+
+import numpy as np
+import pandas as pd
+
+from fedgrid import collect, costs, fidelity, grid, scores, spec
+from fedgrid.names import PACKAGE
+
+STUDIES = grid.read_studies(PACKAGE.parent / "studies")
+STUDY = STUDIES["fedsls"]
+SUMMED = {"rounds": 10, "tail": 4, "recipe": "classwise", "clients": 4}
+GRID = grid.Grid(STUDIES)
+NAMES = {"protocol": "p", "dataset": "cifar10", "partition": "dir0.1", "method": "fedavg"}
+NAMES |= {"seed": 0}
+
+
+# -- runs ---------------------------------------------------------------------------------------
+
+
+def evaluations(accuracies: dict[int, float], diverged: bool = False, **names) -> pd.DataFrame:
+    """A run as it is collected: its evaluations in 0..1 by round, and its names."""
+    about = NAMES | SUMMED | {"effective_clients": 2.0, "diverged": diverged} | names
+    return pd.DataFrame([{"round": r, "accuracy": a} | about for r, a in accuracies.items()])
+
+
+def run(percent: float, method: str = "fedavg", seed: int = 0, **names) -> pd.DataFrame:
+    """A run that counts with `percent`; its best evaluation, of round 6, is not in its tail."""
+    last = {8: percent / 100 - 0.01, 10: percent / 100 + 0.01}
+    return evaluations({0: 0.1, 2: 0.2, 6: 0.99} | last, method=method, seed=seed, **names)
+
+
+def lost(method: str = "fedavg", seed: int = 0, **names) -> pd.DataFrame:
+    """A run that diverged before its tail."""
+    early = {0: 0.1, 2: 0.2, 4: 0.1}
+    return evaluations(early, diverged=True, method=method, seed=seed, **names)
+
+
+def runs(percents: dict[str, list[float | None]], **names) -> pd.DataFrame:
+    """Runs by method, a percentage per seed; None is one that diverged."""
+    return pd.concat(
+        lost(method, seed, **names) if percent is None else run(percent, method, seed, **names)
+        for method, values in percents.items()
+        for seed, percent in enumerate(values)
+    )
+
+
+# -- what the runs of a whole grid leave --------------------------------------------------------
+
+
+def some(names: dict) -> np.random.Generator:
+    """Numbers that depend on the names alone."""
+    return np.random.default_rng(list(repr(sorted(names.items())).encode()))
+
+
+def metrics(names: dict) -> pd.DataFrame:
+    return run(some(names).uniform(40, 60), effective_clients=some(names).uniform(2, 4), **names)
+
+
+def seconds(names: dict) -> pd.DataFrame:
+    return pd.DataFrame([{"seconds": some(names).uniform(5, 9), "resumed_at": 0} | names | SUMMED])
+
+
+def settings(names: dict) -> pd.DataFrame:
+    run = GRID.resolve(names)
+    parts = {"": run["protocol"]} | run["method"]
+    rows = [(of, name, json.dumps(v)) for of, all in parts.items() for name, v in all.items()]
+    return pd.DataFrame(rows, columns=["of", "field", "value"]).assign(**names, **SUMMED)
+
+
+def counts(names: dict) -> pd.DataFrame:
+    held = some(names).integers(0, 50, (SUMMED["clients"], 10))
+    client, label = np.nonzero(held)
+    table = pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
+    return table.assign(**names, **SUMMED)
+
+
+def saliency(names: dict) -> pd.DataFrame:
+    sizes, per_sample = some(names).integers(10, 99, 4), some(names).uniform(0.1, 9, 4)
+    return clients(sizes, sizes * per_sample, **names)
+
+
+def clients(sizes, found, **names) -> pd.DataFrame:
+    """Clients with these numbers of samples and R_k."""
+    table = pd.DataFrame({"client": range(len(sizes)), "size": sizes, "R": found})
+    table = table.assign(R_per_sample=table["R"] / table["size"], weight=table.R / table.R.sum())
+    effective = 1 / (table["weight"] ** 2).sum()
+    return table.assign(effective_clients=effective, **(NAMES | SUMMED | names))
+
+
+def encoding(names: dict) -> pd.DataFrame:
+    took = {"seconds": some(names).uniform(1, 2), "pretrain_seconds": some(names).uniform(3, 4)}
+    return pd.DataFrame([took | names | SUMMED])
+
+
+KINDS = {
+    "runs": metrics,
+    "seconds": seconds,
+    "settings": settings,
+    "partition": counts,
+    "saliency": saliency,
+    "encoding": encoding,
+}
+
+
+def collected(kind: str, wanted: list[dict]) -> pd.DataFrame:
+    """What the runs of a grid left of one kind, what they share once, as in `collect.gather`."""
+    shared = {spec.leaves(kind, names, SUMMED): names for names in reversed(wanted)}
+    return pd.concat([KINDS[kind](names) for names in reversed(shared.values())], ignore_index=True)
+
+
+# -- experiments --------------------------------------------------------------------------------
+
+DATASETS = ("digits", "photographs")
+IMAGES = 12  # of each dataset
+
+
+def fidelity_scores(seeds: int = 3, images: int = IMAGES) -> pd.DataFrame:
+    """Scores of every map; maps of `area` depend on no seed."""
+    rows = [
+        {"dataset": dataset, "image": image, "encoder": encoder, "layer": layer, "seed": seed}
+        for encoder, layers in fidelity.ENCODERS.items()
+        for layer in layers
+        for seed in range(1 if encoder == "area" else seeds)
+        for dataset in DATASETS
+        for image in range(images)
+    ]
+    return pd.DataFrame([row | scored(row) for row in rows])
+
+
+def scored(names: dict) -> dict:
+    low, high, far = some(names).uniform((0.1, 0.5, 3), (0.9, 1, 9))
+    return {"ssim": round(low, 6), "cosine": round(high, 6), "euclidean": round(far, 6)}
+
+
+def examples(images: int = 2) -> pd.DataFrame:
+    """The first images of every dataset: the original, then every map, each with its picture."""
+    maps = {"original": ("grey",)} | fidelity.ENCODERS
+    rows = [
+        {"dataset": dataset, "image": image, "encoder": encoder, "layer": layer, "seed": 0}
+        for dataset in DATASETS
+        for image in range(images)
+        for encoder, layers in maps.items()
+        for layer in layers
+    ]
+    return pd.DataFrame([row | pictured(row) for row in rows])
+
+
+def pictured(names: dict) -> dict:
+    grey = some(names).integers(0, 256, (4, 4), dtype=np.uint8)
+    same = names["encoder"] == "original"
+    return (scores.SAME if same else scored(names)) | {"png": scores.png(grey)}
+
+
+def measured_costs() -> pd.DataFrame:
+    """Three convolutions, one of them beside the main path, and what two passes took."""
+    setting = {"model": "resnet18", "dataset": "cifar10", "images": 1000, "chunk": 64}
+    rows = costs.described(setting, (3, 32, 32), 10, 50_000)
+    for kind, layer, (channels, side) in (
+        *(("main", "conv1#0", (64, 16)), ("side", "down#1", (32, 8))),
+        ("main", "conv2#2", (32, 8)),
+    ):
+        sizes = {"channels": channels, "height": side, "width": side, "macs": 1_000_000}
+        sizes |= {"elements": channels * side * side, "input_elements": 3072}
+        rows += [(kind, layer, name, value, "") for name, value in sizes.items()]
+    rows += [("linear", "head", "elements", 10, ""), ("linear", "head", "macs", 320, "")]
+    for layer, took in (("forward pass", 2), ("encoder, one target", 5)):
+        rows.append(("measured", layer, "seconds", took, "s"))
+        rows.append(("measured", layer, "cpu_seconds", took, "s"))
+        rows.append(("measured", layer, "peak_memory", took * 1e6, "bytes"))
+    rows.append(("measured", "machine", "exact_peak", 1, ""))
+    return pd.DataFrame([("resnet18", "cifar10", *row) for row in rows], columns=costs.COLUMNS)
+
+
+EXPERIMENTS = {
+    "fidelity/scores": fidelity_scores,
+    "fidelity/examples": examples,
+    "costs": measured_costs,
+}
+
+
+def sources(product: str, scale: str = "quick", **config) -> dict[str, pd.DataFrame]:
+    """All that a product of FedSLS is drawn from, by the names that its file has for it.
+
+    As it is read from the files of these sources.
+    """
+    made = grid.Grid(STUDIES, config)
+    found = {}
+    for name, text in STUDY["products"][product]["from"].items():
+        kind, _, of = text.partition("/")
+        if kind in collect.READERS:
+            found[name] = read(collected(kind, made.runs("fedsls", scale, of)))
+        else:
+            found[name] = read(EXPERIMENTS[text]())
+    return found
+
+
+def read(table: pd.DataFrame) -> pd.DataFrame:
+    """A table after it was written and read."""
+    return pd.read_csv(StringIO(table.to_csv(index=False)))

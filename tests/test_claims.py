@@ -1,0 +1,615 @@
+"""Differences, intervals and verdicts by hand, and the paper's own evidence: `fedgrid.claims`."""
+
+import copy
+from math import inf, isnan, sqrt
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import made
+from fedgrid import claims, fidelity, grid, spec
+from fedgrid.names import registered
+from fedgrid.report.fedsls import claims as product
+from fedgrid.report.fedsls import contrasts
+from made import STUDIES, STUDY
+
+NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
+T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
+
+
+def values(numbers: dict[str, list[float]], **names) -> pd.DataFrame:
+    """Measured values by method, one per seed."""
+    about = {"measure": "accuracy", "protocol": "p", "dataset": "d", "partition": "dir0.1"} | names
+    rows = [
+        about | {"method": method, "seed": seed, "value": value}
+        for method, all_seeds in numbers.items()
+        for seed, value in enumerate(all_seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+def above(least: float = 0, **more) -> dict:
+    """A claim that a is above b by at least so much."""
+    said = {"says": "a is better", "section": "1"}
+    return said | {"method": "a", "over": "b", "least": least} | more
+
+
+def judged(sample: list[float], bounds: tuple = (0, inf), comparisons: int = 1) -> dict:
+    return claims.judged(np.array(sample, float), bounds, comparisons)
+
+
+def quantile(n: int) -> float:
+    return float(stats.t.ppf(0.975, n - 1))
+
+
+# --- intervals -------------------------------------------------------------------------------
+
+
+def test_students_interval_of_three_by_hand():
+    # 1, 2, 6: mean 3, deviation sqrt((4 + 1 + 9) / 2)
+    half = T2 * sqrt(7) / sqrt(3)
+    assert claims.interval(np.array([1.0, 2, 6])) == pytest.approx((3 - half, 3 + half), rel=1e-6)
+
+
+def test_students_interval_of_two_and_of_another_level_by_hand():
+    # 0, 2: mean 1, deviation sqrt(2), so that half the interval is the quantile itself
+    assert claims.interval(np.array([0.0, 2])) == pytest.approx((1 - 12.7062, 1 + 12.7062))
+    # with 2 degrees of freedom the quantile p is (2p - 1) / sqrt(2p (1 - p))
+    p, half = 0.995, sqrt(7) / sqrt(3)
+    half *= (2 * p - 1) / sqrt(2 * p * (1 - p))
+    assert claims.interval(np.array([1.0, 2, 6]), 0.01) == pytest.approx((3 - half, 3 + half))
+
+
+def test_one_seed_decides_nothing():
+    found = judged([5.0])
+    assert (found["low"], found["high"], found["p"]) == (-inf, inf, 1)
+    assert (found["verdict"], found["seeds"]) == (claims.UNDECIDED, 1)
+    assert isnan(found["seeds_needed"])
+
+
+def test_p_is_that_of_the_paired_t_test():
+    # t = 3 / sqrt(7 / 3) with 2 degrees of freedom: p = 1 - t / sqrt(t^2 + 2)
+    t = 3 / sqrt(7 / 3)
+    assert claims.p_value(np.array([1.0, 2, 6]), 0) == pytest.approx(1 - t / sqrt(t * t + 2))
+    assert claims.p_value(np.array([1.0, 2, 6]), 3) == 1
+
+
+@pytest.mark.parametrize(
+    ("sample", "verdict", "p"),
+    [([2, 2, 2], claims.HOLDS, 0), ([-2, -2, -2], claims.FAILS, 0), ([0, 0, 0], "undecided", 1)],
+)
+def test_without_deviation_the_difference_itself_decides(sample, verdict, p):
+    found = judged(sample)
+    assert found["low"] == found["high"] == found["difference"] == sample[0]
+    assert (found["verdict"], found["p"]) == (verdict, p)
+
+
+# --- seeds that would decide -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sample", "bounds"),
+    [
+        ([1, 2, 6], (0, inf)),
+        ([1, 2, 6], (-inf, 4)),
+        ([0.9, 1.3, -0.4, 0.2], (-1, 1)),
+        ([0.1, -0.1], (-1, 1)),
+    ],
+)
+def test_the_seeds_needed_are_the_fewest_whose_interval_reaches_no_bound(sample, bounds):
+    sample = np.array(sample, float)
+    n = int(claims.seeds_needed(sample, bounds))
+    room = min(abs(sample.mean() - bound) for bound in bounds)
+    assert quantile(n) * sample.std(ddof=1) / sqrt(n) < room
+    assert quantile(n - 1) * sample.std(ddof=1) / sqrt(n - 1) >= room
+
+
+def test_seeds_needed_by_hand():
+    # 1, 2, 6 against 0: 2.7764 sqrt(7 / 5) = 3.29 for five seeds, 2.5706 sqrt(7 / 6) = 2.78 for six
+    assert judged([1, 2, 6])["seeds_needed"] == 6
+    assert judged([1, 2, 6], (3, inf))["seeds_needed"] == inf  # the mean is the bound
+    assert judged([1000, 0, -999])["seeds_needed"] == inf  # more than anybody will run
+
+
+def test_a_decided_comparison_needs_the_seeds_it_has():
+    assert judged([1, 1.1, 0.9])["seeds_needed"] == 3
+
+
+@pytest.mark.parametrize("comparisons", [2, 8, 100])
+def test_an_undecided_comparison_needs_more_seeds_than_it_has(comparisons):
+    found = judged([-1, -1.3, -0.7], comparisons=comparisons)
+    assert found["verdict"] == claims.UNDECIDED
+    assert found["seeds_needed"] > 3
+
+
+# --- verdicts of one comparison --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sample", "verdict"),
+    [
+        ([0.1, 0, -0.1], claims.HOLDS),
+        ([4.9, 5, 5.1], claims.FAILS),
+        ([-4.9, -5, -5.1], claims.FAILS),
+        ([0.9, 1, 1.1], claims.UNDECIDED),
+        ([-0.9, -1, -1.1], claims.UNDECIDED),
+        ([0.5, 0.9, -0.5], claims.UNDECIDED),
+        ([0.5, 0, -0.5], claims.UNDECIDED),  # half the interval is 1.24
+    ],
+)
+def test_a_difference_must_be_between_both_bounds(sample, verdict):
+    assert judged(sample, (-1, 1))["verdict"] == verdict
+
+
+def test_a_claim_may_have_the_upper_bound_alone():
+    lower = {"method": "a", "over": "b", "most": 0}
+    below = values({"a": [1, 1.1, 0.9], "b": [2, 2, 2]})
+    assert claims.compare(lower, below)["verdict"].tolist() == [claims.HOLDS]
+    over = values({"a": [3, 3.1, 2.9], "b": [2, 2, 2]})
+    assert claims.compare(lower, over)["verdict"].tolist() == [claims.FAILS]
+
+
+def test_only_does_not_hold_is_corrected_for_the_number_of_comparisons():
+    # deviation 0.3: half the interval is 0.745 at 0.05; at 0.05 / 2, 2.0.. * 0.3 / sqrt(3) = 1.07
+    bad, good = [-1, -1.3, -0.7], [1, 1.3, 0.7]
+    assert judged(bad, comparisons=1)["verdict"] == claims.FAILS
+    assert judged(bad, comparisons=2)["verdict"] == claims.UNDECIDED
+    assert judged(good, comparisons=100)["verdict"] == claims.HOLDS
+    for comparisons in (1, 100):  # the interval that is shown is the plain one
+        found = judged(bad, comparisons=comparisons)
+        assert found["high"] == pytest.approx(-1 + T2 * 0.3 / sqrt(3))
+
+
+def test_comparisons_of_a_claim_are_counted_for_the_correction():
+    numbers = {"a": [1, 1.3, 0.7], "b": [2, 2.6, 1.4], "c": [0, 0, 0]}  # a - b: -1, -1.3, -0.7
+    one = claims.compare(above(), values(numbers))
+    two = claims.compare(above(over=["b", "c"]), values(numbers))
+    assert one["verdict"].tolist() == [claims.FAILS]
+    assert two.set_index("over")["verdict"].to_dict() == {
+        "b": claims.UNDECIDED,
+        "c": claims.HOLDS,
+    }
+
+
+# --- differences -----------------------------------------------------------------------------
+
+
+def test_differences_are_of_the_same_seed():
+    # by seeds 10 - 1, 20 - 2, 60 - 3; were they not paired, the deviation would be another
+    found = claims.differences(above(), values({"a": [10, 20, 60], "b": [1, 2, 3], "c": [0, 0, 0]}))
+    assert found.set_index("seed")["value"].to_dict() == {0: 9, 1: 18, 2: 57}
+    shuffled = values({"a": [10, 20, 60], "b": [1, 2, 3]}).sample(frac=1, random_state=1)
+    again = claims.differences(above(), shuffled)
+    assert again.set_index("seed")["value"].to_dict() == {0: 9, 1: 18, 2: 57}
+
+
+def test_a_constant_shift_of_a_seed_does_not_count():
+    (found,) = claims.compare(above(), values({"a": [11, 31, 91], "b": [10, 30, 90]})).to_dict(
+        "records"
+    )
+    assert (found["difference"], found["low"], found["high"]) == (1, 1, 1)
+
+
+def test_a_seed_that_only_one_method_has_is_left_out():
+    found = claims.compare(above(), values({"a": [3, 4, 5, 99], "b": [1, 2, 3]}))
+    assert found[["difference", "seeds"]].values.tolist() == [[2, 3]]
+
+
+def test_settings_are_compared_apart_and_may_be_chosen():
+    parts = [
+        values({"a": [3, 3], "b": [1, 1]}, dataset="d", partition="dir0.1"),
+        values({"a": [5, 5], "b": [1, 1]}, dataset="e", partition="dir0.1"),
+        values({"a": [9, 9], "b": [1, 1]}, dataset="e", partition="dir0.5"),
+        values({"a": [7, 7], "b": [1, 1]}, dataset="e", partition="dir0.5", protocol="q"),
+        values({"a": [8, 8], "b": [1, 1]}, measure="ssim mean"),
+    ]
+    everything = pd.concat(parts)
+
+    def found(**claim):
+        return sorted(claims.compare(above(**claim), everything)["difference"])
+
+    assert found() == [2, 4, 6, 8]
+    assert found(dataset="e") == [4, 6, 8]
+    assert found(partition=["dir0.1"]) == [2, 4]
+    assert found(dataset=["e"], partition="dir0.1") == [4]
+    assert found(measure="ssim mean") == [7]
+    assert found(measure=["ssim mean", "accuracy"], partition="dir0.1") == [2, 4, 7]
+
+
+def test_every_method_is_compared_with_every_other():
+    numbers = {"a": [1, 1], "b": [2, 2], "c": [4, 4], "d": [8, 8]}
+    found = claims.compare(above(method=["a", "b"], over=["c", "d"]), values(numbers))
+    pairs = found.set_index(["method", "over"])["difference"].to_dict()
+    assert pairs == {("a", "c"): -3, ("a", "d"): -7, ("b", "c"): -2, ("b", "d"): -6}
+
+
+ALONG = ["dir0.5", "dir0.1", "dir0.05"]
+
+
+def grown(**claim) -> pd.DataFrame:
+    """By partition a is above b by 1, 4 and 9, and by 2, 3 and 4 in the other seed."""
+    table = pd.concat(
+        values({"a": [10 + one, 20 + other], "b": [10, 20]}, partition=partition)
+        for partition, one, other in zip(reversed(ALONG), (9, 4, 1), (4, 3, 2), strict=True)
+    )
+    return claims.differences(above(along=ALONG) | claim, table)
+
+
+def test_growth_is_taken_seed_by_seed_from_one_partition_to_the_next():
+    found = grown().set_index(["partition", "seed"])["value"].to_dict()
+    first, second = "dir0.5 to dir0.1", "dir0.1 to dir0.05"
+    assert found == {(first, 0): 3, (first, 1): 1, (second, 0): 5, (second, 1): 1}
+    backwards = grown(along=["dir0.05", "dir0.5"])
+    assert backwards.set_index(["partition", "seed"])["value"].to_dict() == {
+        ("dir0.05 to dir0.5", 0): -8,
+        ("dir0.05 to dir0.5", 1): -2,
+    }
+
+
+def test_a_method_alone_may_grow():
+    numbers = {"method": "a", "along": ["dir0.5", "dir0.1"], "least": -1, "most": 1}
+    table = pd.concat([
+        values({"a": [5, 6, 7], "b": [0, 0, 0]}, partition="dir0.5"),
+        values({"a": [5.1, 6, 7.1], "b": [9, 9, 9]}, partition="dir0.1"),
+    ])  # fmt: skip
+    found = claims.compare(numbers, table)
+    assert found["difference"].tolist() == [pytest.approx(0.2 / 3)]
+    assert found["over"].tolist() == [""]
+    assert found["verdict"].tolist() == [claims.HOLDS]
+
+
+# --- verdicts of a claim ---------------------------------------------------------------------
+
+
+def together(held: int, failed: int, undecided: int = 0, share: float | None = None) -> str:
+    found = [claims.HOLDS] * held + [claims.FAILS] * failed + [claims.UNDECIDED] * undecided
+    return claims.verdict(pd.DataFrame({"verdict": found}, dtype=object), share)
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        ((3, 0, 0), claims.HOLDS),
+        ((2, 0, 1), claims.UNDECIDED),
+        ((2, 1, 0), claims.FAILS),
+        ((0, 1, 5), claims.FAILS),
+        ((0, 0, 3), claims.UNDECIDED),
+        ((0, 0, 0), claims.UNDECIDED),
+    ],
+)
+def test_all_comparisons_must_hold_and_one_that_does_not_is_enough(counts, verdict):
+    assert together(*counts) == verdict
+
+
+@pytest.mark.parametrize(
+    ("counts", "verdict"),
+    [
+        ((3, 1, 0), claims.HOLDS),
+        ((2, 1, 1), claims.UNDECIDED),  # half is not more than half
+        ((2, 2, 0), claims.FAILS),  # and cannot become more
+        ((0, 2, 2), claims.FAILS),
+        ((0, 1, 3), claims.UNDECIDED),
+        ((2, 1, 0), claims.HOLDS),
+        ((0, 0, 0), claims.UNDECIDED),
+    ],
+)
+def test_more_than_a_share_of_the_comparisons_may_be_asked_for(counts, verdict):
+    assert together(*counts, share=0.5) == verdict
+
+
+# --- runs that diverged ----------------------------------------------------------------------
+
+
+def test_a_run_that_diverged_leaves_its_comparison_undecided():
+    runs = made.runs({"a": [60, 61, None, 62], "b": [50, 50, 50, 50], "c": [40, 40, 40, 40]})
+    found = claims.compare(above(over=["b", "c"]), claims.accuracies(runs))
+    assert found["verdict"].tolist() == [claims.UNDECIDED] * 2
+    assert found["seeds"].tolist() == [4, 4]
+    assert found["difference"].isna().all()
+    other = claims.compare(above(method="b", over="c"), claims.accuracies(runs))
+    assert other["verdict"].tolist() == [claims.HOLDS]
+
+
+def test_a_diverged_run_is_not_evidence_in_a_claim_either():
+    runs = made.runs({"a": [60, 61, None], "b": [50, 50, 50]})
+    (row,) = drawn(runs, above()).to_dict("records")
+    assert row["verdict"] == claims.UNDECIDED
+    assert row["ours"] == "of 1 comparisons 1 undecided"
+
+
+def test_accuracies_are_tail_means_in_percent():
+    found = claims.accuracies(made.run(55, "a", 3))
+    assert found[["measure", "method", "seed", "value"]].values.tolist() == [
+        ["accuracy", "a", 3, pytest.approx(55)]
+    ]
+
+
+# --- measures of maps ------------------------------------------------------------------------
+
+
+def scores(encoder: str, layer: str, seed: int, ssim: list[float]) -> pd.DataFrame:
+    table = pd.DataFrame({"ssim": ssim, "cosine": ssim, "euclidean": [10 * s for s in ssim]})
+    return table.assign(encoder=encoder, layer=layer, seed=seed, dataset="d", image=table.index)
+
+
+FOUR = [0.8, 0.1, 0.3, 0.2]  # quartiles at 0.175 and 0.425
+MAPS = pd.concat([
+    scores("saliency", "input", 0, FOUR),
+    scores("saliency", "input", 1, [1, 1, 1, 1]),
+    scores("area", "f2", 0, [0.5, 0.5, 0.5, 0.9]),
+])  # fmt: skip
+
+
+def similarity(measure: str, method: str) -> dict[int, float]:
+    found = claims.similarities(MAPS)
+    found = found[(found["measure"] == measure) & (found["method"] == method)]
+    assert found["seed"].is_unique
+    return found.set_index("seed")["value"].to_dict()
+
+
+@pytest.mark.parametrize(
+    ("measure", "first"),
+    [
+        *(("ssim median", 0.25), ("ssim mean", 0.35), ("ssim box", 0.25)),
+        *(("cosine median", 0.25), ("euclidean mean", 3.5), ("euclidean box", 2.5)),
+    ],
+)
+def test_maps_count_with_median_mean_and_box_over_all_images(measure, first):
+    second = {"box": 0, "median": 1, "mean": 1}[measure.split()[1]]
+    second *= 10 if "euclidean" in measure else 1
+    expected = {0: pytest.approx(first), 1: second}
+    assert similarity(measure, "saliency-input") == expected
+
+
+def test_a_map_without_seeds_is_the_same_for_all_seeds():
+    assert similarity("ssim mean", "area-f2") == {0: pytest.approx(0.6), 1: pytest.approx(0.6)}
+    claim = above(method="saliency-input", over="area-f2", measure="ssim mean")
+    found = claims.compare(claim, claims.similarities(MAPS))
+    # 0.35 - 0.6 and 1 - 0.6
+    assert found[["difference", "seeds"]].values.tolist() == [[pytest.approx(0.075), 2]]
+
+
+def test_a_seed_of_maps_is_compared_with_the_same_seed():
+    maps = pd.concat(
+        scores(encoder, layer, seed, [value])
+        for encoder, layer, all_seeds in (
+            ("saliency", "input", (0.9, 0.5)),
+            ("autoencoder", "f2", (0.8, 0.4)),
+        )
+        for seed, value in enumerate(all_seeds)
+    )
+    claim = above(method="saliency-input", over="autoencoder-f2", measure="ssim median")
+    (found,) = claims.compare(claim, claims.similarities(maps)).to_dict("records")
+    assert found["low"] == pytest.approx(0.1)
+    assert found["high"] == pytest.approx(0.1)
+
+
+# --- the paper's own evidence ----------------------------------------------------------------
+
+
+def claim_of(words: str, study: dict = STUDY) -> dict:
+    (found,) = (claim for claim in study["claims"] if words in claim["says"])
+    return found
+
+
+def printed(words: str, study: dict = STUDY) -> tuple[str, str]:
+    found = claims.printed(claim_of(words, study), claims.published(study))
+    return found["published"], found["published_verdict"]
+
+
+def test_the_highest_accuracies_everywhere_are_contradicted_by_two_cells():
+    text, verdict = printed("highest accuracies")
+    assert verdict == claims.CONTRADICTED
+    assert text.startswith("94 of 96 comparisons, -4.11 (cinic10 dir0.5 fedsl-f4) to ")
+    gaps = claims.differences(claim_of("highest accuracies"), claims.published(STUDY))
+    below = gaps[gaps["value"] < 0]
+    where = below.set_index(["dataset", "partition", "over"])["value"].round(2).to_dict()
+    # 65.43 - 69.48 and 65.43 - 69.54
+    assert where == {
+        ("cinic10", "dir0.5", "fedsl-f2"): -4.05,
+        ("cinic10", "dir0.5", "fedsl-f4"): -4.11,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "agree", "verdict"),
+    [
+        ("improvements of 2% to 20%", "24 of 40", claims.CONTRADICTED),
+        ("accuracy of FedSL drops rapidly", "24 of 24", "consistent"),
+        ("FedSL can still outperform most", "57 of 60", "consistent"),  # most of them: share
+        ("about 2% higher", "11 of 15", claims.CONTRADICTED),
+        ("three heterogeneous scenarios", "3 of 12", claims.CONTRADICTED),
+    ],
+)
+def test_what_the_printed_numbers_say_of_a_claim(words, agree, verdict):
+    text, found = printed(words)
+    assert text.startswith(f"{agree} comparisons, ")
+    assert found == verdict
+
+
+@pytest.mark.parametrize("words", ["dynamic and static", "across classes", "[SSIM] of the"])
+def test_a_claim_without_printed_numbers_is_not_judged_by_them(words):
+    assert printed(words) == ("no numbers are printed", "")
+
+
+def test_another_printed_number_is_another_verdict():
+    study = copy.deepcopy(STUDY)
+    rows, column = study["published"]["table1"]["rows"], 6  # cinic10 dir0.5
+    assert study["published"]["table1"]["columns"][column] == ["cinic10", "dir0.5"]
+    rows["fedsls"][column][0] = 69.54  # that of fedsl-f4: at least as high is enough
+    text, verdict = printed("highest accuracies", study)
+    assert (text[:8], verdict) == ("96 of 96", "consistent")
+    rows["fedsls"][column][0] = 69.53
+    assert printed("highest accuracies", study)[1] == claims.CONTRADICTED
+    rows["fedsl-f2"][1][0] = 70.52  # cifar10 dir0.1, where FedSLS has 70.51
+    assert printed("accuracy of FedSL drops rapidly", study)[1] == claims.CONTRADICTED
+
+
+def test_the_share_counts_for_printed_numbers_too():
+    half = values({"a": [1, 1], "b": [0, 2]})  # as if each seed were a comparison
+    assert claims.printed(above(share=0.4), half)["published_verdict"] == "consistent"
+    assert claims.printed(above(share=0.5), half)["published_verdict"] == claims.CONTRADICTED
+
+
+# --- the product -----------------------------------------------------------------------------
+
+
+def drawn(runs: pd.DataFrame, *wanted: dict, scale: str = "quick", maps=NONE) -> pd.DataFrame:
+    """The table of claims of a study that makes only these, with FedSLS's printed numbers."""
+    return product.draw(runs, maps, STUDY | {"claims": list(wanted or STUDY["claims"])}, scale)
+
+
+@pytest.fixture(scope="module")
+def paper() -> dict[str, pd.DataFrame]:
+    """Two seeds of the paper's grid, and maps."""
+    return made.sources("claims", "paper", seed=[0, 1])
+
+
+def test_a_claim_is_contradicted_if_and_only_if_the_printed_numbers_say_so(paper):
+    table = product.draw(**paper, study=STUDY, scale="paper")
+    contradicted = table["verdict"] == claims.CONTRADICTED
+    assert contradicted.tolist() == (table["published_verdict"] == claims.CONTRADICTED).tolist()
+    assert table["verdict"][~contradicted].tolist() == table["our_verdict"][~contradicted].tolist()
+    assert set(table["our_verdict"]) <= {claims.HOLDS, claims.FAILS, claims.UNDECIDED}
+    assert contradicted.sum() == 6
+
+
+def test_runs_that_hold_do_not_clear_what_the_paper_contradicts():
+    claim = claim_of("highest accuracies") | {"over": ["fedsl-f2"]}
+    runs = made.runs({"fedsls": [60, 61, 60.5], "fedsl-f2": [50, 51, 50.5]})
+    (row,) = drawn(runs, claim).to_dict("records")
+    assert row["our_verdict"] == claims.HOLDS
+    assert row["verdict"] == claims.CONTRADICTED
+
+
+COMPARISONS = [96, 40, 40, 32, 12, 15, 3, 4, 60, 24, 6, 3, 3, 2, 6, 6, 3]
+
+
+def test_every_claim_has_all_its_comparisons_in_the_papers_grid(paper):
+    table = contrasts.draw(**paper, study=STUDY, scale="paper")
+    assert table.groupby("claim").size().tolist() == COMPARISONS
+    counted = product.draw(**paper, study=STUDY, scale="paper")["ours"].str.extract(r"of (\d+) ")
+    assert counted[0].astype(int).tolist() == COMPARISONS
+    assert set(table["scale"]) == {"paper"}
+
+
+def test_a_claim_without_runs_says_so():
+    table = drawn(made.runs({"of no claim": [50, 51]}))
+    of_maps = ["measure" in claim for claim in STUDY["claims"]]
+    assert set(table["ours"]) == {"no runs at this scale"}
+    assert set(table["our_verdict"]) == {claims.UNDECIDED}
+    assert table["difference"].isna().all()
+    assert set(table["verdict"][of_maps]) == {claims.UNDECIDED}
+
+
+def test_the_quick_scale_speaks_of_itself_only():
+    runs = made.runs({"a": [50, 51], "b": [40, 41]}, dataset="digits")
+    quick, paper = (drawn(runs, above(), scale=scale) for scale in ("quick", "paper"))
+    assert set(quick["speaks_of"]) == {"quick scale only: digits"}
+    assert set(paper["speaks_of"]) == {"paper scale: digits"}
+    assert "quick scale only: digits" in product.caption(quick)
+    assert "only" not in product.caption(paper).replace("quick scale only", "")
+
+
+def test_the_deciding_numbers_are_those_of_the_worst_comparison():
+    numbers = {"a": [10, 10.1, 9.9], "b": [5, 5, 5], "c": [20, 20, 20], "d": [10, 10, 10]}
+    (row,) = drawn(made.runs(numbers), above(over=["b", "c", "d"])).to_dict("records")
+    assert (row["over"], row["verdict"]) == ("c", claims.FAILS)
+    assert row["difference"] == pytest.approx(-10)
+    assert row["ours"].startswith("of 3 comparisons ")
+    for part in ("1 holds", "1 does not hold", "1 undecided"):
+        assert part in row["ours"]
+    (row,) = drawn(made.runs(numbers), above(over=["b", "d"])).to_dict("records")
+    assert (row["over"], row["verdict"]) == ("d", claims.UNDECIDED)
+
+
+def test_contrasts_are_numbered_by_their_claims():
+    runs = made.runs({"a": [50, 51], "b": [40, 41], "c": [30, 30]})
+    study = {"claims": [above(), above(over=["b", "c"]), above(over="nobody")]}
+    table = contrasts.draw(runs, NONE, study, "quick")
+    assert table["claim"].tolist() == [1, 2, 2]
+    assert table.columns[0] == "claim"
+    assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])
+
+
+# --- the names in the study's claims ---------------------------------------------------------
+
+MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in claims.STATISTICS}
+MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in fidelity.ENCODERS.items() for layer in all}
+
+
+def in_grid(axis: str, scale: str = "paper") -> set[str]:
+    """The names of an axis of the grid that claims are about."""
+    blocks = STUDY["scales"][scale]["grids"]["claims"]
+    return {name for block in blocks for name in grid.listed(block[axis])}
+
+
+def unknown(claim: dict) -> list[str]:
+    """The names in a claim that stand for nothing that it could be about."""
+    measures = set(claims.listed(claim.get("measure", "accuracy")))
+    methods = in_grid("method") if measures == {"accuracy"} else MAP_NAMES
+    methods = methods if measures <= MEASURES | {"accuracy"} else set()
+    among = {
+        **{"measure": MEASURES | {"accuracy"}, "method": methods, "over": methods},
+        **{"dataset": in_grid("dataset")},
+        **{"partition": in_grid("partition"), "along": in_grid("partition")},
+    }
+    return [
+        name
+        for key, there in among.items()
+        for name in claims.listed(claim.get(key, []))
+        if name not in there
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(STUDY["claims"])))
+def test_every_name_in_a_claim_stands_for_something(number):
+    claim = STUDY["claims"][number]
+    assert unknown(claim) == []
+    assert claim.get("least", -inf) < claim.get("most", inf)
+    assert not set(claims.listed(claim["method"])) & set(claims.listed(claim.get("over", [])))
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        ("highest accuracies", {"method": "fedslss"}),
+        ("highest accuracies", {"over": ["fedavg", "fedproxx"]}),
+        ("2% to 20%", {"partition": ["dir0.1", "dir0.005"]}),
+        ("about 2% higher", {"dataset": ["tinyimagnet"]}),
+        ("The higher data heterogeneity", {"along": ["dir0.5", "dir0.01"]}),
+        ("is narrower [SSIM]", {"measure": "ssim boxes"}),
+        ("is narrower [SSIM]", {"method": "saliency"}),
+        ("is narrower [SSIM]", {"over": ["autoencoder-f16"]}),
+    ],
+)
+def test_a_typo_in_a_claim_is_found(words, change):
+    assert unknown(claim_of(words) | change)
+
+
+def test_the_measures_are_those_of_the_scores():
+    found = claims.similarities(made.fidelity_scores())
+    assert set(found["measure"]) == MEASURES
+    assert set(found["method"]) == MAP_NAMES
+
+
+def test_the_grid_of_the_claims_has_what_the_quick_scale_can_show():
+    assert in_grid("method", "quick") == in_grid("method")
+    assert in_grid("partition", "quick") == in_grid("partition")
+
+
+def test_published_numbers_and_labels_are_of_names_that_exist():
+    methods, shown = {*registered("methods"), *STUDY["variants"]}, STUDY["published"]["figure1"]
+    table = STUDY["published"]["table1"]
+    assert set(table["rows"]) <= methods
+    assert {shown["method"], *shown["over"]} <= set(table["rows"])
+    assert set(shown["dataset"]) <= {dataset for dataset, _ in table["columns"]}
+    assert {dataset for dataset, _ in table["columns"]} <= set(registered("datasets"))
+    assert all(spec.alpha(partition) for _, partition in table["columns"])
+    assert all(len(row) == len(table["columns"]) for row in table["rows"].values())
+    originals = {"original-grey"}
+    there = methods | set(registered("datasets")) | MAP_NAMES | originals
+    assert set(STUDY["labels"]) - there == set()
+    assert set(STUDIES) >= {"fedsls"}

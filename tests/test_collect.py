@@ -1,0 +1,207 @@
+"""What runs left, gathered into one table, from files made by hand: `fedgrid.collect`."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedgrid import collect, spec
+from fedgrid.names import UsageError
+
+BLOCK = {
+    **{"protocol": ["p"], "dataset": ["digits"], "partition": ["dir0.1"]},
+    **{"method": ["fedavg", "fedsls"], "seed": [0, 1]},
+}
+SUMMED = {"rounds": 10, "tail": 4, "recipe": "classwise", "clients": 3}
+PROTOCOLS = {"p": SUMMED}
+CELL = "p/digits/dir0.1"
+RUN = "run {method} {seed}"
+SUMMARY = {
+    **{"seconds": 12.5, "resumed_at": 0, "rounds": 10, "device": "cpu", "versions": {"torch": "2"}},
+    "run": {
+        "protocol": {"model": "cnn", "augment": ["crop"], "lr": 0.3},
+        "method": {"fedsls": {"tau": 0.5}, "fedprox": {"mu": 0.01, "reading": "A"}},
+    },
+}
+METRICS = "round,loss,accuracy,train_loss\n0,2.3,0.1,\n5,1.5,0.4,1.6\n10,1.0,0.6,1.1\n"
+SALIENCY = "client,size,R,R_per_sample,weight,effective_clients\n0,10,5.0,0.5,0.25,1.6\n"
+SALIENCY += "1,30,15.0,0.5,0.75,1.6\n"
+COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
+
+
+def write(path: Path, content: str | dict | np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, np.ndarray):
+        np.savez(path, counts=content, members=np.arange(7))
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+FILES = {  # by kind: where a run leaves it, and what
+    "runs": ("runs/{cell}/{method}/seed{seed}/metrics.csv", METRICS),
+    "seconds": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
+    "settings": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
+    "partition": ("partition/digits/dir0.1/classwise-3/seed{seed}.npz", COUNTS),
+    "saliency": ("saliency/{cell}/seed{seed}.csv", SALIENCY),
+    "encoding": ("saliency/{cell}/seed{seed}.json", {"seconds": 2, "pretrain_seconds": 3}),
+}
+SHARED = ("partition", "saliency", "encoding")  # by all methods of a seed
+
+
+def path_of(kind: str, method: str = "fedavg", seed: int = 0) -> str:
+    return FILES[kind][0].format(cell=CELL, method=method, seed=seed)
+
+
+@pytest.fixture
+def results(tmp_path) -> Path:
+    """What two methods and two seeds left of everything."""
+    for kind, (_, content) in FILES.items():
+        for method in BLOCK["method"]:
+            for seed in BLOCK["seed"]:
+                write(tmp_path / path_of(kind, method, seed), content)
+    return tmp_path
+
+
+def gathered(kind: str, results: Path, *blocks: dict) -> pd.DataFrame:
+    """By the command, as it is read again."""
+    out, grid = results / "out.csv", json.dumps(list(blocks or [BLOCK]))
+    protocols = ["--protocols", json.dumps(PROTOCOLS)]
+    collect.main([kind, grid, *protocols, "--results", str(results), "--out", str(out)])
+    return pd.read_csv(out)
+
+
+def test_every_kind_is_tested_here():
+    assert set(FILES) == set(collect.READERS) == set(spec.COLLECTED)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_row_has_the_names_of_its_run_and_what_goes_along(kind, results):
+    table = gathered(kind, results)
+    methods = ["fedavg"] if kind in SHARED else BLOCK["method"]
+    names = table[[*spec.AXES]].drop_duplicates().values.tolist()
+    assert names == [["p", "digits", "dir0.1", m, s] for m in methods for s in (0, 1)]
+    for key, value in SUMMED.items():
+        assert set(table[key]) == {value}
+    assert len(table) % len(names) == 0
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_runs_share_is_read_once(kind, results):
+    again = BLOCK | {"method": ["fedavg"]}
+    table = gathered(kind, results, BLOCK, again)
+    pd.testing.assert_frame_equal(table, gathered(kind, results))
+
+
+def test_runs_are_their_evaluations(results):
+    table = gathered("runs", results)
+    first = table[(table["method"] == "fedavg") & (table["seed"] == 0)]
+    assert first[["round", "accuracy"]].values.tolist() == [[0, 0.1], [5, 0.4], [10, 0.6]]
+    assert not table["diverged"].any()
+    assert len(table) == 4 * 3
+
+
+@pytest.mark.parametrize("last", ["4,nan,0.1,1", "4,inf,0.1,1", "4,2,0.1,nan", "4,2,0.1,inf"])
+def test_a_run_that_ended_in_an_infinite_loss_diverged(last, results):
+    ended = "round,loss,accuracy,train_loss\n0,2.3,0.1,\n" + last + "\n"
+    write(results / path_of("runs", "fedsls", 1), ended)
+    table = gathered("runs", results)
+    lost = table[table["diverged"]]
+    assert set(zip(lost["method"], lost["seed"], strict=True)) == {("fedsls", 1)}
+    assert lost["round"].tolist() == [0, 4]
+
+
+def test_seconds_are_what_a_summary_says_but_for_what_is_nested(results):
+    table = gathered("seconds", results)
+    assert set(table["seconds"]) == {12.5}
+    assert set(table["resumed_at"]) == {0}
+    assert not {"run", "versions"} & set(table.columns)
+    assert len(table) == 4
+
+
+def test_settings_are_every_field_of_the_protocol_and_the_methods(results):
+    table = gathered("settings", results, BLOCK | {"method": ["fedsls"], "seed": [0]})
+    values = table.fillna({"of": ""}).set_index(["of", "field"])["value"].to_dict()
+    assert values == {
+        **{("", "model"): '"cnn"', ("", "augment"): '["crop"]', ("", "lr"): "0.3"},
+        **{("fedsls", "tau"): "0.5", ("fedprox", "mu"): "0.01", ("fedprox", "reading"): '"A"'},
+    }
+
+
+def test_a_partition_is_who_has_how_many_of_which_class(results):
+    table = gathered("partition", results, BLOCK | {"seed": [1]})
+    rows = table[["client", "class", "samples", "seed"]].values.tolist()
+    assert rows == [[0, 1, 3, 1], [1, 0, 4, 1]]  # what nobody has is left out
+
+
+def test_saliency_and_its_costs_are_gathered(results):
+    table = gathered("saliency", results, BLOCK | {"seed": [1]})
+    assert table[["client", "size", "R"]].values.tolist() == [[0, 10, 5], [1, 30, 15]]
+    table = gathered("encoding", results)
+    assert table[["seed", "seconds", "pretrain_seconds"]].values.tolist() == [[0, 2, 3], [1, 2, 3]]
+
+
+# --- what cannot be read ---------------------------------------------------------------------
+
+
+def assert_refused(kind: str, results: Path, *words: str) -> None:
+    """UsageError with one sentence that names the file; what was collected stays."""
+    (results / "out.csv").write_text("of last week\n")
+    with pytest.raises(UsageError) as refused:
+        gathered(kind, results)
+    said = str(refused.value)
+    assert all(word in said for word in (*words, path_of(kind, "fedavg", 1)))
+    assert "\n" not in said
+    assert (results / "out.csv").read_text() == "of last week\n"
+    assert not list(results.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_missing_is_named(kind, results):
+    (results / path_of(kind, "fedavg", 1)).unlink()
+    assert_refused(kind, results, "cannot be read")
+
+
+@pytest.mark.parametrize("size", [0, 12])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_cut_is_named(kind, size, results):
+    path = results / path_of(kind, "fedavg", 1)
+    path.write_bytes(path.read_bytes()[:size])
+    assert_refused(kind, results, "cannot be read")
+
+
+@pytest.mark.parametrize("kind", ["runs", "saliency"])
+def test_a_table_without_rows_is_named(kind, results):
+    path = results / path_of(kind, "fedavg", 1)
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert_refused(kind, results, "cannot be read")
+
+
+def test_a_summary_without_its_run_is_named(results):
+    write(results / path_of("settings", "fedavg", 1), {"seconds": 2})
+    assert_refused("settings", results, "'run'")
+
+
+def test_a_partition_without_counts_is_named(results):
+    np.savez(results / path_of("partition", "fedavg", 1), other=COUNTS)
+    assert_refused("partition", results, "counts")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "[]"], "no kind is called `run`: did you mean runs"),
+        (["runs", "[]"], "the grid has no runs"),
+        (["runs", "[{"], "the grid is not a list of blocks in JSON"),
+        (["runs", "{}"], "the grid has no runs"),
+        (["runs", "3"], "the grid is not a list of blocks in JSON"),
+        (["runs", '[{"protocol": ["p"]}]'], "the grid is not a list of blocks in JSON: 'dataset'"),
+        (["runs", '["p"]'], "the grid is not a list of blocks in JSON"),
+        (["runs", "[]", "--protocols", "{"], "not a list of blocks in JSON"),
+    ],
+)
+def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        collect.main([*arguments, "--out", str(tmp_path / "out.csv")])
+    assert not list(tmp_path.iterdir())

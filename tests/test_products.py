@@ -1,0 +1,814 @@
+"""Every table and figure of FedSLS, from made sources; what they show, by hand: `fedgrid.report`."""
+
+import copy
+import subprocess
+import sys
+import warnings
+from functools import cache
+from importlib import import_module
+from math import sqrt
+from pathlib import Path
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+
+import made
+from conftest import ENVIRONMENT
+from fedgrid import draw, figures, report, tables
+from fedgrid.names import PACKAGE, UsageError, registered
+from fedgrid.report import convergence
+from fedgrid.report.fedsls import (
+    ablation_static_dynamic,
+    ablation_tau,
+    figure1,
+    figure4,
+    figure5,
+    pilot_local_work,
+    table1,
+    weights,
+)
+from made import STUDIES, STUDY
+
+PRODUCTS = list(STUDY["products"])
+FIGURES = [name for name in PRODUCTS if "svg" in STUDY["products"][name]["formats"]]
+OF_RUNS = [name for name in PRODUCTS if "runs" in STUDY["products"][name]["from"]]
+T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
+
+
+def module(name: str):
+    return import_module(f"fedgrid.{report.module('fedsls', name)}")
+
+
+@cache
+def made_sources(name: str) -> dict[str, pd.DataFrame]:
+    few = {"partition": ["dir0.5", "dir0.05"]} if name in FIGURES else {}  # panels take their time
+    return made.sources(name, **few)
+
+
+def sources(name: str) -> dict[str, pd.DataFrame]:
+    """Three seeds of everything, fresh."""
+    return {key: table.copy() for key, table in made_sources(name).items()}
+
+
+def one_seed(name: str) -> dict[str, pd.DataFrame]:
+    found = sources(name)
+    return {
+        key: table[table["seed"] == 0] if "seed" in table else table for key, table in found.items()
+    }
+
+
+def drawn(name: str, given: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return module(name).draw(**given, study=STUDY, scale="quick")
+
+
+@cache
+def table_of(name: str) -> pd.DataFrame:
+    return drawn(name, sources(name))
+
+
+def written(name: str, table: pd.DataFrame, folder: Path, *forms: str) -> list[Path]:
+    paths = [folder / f"{name}.{form}" for form in forms or STUDY["products"][name]["formats"]]
+    draw.write(module(name), table, STUDY, paths)
+    return paths
+
+
+def plotted(product, table: pd.DataFrame, study: dict = STUDY) -> matplotlib.figure.Figure:
+    """The figure in the style of all figures, laid out."""
+    with figures.style():
+        figure = product.plot(table, study)
+        figure.canvas.draw()
+    return figure
+
+
+def unordered(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of their names."""
+    names = [n for n in table.columns if not pd.api.types.is_float_dtype(table[n])]
+    return table.sort_values(names, key=lambda c: c.astype(str)).reset_index(drop=True)
+
+
+# --- every product ---------------------------------------------------------------------------
+
+
+def test_every_file_of_a_report_is_a_product_of_a_study():
+    for study, about in STUDIES.items():
+        assert set(registered(f"report/{study}")) <= set(about["products"])
+    named = {name for about in STUDIES.values() for name in about["products"]}
+    assert set(registered("report")) <= named
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_is_drawn_and_says_what_it_is_of(name):
+    product, table = module(name), table_of(name)
+    assert len(table) > 0
+    assert set(table["scale"]) == {"quick"}
+    assert "quick scale" in product.caption(table)
+    assert "\n" not in product.caption(table)
+    assert product.__doc__
+    for column in ("rounds", "seeds"):
+        if name in OF_RUNS and set(table.columns) >= {column, "mean"}:
+            assert f"{table[column].iloc[0]:g} {column}" in product.caption(table)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_has_what_its_formats_need(name):
+    formats = STUDY["products"][name]["formats"]
+    assert "csv" in formats  # figures and tables are of the same numbers
+    assert hasattr(module(name), "plot") == bool({"pdf", "svg"} & set(formats))
+    assert hasattr(module(name), "wide") or "tex" not in formats
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_is_written_in_all_its_formats_with_the_same_bytes_twice(name, tmp_path):
+    """The second time from the table as it was written and read."""
+    paths = written(name, table_of(name), tmp_path / "a")
+    (csv,) = written(name, drawn(name, sources(name)), tmp_path / "b", "csv")
+    again = written(name, draw.read(csv), tmp_path / "c")
+    for path, other in zip(paths, again, strict=True):
+        assert_whole(path, module(name).caption(table_of(name)))
+        if path.suffix == ".csv":
+            assert path.read_bytes() == csv.read_bytes()
+        elif path.suffix != ".html" or hasattr(module(name), "wide"):
+            assert path.read_bytes() == other.read_bytes(), path.name
+    assert len(list((tmp_path / "a").iterdir())) == len(paths)  # nothing temporary is left
+
+
+def assert_whole(path: Path, caption: str) -> None:
+    """A file of its format that people can read, with the caption in it."""
+    content = path.read_bytes()
+    if path.suffix == ".pdf":
+        assert content.startswith(b"%PDF")
+        assert content.rstrip().endswith(b"%%EOF")
+        assert b"CreationDate" not in content
+    elif path.suffix == ".svg":
+        said = "".join(ElementTree.fromstring(content).itertext())
+        assert all(word in said for word in caption.split())
+    elif path.suffix == ".html":
+        assert caption in content.decode()
+        assert content.decode().count("<tr") > 1
+    elif path.suffix == ".tex":
+        assert content.decode().startswith(f"% {caption}\n")
+        assert r"\toprule" in content.decode()
+    else:
+        assert len(draw.read(path)) > 0
+
+
+def test_another_process_writes_the_same_bytes(tmp_path):
+    table = drawn("figure1", sources("figure1"))
+    paths = written("figure1", table, tmp_path / "here")
+    sources("figure1")["runs"].to_csv(tmp_path / "runs.csv", index=False)
+    there = [tmp_path / "there" / path.name for path in paths]
+    arguments = ["figure1", "--study", PACKAGE.parent / "studies/fedsls.yaml", "--scale", "quick"]
+    command = [sys.executable, "-m", "fedgrid.draw", *arguments]
+    command += ["--sources", f"runs={tmp_path}/runs.csv", "--out", *there]
+    environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONHASHSEED": "1"}
+    subprocess.run([*map(str, command)], cwd=tmp_path, env=environment, check=True)
+    for path, other in zip(paths, there, strict=True):
+        assert path.read_bytes() == other.read_bytes(), path.name
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name, tmp_path):
+    given, study = sources(name), copy.deepcopy(STUDY)
+    table = module(name).draw(**given, study=study, scale="quick")
+    before = table.copy(deep=True)
+    draw.write(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
+    if name in FIGURES:
+        plotted(module(name), table, study)
+    for key, source in sources(name).items():
+        pd.testing.assert_frame_equal(given[key], source)
+    assert study == STUDY
+    pd.testing.assert_frame_equal(table, before)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_does_not_depend_on_the_order_of_the_rows(name):
+    given = sources(name)
+    for key in given if name != "resources" else ():  # whose rows are of layers in their order
+        given[key] = given[key].sample(frac=1, random_state=3)
+    pd.testing.assert_frame_equal(unordered(drawn(name, given)), unordered(table_of(name)))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
+    product, table = module(name), table_of(name)
+    (path,) = written(name, table, tmp_path, "csv")
+    read = draw.read(path)
+    assert product.caption(read) == product.caption(table)
+    assert draw.text(product, path).startswith(product.caption(table))
+    assert read.columns.tolist() == table.columns.tolist()
+    if hasattr(product, "wide"):
+        assert product.wide(read).to_html() == product.wide(table).to_html()
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
+    table = drawn(name, one_seed(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kinds = set(STUDY["products"][name]["formats"]) - {"pdf"}
+        paths = written(name, table, tmp_path, *kinds)
+    assert "nan" not in module(name).caption(table).lower()
+    for path in paths:
+        if path.suffix in (".html", ".tex", ".svg"):
+            words = path.read_text().replace(">", " ").replace("<", " ").lower().split()
+            assert not {"nan", "+nan", "nan,", "[nan,", "nan]"} & set(words), path.name
+    if set(table.columns) >= {"seeds", "mean"} and name in OF_RUNS:
+        assert "1 seed," in module(name).caption(table)
+
+
+@pytest.mark.parametrize("name", [name for name in PRODUCTS if name not in FIGURES])
+def test_a_table_of_one_seed_is_shown_without_missing_numbers(name, tmp_path):
+    (path,) = written(name, drawn(name, one_seed(name)), tmp_path, "csv")
+    said = draw.text(module(name), path).replace("[", " ").replace(",", " ").split()
+    assert not {"NaN", "nan", "+nan", "<NA>"} & set(said)
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
+    given = sources(name)
+    runs, whole = given["runs"], drawn(name, sources(name))
+    keys = [*tables.SETTING, "method", "seed"]
+    first = runs.loc[runs["method"].isin(["fedsls", "fedavg"]), keys].iloc[0]
+    same = (runs[keys] == first).all(axis=1)
+    ended = runs[same & (runs["round"] < 4)].assign(diverged=True, accuracy=0.0)
+    given["runs"] = pd.concat([runs[~same], ended])
+    table = drawn(name, given)
+    written(name, table, tmp_path)
+    if "diverged" not in table:  # comparisons, and curves that end
+        assert not table.equals(whole)
+        return
+    touched = table[table["diverged"] > 0]
+    assert len(touched) > 0
+    assert touched["mean"].isna().all()
+    if hasattr(module(name), "wide"):
+        assert "1/3 lost" in draw.laid_out(module(name), table).to_string()
+
+
+# --- draw: the command -----------------------------------------------------------------------
+
+
+def commanded(capsys, *arguments) -> str:
+    draw.main([*map(str, arguments)])
+    return capsys.readouterr().out
+
+
+YAML = PACKAGE.parent / "studies/fedsls.yaml"
+
+
+def test_a_product_is_drawn_by_command_and_shown(tmp_path, capsys):
+    runs = tmp_path / "runs.csv"
+    made.runs({"fedavg": [55, 60, 50]}).to_csv(runs, index=False)
+    asked = ("table1", "--study", YAML)
+    made_files = [tmp_path / "A.csv", tmp_path / "B.tex"]
+    commanded(capsys, *asked, "--sources", f"runs={runs}", "--scale", "paper", "--out", *made_files)
+    assert r"$55.00 \pm 5.00$" in made_files[1].read_text()
+    said = commanded(capsys, *asked, "--show", made_files[0])
+    assert "55.00 ± 5.00" in said
+    assert "paper scale" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sources", "scores=a.csv"], "--sources lacks runs"),
+        (["--sources", "runs=runs.csv", "run=runs.csv"], "no source .* `run`: did you mean runs"),
+        (["--sources", "runs=nowhere.csv"], "nowhere.csv cannot be read as a table"),
+        (["--sources", "runs=runs.csv", "--out", "a.png"], "no format .* `.png`"),
+        (["--show", "runs.csv"], "runs.csv is another table: it has no column"),
+    ],
+)
+def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made.run(50).to_csv("runs.csv", index=False)
+    out = [] if "--out" in arguments or "--show" in arguments else ["--out", "a.csv"]
+    with pytest.raises(UsageError, match=message):
+        draw.main(["table1", "--study", str(YAML), *arguments, *out])
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.csv"]
+
+
+def test_an_unknown_product_is_named():
+    with pytest.raises(UsageError, match="no product is called `figure11`: did you mean figure1"):
+        report.module("fedsls", "figure11")
+    assert report.module("fedsls", "table1") == "report.fedsls.table1"
+    assert report.module("fedsls", "convergence") == "report.convergence"
+    assert report.module("another", "convergence") == "report.convergence"
+    assert report.sources("fedsls", "claims") == ["runs", "scores"]
+
+
+# --- table 1 ---------------------------------------------------------------------------------
+
+# The last 4 of 10 rounds are 7 to 10: evaluations 8 and 10.
+ACCURACIES = {0: 0.1, 2: 0.2, 6: 0.9, 8: 0.50, 10: 0.60}
+FIRST = made.evaluations(ACCURACIES)  # 55 %
+
+
+def cells(*runs: pd.DataFrame, study: dict = STUDY) -> list[dict]:
+    return table1.draw(pd.concat(runs), study, "quick").to_dict("records")
+
+
+@pytest.mark.parametrize(("tail", "expected"), [(1, 60), (2, 60), (3, 55), (5, 200 / 3), (10, 55)])
+def test_the_tail_is_counted_in_rounds(tail, expected):
+    # 10 | 10 | 8, 10 | 6, 8, 10 | 2, 6, 8, 10: never round 0
+    means = tables.tail_means(FIRST.assign(tail=tail))
+    assert means["accuracy"].tolist() == pytest.approx([expected])
+
+
+def test_mean_and_sample_standard_deviation_over_seeds():
+    # 55, 60, 50: mean 55, deviation sqrt((0 + 25 + 25) / 2) = 5
+    (found,) = cells(made.runs({"fedavg": [55, 60, 50]}))
+    assert (found["mean"], found["std"], found["seeds"]) == (55, 5, 3)
+    (found,) = cells(made.runs({"fedavg": [55, 60]}))  # sqrt(2 * 2.5^2 / 1)
+    assert found["std"] == pytest.approx(3.5355)
+
+
+def test_a_cell_stands_beside_the_published_one():
+    (found,) = cells(made.runs({"fedavg": [55, 60, 50]}))
+    assert (found["published"], found["published_std"]) == (58.04, 1)
+    assert found["difference"] == pytest.approx(55 - 58.04)
+    (other,) = cells(made.runs({"fedavg": [55]}, dataset="digits"))
+    assert np.isnan(other["published"])
+    assert np.isnan(other["difference"])
+
+
+def test_published_cells_are_read_by_their_columns():
+    found = tables.published_cells(STUDY).set_index(["method", "dataset", "partition"])
+    assert len(found) == 9 * 12
+    for cell, expected in {
+        ("fedavg", "cifar10", "dir0.5"): (70.77, 0.1),
+        ("moon", "cinic10", "dir0.05"): (40.54, 1.3),
+        ("feddecorr", "tinyimagenet", "dir0.05"): (58.29, 0.18),
+        ("fedsl-f8", "tinyimagenet", "dir0.05"): (56.85, 0.4),
+    }.items():
+        assert tuple(found.loc[cell]) == expected
+    assert len(tables.published_cells({})) == 0
+
+
+def test_a_diverged_cell_has_no_mean_and_says_how_many_are_lost():
+    runs = made.runs({"fedavg": [55, 60, None], "moon": [50, 60, 55], "fedau": [None, None, None]})
+    table = table1.draw(runs, STUDY, "quick")
+    found = table.set_index("method")
+    assert found["diverged"].to_dict() == {"fedavg": 1, "moon": 0, "fedau": 3}
+    assert found["seeds"].tolist() == [3, 3, 3]
+    assert found["mean"].isna().tolist() == [True, False, True]
+    shown = table1.wide(table).iloc[:, 0].to_dict()
+    assert shown == {"fedavg": "1/3 lost", "moon": "55.00 ± 5.00", "fedau": "3/3 lost"}
+
+
+def test_one_seed_is_shown_without_a_deviation():
+    shown = table1.wide(table1.draw(made.run(55), STUDY, "quick"))
+    assert shown.values.tolist() == [["55.00"]]
+
+
+def test_the_table_has_a_row_per_method_and_a_column_per_dataset_and_alpha():
+    runs = pd.concat(
+        made.run(50, method, dataset=dataset, partition=partition)
+        for method in ("moon", "fedavg")
+        for dataset in ("cinic10", "cifar10")
+        for partition in ("dir0.5", "dir0.05")
+        if (method, dataset) != ("moon", "cifar10")
+    )
+    shown = table1.wide(table1.draw(runs, STUDY, "quick"))
+    assert shown.index.tolist() == ["moon", "fedavg"]
+    assert shown.columns.names == ["dataset", "alpha"]
+    names = [("cinic10", "0.5"), ("cinic10", "0.05"), ("cifar10", "0.5"), ("cifar10", "0.05")]
+    assert shown.columns.tolist() == names
+    assert shown.loc["moon"].isna().tolist() == [False, False, True, True]
+
+
+def test_protocols_that_share_a_dataset_are_in_the_heading():
+    runs = pd.concat(made.run(50, protocol=p) for p in ("short", "long"))
+    shown = table1.wide(table1.draw(runs, STUDY, "quick"))
+    assert shown.columns.names == ["protocol", "dataset", "alpha"]
+    assert shown.columns.get_level_values(0).tolist() == ["short", "long"]
+
+
+def test_captions_count_what_the_runs_are_of():
+    runs = made.runs({"fedavg": [50, 51], "moon": [50, 52, 53]})
+    table = table1.draw(runs, STUDY, "paper")
+    assert tables.scope(table) == "2 or 3 seeds, 10 rounds, paper scale"
+    assert "last 4 rounds" in table1.caption(table)
+    assert (
+        tables.scope(table1.draw(made.run(5), STUDY, "quick")) == "1 seed, 10 rounds, quick scale"
+    )
+
+
+# --- figure 1 --------------------------------------------------------------------------------
+
+CIFAR = made.runs({"fedsls": [60, 66, 63], "fedavg": [50, 50, 50], "fedau": [58, 60, 62]})
+PUBLISHED = {
+    ("cifar10", "fedavg"): {"dir0.5": 11.90, "dir0.1": 12.47, "dir0.05": 22.44},
+    ("cifar10", "fedau"): {"dir0.5": 7.76, "dir0.1": 10.47, "dir0.05": 14.19},
+    ("cinic10", "fedavg"): {"dir0.5": 5.81, "dir0.1": 4.75, "dir0.05": 10.74},
+    ("cinic10", "fedau"): {"dir0.5": 5.47, "dir0.1": 5.83, "dir0.05": 10.18},
+}
+
+
+@pytest.mark.parametrize(("dataset", "over"), PUBLISHED)
+def test_published_gains_are_differences_of_the_printed_means(dataset, over):
+    table = figure1.draw(CIFAR, STUDY, "paper")
+    here = table[(table["dataset"] == dataset) & (table["over"] == over)]
+    assert here.set_index("partition")["published"].to_dict() == PUBLISHED[dataset, over]
+
+
+def test_a_gain_is_the_mean_of_the_seeds_differences():
+    table = figure1.draw(CIFAR, STUDY, "paper").dropna(subset="mean").set_index("over")
+    # over FedAvg 10, 16, 13; over FedAU 2, 6, 1: mean 3, deviation sqrt((1 + 9 + 4) / 2)
+    assert table["mean"].to_dict() == {"fedavg": 13, "fedau": 3}
+    assert table["std"].to_dict() == {"fedavg": 3, "fedau": pytest.approx(sqrt(7), abs=1e-4)}
+    assert table["seeds"].tolist() == [3, 3]
+
+
+def heights(axes) -> dict[str, list[float]]:
+    """The heights of the bars, by their names in the legend."""
+    return {
+        bars.get_label(): [bar.get_height() for bar in bars.patches]
+        for bars in axes.containers
+        if hasattr(bars, "patches")
+    }
+
+
+def test_the_bars_have_the_numbers_of_the_table():
+    figure = plotted(figure1, figure1.draw(CIFAR, STUDY, "paper"))
+    cifar, cinic = (heights(axes) for axes in figure.axes)
+    assert cifar["over FedAvg, published"] == [11.90, 12.47, 22.44]
+    assert cifar["over FedAU, published"] == [7.76, 10.47, 14.19]
+    assert cinic["over FedAU, published"] == [5.47, 5.83, 10.18]
+    assert [h for h in cifar["over FedAvg"] if h == h] == [13]
+    assert "over FedAvg" not in cinic  # nothing was run there
+    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CINIC-10"]
+    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.5", "0.1", "0.05"]
+
+
+def test_error_bars_are_the_deviations_over_seeds():
+    figure = plotted(figure1, figure1.draw(CIFAR, STUDY, "paper"))
+    (bars,) = (b for b in figure.axes[0].containers if b.get_label() == "over FedAvg")
+    _, _, (lines,) = bars.errorbar.lines
+    ends = [segment[:, 1].tolist() for segment in lines.get_segments() if len(segment)]
+    assert ends == [[10, 16]]
+
+
+def test_gains_of_a_diverged_run_are_missing():
+    runs = made.runs({"fedsls": [60, None], "fedavg": [50, 50], "fedau": [None, 50]})
+    table = figure1.draw(runs, STUDY, "quick").dropna(subset="seeds").set_index("over")
+    assert table["diverged"].to_dict() == {"fedavg": 1, "fedau": 2}
+    assert table["mean"].isna().all()
+    plotted(figure1, table.reset_index())
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ({"fedavg": [50], "moon": [60]}, "fedsls.*fedavg or fedau: there is fedavg, moon"),
+        ({"fedsls": [50]}, "fedsls.*fedavg or fedau: there is fedsls"),
+    ],
+)
+def test_figure_1_without_pairs_says_what_it_needs(runs, words):
+    with pytest.raises(UsageError, match=words):
+        figure1.draw(made.runs(runs), STUDY, "quick")
+
+
+# --- figure 4 --------------------------------------------------------------------------------
+
+
+def held(seed: int = 0, **names) -> pd.DataFrame:
+    """Client 0 has 100 of class 3 and 25 of class 1; client 2 has 4 of class 3."""
+    table = pd.DataFrame({"client": [0, 0, 2], "class": [3, 1, 3], "samples": [100, 25, 4]})
+    return table.assign(**made.NAMES | made.SUMMED | {"seed": seed} | names)
+
+
+def test_figure_4_shows_the_partition_of_the_first_seed():
+    table = figure4.draw(pd.concat([held(2), held(1).assign(samples=7)]), STUDY, "quick")
+    assert set(table["seed"]) == {1}
+    assert set(table["samples"]) == {7}
+    assert "seed 1 (1 seed), quick scale" in figure4.caption(table)
+    assert "each of 4 clients" in figure4.caption(table)
+
+
+def test_the_area_of_a_dot_is_the_number_of_samples():
+    other = held(partition="dir0.5", dataset="cifar10").assign(samples=[50, 10, 200])
+    figure = plotted(figure4, figure4.draw(pd.concat([held(), other]), STUDY, "quick"))
+    left, right = (axes.collections[0] for axes in figure.axes)
+    assert left.get_offsets().tolist() == [[0, 3], [0, 1], [2, 3]]
+    # the largest of both panels is 200
+    assert left.get_sizes() == pytest.approx(figure4.LARGEST * np.array([100, 25, 4]) / 200)
+    assert right.get_sizes() == pytest.approx(figure4.LARGEST * np.array([50, 10, 200]) / 200)
+    assert [axes.get_title() for axes in figure.axes] == [
+        "CIFAR-10, alpha = 0.1",
+        "CIFAR-10, alpha = 0.5",
+    ]
+
+
+# --- figure 5 --------------------------------------------------------------------------------
+
+
+def test_a_box_by_hand():
+    # quartiles of 1..9 are 3 and 7, so that whiskers reach to -3 and 13: 14 and -4 lie outside
+    found = figure5.box(pd.Series([9, 1, 2, 8, 3, 5, 4, 6, 7], dtype=float))
+    assert found == {
+        **{"mean": 5, "median": 5, "q1": 3, "q3": 7, "box": 4},
+        **{"whisker_low": 1, "whisker_high": 9, "outliers": ""},
+    }
+
+
+def test_whiskers_end_at_the_last_value_inside_and_outliers_are_told():
+    # 0, 10, 10, 11, 12, 12, 40: quartiles 10 and 12, so that whiskers reach to 7 and 15
+    values = pd.Series([0, 10, 10, 11, 12, 12, 40, 40.0001], dtype=float)[:7]
+    found = figure5.box(values)
+    assert (found["q1"], found["median"], found["q3"], found["box"]) == (10, 11, 12, 2)
+    assert (found["whisker_low"], found["whisker_high"]) == (10, 12)
+    assert found["outliers"] == "0.0 40.0"
+    edge = figure5.box(pd.Series([7, 10, 10, 11, 12, 12, 15], dtype=float))
+    assert (edge["whisker_low"], edge["whisker_high"], edge["outliers"]) == (7, 15, "")
+
+
+def test_boxes_are_of_all_seeds_together_and_of_each():
+    scores = made.fidelity_scores(seeds=2)
+    table = figure5.draw(scores, STUDY, "quick")
+    of = table[(table["map"] == "autoencoder-f4") & (table["score"] == "ssim")].set_index("seed")
+    assert of.index.tolist() == ["all", "0", "1"]
+    here = scores[(scores["encoder"] == "autoencoder") & (scores["layer"] == "f4")]
+    assert of.loc["all", "median"] == pytest.approx(here["ssim"].median(), abs=1e-4)
+    assert of.loc["1", "mean"] == pytest.approx(here.query("seed == 1")["ssim"].mean(), abs=1e-4)
+    assert set(of["images"]) == {2 * made.IMAGES}
+    assert table["map"].unique().tolist()[:4] == list(figure5.PAPER)
+    assert "24 images and 1 or 2 encoder seeds" in figure5.caption(table)
+
+
+def test_the_boxes_that_are_drawn_have_the_numbers_of_the_table():
+    table = figure5.draw(made.fidelity_scores(), STUDY, "quick")
+    axes = plotted(figure5, table).axes[0]
+    box = axes.patches[0].get_path().vertices[:, 1]
+    first = table[(table["seed"] == "all") & (table["score"] == "ssim")].iloc[0]
+    assert (box.min(), box.max()) == (first["q1"], first["q3"])
+    names = [tick.get_text() for tick in axes.get_xticklabels()]
+    assert names[:2] == ["saliency, at the input", "encoder f=2"]
+    assert len(names) == 8
+
+
+# --- weights ---------------------------------------------------------------------------------
+
+
+def test_effective_clients_by_hand():
+    # n: 10, 30, 0: shares 1/4, 3/4; 1 / (1/16 + 9/16) = 1.6.  R: 3, 3, 0: two clients
+    one = made.clients([10, 30, 0], [3.0, 3, 0])
+    # n: 20, 20, 0: two clients.  R: 1, 0, 0: one
+    other = made.clients([20, 20, 0], [1.0, 0, 0], seed=1)
+    table = weights.draw(pd.concat([one, other]), STUDY, "quick")
+    by_seed = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first()
+    assert by_seed.values.tolist() == [[2, pytest.approx(1.6)], [1, 2]]
+    assert table["weight_fedavg"].tolist() == [0.25, 0.75, 0, 0.5, 0.5, 0]
+    assert table["seeds"].unique().tolist() == [2]
+    figure = plotted(weights, table)
+    assert "effective clients 1.5 (FedAvg 1.8)" in figure.axes[0].get_title()
+
+
+def test_a_dot_is_a_client_with_its_weights_in_percent():
+    table = weights.draw(made.clients([10, 30], [3.0, 1.0]), STUDY, "quick")
+    above, below = plotted(weights, table).axes
+    assert above.collections[0].get_offsets().tolist() == [[25, 75], [75, 25]]
+    (line,) = below.lines  # R_k / n_k: 0.3 and 1 / 30, the largest first
+    assert line.get_ydata().tolist() == pytest.approx([0.3, 1 / 30])
+    assert below.get_yscale() == "log"
+
+
+# --- ablations -------------------------------------------------------------------------------
+
+
+def test_an_ablation_is_the_difference_to_the_reference_seed_by_seed():
+    runs = made.runs({"fedsls-tau1": [61, 62, 66], "fedsls": [60, 60, 60]})
+    table = ablation_tau.draw(runs, STUDY, "quick").set_index("method")
+    # 1, 2, 6: mean 3, deviation sqrt(7)
+    half = T2 * sqrt(7) / sqrt(3)
+    found = table.loc["fedsls-tau1", ["difference", "low", "high"]].tolist()
+    assert found == pytest.approx([3, 3 - half, 3 + half], abs=1e-3)
+    assert table.loc["fedsls", ["difference", "low", "high"]].isna().all()
+    assert set(table["reference"]) == {"fedsls"}
+    shown = ablation_tau.wide(table.reset_index())
+    assert shown["accuracy (%)"].iloc[:, 0].tolist() == ["63.00 ± 2.65", "60.00 ± 0.00"]
+    gap = shown["difference [95 % interval]"].iloc[:, 0].tolist()
+    assert gap == ["+3.00 [-3.57, 9.57]", ""]
+
+
+def test_effective_clients_are_the_mean_over_rounds_and_seeds():
+    rows = made.runs({"fedsls": [60, 60], "fedsls-tau1": [60, 60]})
+    first = (rows["method"] == "fedsls") & (rows["seed"] == 0)
+    rows.loc[first, "effective_clients"] = 4.0
+    rows.loc[rows["round"] == 0, "effective_clients"] = np.nan  # before the first round
+    table = ablation_tau.draw(rows, STUDY, "quick").set_index("method")
+    assert table["effective_clients"].to_dict() == {"fedsls": 3, "fedsls-tau1": 2}
+
+
+def test_an_ablation_with_a_diverged_run_shows_no_difference():
+    runs = made.runs({"fedsls-tau1": [61, 62, 66], "fedsls": [60, None, 60]})
+    table = ablation_tau.draw(runs, STUDY, "quick")
+    assert table["difference"].isna().all()
+    shown = ablation_tau.wide(table)
+    assert shown["difference [95 % interval]"].values.tolist() == [[""], [""]]
+    assert shown["accuracy (%)"].iloc[:, 0].tolist() == ["63.00 ± 2.65", "1/3 lost"]
+
+
+def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
+    names = made.NAMES | {"method": method, "seed": seed}
+    return pd.DataFrame([names | made.SUMMED | {"seconds": seconds, "resumed_at": resumed_at}])
+
+
+def encoded(seconds: float, pretrain: float, seed: int = 0) -> pd.DataFrame:
+    took = {"seconds": seconds, "pretrain_seconds": pretrain}
+    return pd.DataFrame([made.NAMES | made.SUMMED | {"seed": seed} | took])
+
+
+def test_seconds_of_static_and_dynamic_weights_by_hand():
+    runs = made.runs({"fedsls": [60, 61], "fedsls_dynamic": [60, 62]})
+    seconds = pd.concat([
+        timed("fedsls", 10),
+        timed("fedsls", 8, seed=1, resumed_at=6),  # the last 4 of 10 rounds: 20 for all
+        timed("fedsls_dynamic", 100),
+        timed("fedsls_dynamic", 120, seed=1),
+    ])  # fmt: skip
+    encoding = pd.concat([encoded(2, 3), encoded(4, 5, seed=1)])  # 5 and 9 before the first round
+    table = ablation_static_dynamic.draw(runs, seconds, encoding, STUDY, "quick")
+    found = table.set_index("method")[["training_seconds", "once_seconds", "total_seconds"]]
+    assert found.loc["fedsls"].tolist() == [15, 7, 22]
+    assert found.loc["fedsls_dynamic"].tolist() == [110, 0, 110]
+    shown = ablation_static_dynamic.wide(table)["seconds, rounds + before"]
+    assert shown.iloc[:, 0].tolist() == ["15.0 + 7.0", "110.0 + 0.0"]
+    differences = table.set_index("method")["difference"].to_dict()
+    assert differences == {"fedsls": pytest.approx(np.nan, nan_ok=True), "fedsls_dynamic": 0.5}
+
+
+# --- the pilot -------------------------------------------------------------------------------
+
+
+def pilot(**names) -> pd.DataFrame:
+    steps = made.runs({"fedavg": [57, 59]}, protocol="steps", **names)
+    epochs = made.runs({"fedavg": [54, 56]}, protocol="epochs", **names)
+    return pilot_local_work.draw(pd.concat([steps, epochs]), STUDY, "paper")
+
+
+def test_the_reading_that_is_nearer_to_the_published_row_is_told():
+    table = pilot(partition="dir0.1").set_index("protocol")  # published: 58.04
+    assert table.loc[["steps", "epochs"], "mean"].tolist() == [58, 55]
+    assert table.loc["steps", "difference"] == pytest.approx(-0.04)
+    assert table.loc["epochs", "difference"] == pytest.approx(-3.04)
+    assert table.loc[["steps", "epochs"], "nearer"].tolist() == [True, False]
+    shown = pilot_local_work.wide(table.reset_index()).iloc[:, 0].to_dict()
+    assert shown == {
+        "steps": "58.00 ± 1.41",
+        "epochs": "55.00 ± 1.41",
+        "published": "58.04 ± 1.00",
+    }
+
+
+def test_where_nothing_is_published_no_reading_is_nearer():
+    table = pilot(dataset="digits")
+    ours = table[table["dataset"] == "digits"]
+    assert len(ours) == 2
+    assert ours["nearer"].isna().all()
+    assert ours["published"].isna().all()
+
+
+# --- convergence -----------------------------------------------------------------------------
+
+
+def test_curves_are_means_and_bands_deviations_over_seeds():
+    runs = pd.concat([
+        made.evaluations({0: 0.1, 5: 0.4, 10: 0.5}),
+        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7}, seed=1),
+    ])  # fmt: skip
+    table = convergence.draw(runs, STUDY, "quick")
+    assert table["round"].tolist() == [0, 5, 10]
+    assert table["mean"].tolist() == [10, 50, 60]
+    assert table["std"].tolist() == pytest.approx([0, 14.1421, 14.1421])
+    (axes,) = plotted(convergence, table).axes
+    assert axes.lines[0].get_ydata().tolist() == [10, 50, 60]
+    band = axes.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(60 + 14.1421)
+    assert band[:, 1].min() == pytest.approx(10)
+
+
+def test_a_diverged_run_ends_and_its_seed_is_no_longer_counted():
+    runs = pd.concat([
+        made.evaluations({0: 0.1, 5: 0.2}, diverged=True),
+        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7}, seed=1),
+        made.evaluations({0: 0.3, 5: 0.1}, diverged=True, method="moon"),
+    ])  # fmt: skip
+    table = convergence.draw(runs, STUDY, "quick")
+    fedavg = table[table["method"] == "fedavg"]
+    assert fedavg["mean"].tolist() == [10, 40, 70]
+    assert fedavg["seeds"].tolist() == [2, 2, 1]
+    (axes,) = plotted(convergence, table).axes
+    ends = {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
+    assert ends == {"FedAvg": 10, "MOON": 5}
+
+
+def test_curves_go_from_left_to_right_whatever_the_order_of_the_rows():
+    runs = made.evaluations({0: 0.1, 5: 0.4, 10: 0.5}).iloc[::-1]
+    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
+    assert axes.lines[0].get_xdata().tolist() == [0, 5, 10]
+
+
+# --- the style of all figures ----------------------------------------------------------------
+
+
+def cycled() -> list[dict]:
+    """The colours and line styles of `report/paper.mplstyle`."""
+    sheet = PACKAGE / "report/paper.mplstyle"
+    return list(matplotlib.rc_params_from_file(sheet)["axes.prop_cycle"])
+
+
+# Okabe and Ito's, which people with any colour vision can tell apart.
+SAFE = {"#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#000000"}
+
+
+def test_the_colours_are_those_for_all_kinds_of_colour_vision():
+    colours = {f"#{look['color'].lstrip('#')}".upper() for look in cycled()}
+    assert colours <= SAFE
+    assert "#F0E442" not in colours  # yellow lines are hard to see on white
+
+
+def test_nine_methods_look_different_even_without_colours_that_repeat():
+    names = STUDY["scales"]["quick"]["grids"]["table1"][0]["method"]
+    with figures.style():
+        looks = figures.lines(names)
+    pairs = {(look["color"], str(look["linestyle"])) for look in looks.values()}
+    assert len(names) == len(pairs) == 9
+
+
+def test_lines_take_colours_and_styles_from_the_sheet():
+    figure = plotted(convergence, table_of("convergence"))
+    there = {(f"#{look['color'].lstrip('#')}".upper()) for look in cycled()}
+    lines = [line for axes in figure.axes for line in axes.lines]
+    assert {matplotlib.colors.to_hex(line.get_color()).upper() for line in lines} <= there
+    first = figure.axes[0].lines
+    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in first}
+    assert len(looks) == len(first) == 9
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_in_the_style_of_all_figures(name):
+    figure = plotted(module(name), table_of(name))
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+    sizes = {axes.yaxis.label.get_size() for axes in figure.axes}
+    assert sizes == {8}
+    for axes in figure.axes:
+        if name != "figure3":  # pictures have no axes
+            assert not axes.spines["top"].get_visible()
+
+
+@pytest.mark.parametrize("name", [name for name in FIGURES if name != "figure3"])
+def test_the_axes_of_a_figure_are_named(name):
+    figure = plotted(module(name), table_of(name))
+    spec = figure.axes[0].get_subplotspec().get_gridspec()
+    for axes in figure.axes:
+        place = axes.get_subplotspec()
+        if place.is_first_col():
+            assert axes.get_ylabel(), place
+        if place.rowspan.stop == spec.nrows:
+            ticks = [tick.get_text() for tick in axes.get_xticklabels()]
+            assert axes.get_xlabel() or any(text.strip("0123456789.") for text in ticks)
+
+
+def test_pictures_are_named_by_their_maps_and_datasets():
+    figure = plotted(module("figure3"), table_of("figure3"))
+    columns = table_of("figure3")["map"].nunique()
+    titles = [axes.get_title().replace("\n", " ") for axes in figure.axes[:columns]]
+    assert len(figure.axes) == columns * 4
+    assert titles[1] == "saliency at the input"
+    assert not any("-" in title for title in titles), titles
+    assert figure.axes[0].get_ylabel() == "digits"
+    scores = [axes.get_xlabel() for axes in figure.axes[1:columns]]
+    wanted = table_of("figure3")["ssim"].iloc[1:columns]
+    assert scores == [f"{value:.2f}" for value in wanted]
+
+
+def test_curves_of_unequal_sets_of_methods_are_drawn():
+    runs = pd.concat([
+        made.runs({"fedavg": [50, 51], "moon": [52, 53]}),
+        made.runs({"moon": [60, 61], "fedau": [50, 50]}, partition="dir0.5"),
+        made.runs({"fedavg": [60, 61]}, dataset="cinic10"),
+    ])  # fmt: skip
+    figure = plotted(convergence, convergence.draw(runs, STUDY, "quick"))
+    colours = {}
+    for axes in figure.axes:
+        for line in axes.lines:
+            colours.setdefault(line.get_label(), set()).add(line.get_color())
+    assert {name: len(found) for name, found in colours.items()} == {
+        **{"FedAvg": 1, "MOON": 1, "FedAU": 1}  # the same everywhere
+    }
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {"FedAvg", "MOON", "FedAU"}
+
+
+def test_two_protocols_of_a_method_have_names_of_their_own():
+    runs = pd.concat(made.runs({"fedavg": [50, 51]}, protocol=p) for p in ("short", "long"))
+    (axes,) = plotted(convergence, convergence.draw(runs, STUDY, "quick")).axes
+    assert {line.get_label() for line in axes.lines} == {"FedAvg (short)", "FedAvg (long)"}
+
+
+def test_more_methods_than_styles_are_drawn():
+    names = [f"method{i}" for i in range(30)]
+    with figures.style():
+        assert len(figures.lines(names)) == 30

@@ -1,0 +1,55 @@
+"""Tables that compare variants of a method: each beside a reference, seed by seed."""
+
+import pandas as pd
+
+from fedgrid import claims, tables
+
+KEYS = ["method", *tables.SETTING]
+
+
+def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
+    """A row per variant and setting: accuracy, and its difference to the reference's.
+
+    Accuracies in percent, differences in points with their 95 % interval over seeds; effective
+    clients are the mean of 1 / sum a_k^2 over the rounds of a run.
+    """
+    means = tables.tail_means(runs)
+    table = tables.over_seeds(means, KEYS)
+    clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
+    pairs = tables.paired(means, reference, [m for m in table["method"].unique() if m != reference])
+    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *tables.SETTING], sort=False)[
+        "gap"
+    ]
+    found = pd.DataFrame(
+        [(*key, of.mean(skipna=False), *claims.interval(of.to_numpy())) for key, of in gaps],
+        columns=[*KEYS, "difference", "low", "high"],
+    )
+    table = table.merge(clients, on=KEYS).merge(found, how="left", on=KEYS)
+    table = table.assign(reference=reference, scale=scale)
+    numbers = ("mean", "std", "difference", "low", "high", "effective_clients")
+    return tables.with_alpha(table).round(dict.fromkeys(numbers, 4))
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per variant, a column per dataset and alpha: accuracy and difference."""
+    accuracy = tables.wide(table)
+    known = table.assign(diverged=0)
+    gap = tables.wide(known, "{difference:+.2f} [{low:.2f}, {high:.2f}]", "").replace(
+        r"\+?nan \[nan, nan\]", "", regex=True
+    )
+    clients = tables.wide(known, "{effective_clients:.1f}", "")
+    parts = {
+        "accuracy (%)": accuracy,
+        "difference [95 % interval]": gap,
+        "effective clients": clients,
+    }
+    return pd.concat(parts, axis=1)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the numbers are."""
+    return (
+        f"Test accuracy, mean ± standard deviation of the mean of the last "
+        f"{tables.each(table, 'tail')} rounds, the difference to {tables.each(table, 'reference')} "
+        f"by pairs of runs, and effective clients in a round: {tables.scope(table)}."
+    )

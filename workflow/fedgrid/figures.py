@@ -1,0 +1,70 @@
+"""What all figures have in common: one style, colours, panels, captions, and stable files."""
+
+import logging
+import textwrap
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from itertools import cycle
+from pathlib import Path
+
+import matplotlib
+import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.names import PACKAGE
+
+WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three fit the width of a page
+COLUMN = 3.4  # inches of the narrowest figure, that of a text column
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells every glyph it keeps
+UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # the same bytes every time
+
+
+def style() -> AbstractContextManager:
+    """While it lasts, figures look alike: `report/paper.mplstyle`."""
+    return matplotlib.style.context(PACKAGE / "report/paper.mplstyle")
+
+
+def panels(
+    rows: int, columns: int, width: float = WIDTH, height: float = HEIGHT, **shared
+) -> tuple[Figure, list[list[Axes]]]:
+    """A figure of rows x columns panels, each `width` x `height` inches."""
+    figure = Figure(figsize=(max(columns * width, COLUMN), rows * height), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def lines(names: Iterable[str]) -> dict[str, dict]:
+    """A colour and a line style for every name, by order: the same names look the same."""
+    return dict(zip(dict.fromkeys(names), cycle(matplotlib.rcParams["axes.prop_cycle"])))
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for every name, by order."""
+    return {name: look["color"] for name, look in lines(names).items()}
+
+
+def label(study: dict, name: str) -> str:
+    """A name as people write it."""
+    return study.get("labels", {}).get(name, name)
+
+
+def legend(figure: Figure, panels: Iterable[Axes], columns: int = 5) -> None:
+    """One legend for all panels, above them; what several panels name is named once."""
+    found = {}
+    for axes in panels:
+        found |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
+    columns = min(columns, len(found))
+    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+
+
+def explain(figure: Figure, caption: str) -> Figure:
+    """The figure with its caption below, as wide as the figure."""
+    width = figure.get_figwidth()
+    text = textwrap.fill(caption, int(width * 19))
+    figure.text(0.01, -0.02, text, size=7, color="0.3", va="top", ha="left")
+    return figure
+
+
+def save(figure: Figure, path: Path, form: str) -> None:
+    """The figure as pdf or svg; the same figure gives the same bytes."""
+    figure.savefig(path, format=form, metadata=UNDATED[form])

@@ -1,0 +1,86 @@
+"""Draw the images whose encodings are compared with them (FedSLS, section 4.3.1).
+
+    python -m fedgrid.originals '{"images": {"digits": 96, "photographs": 96}, "size": 64, ...}' \\
+        --inputs digits=results/data/digits photographs=results/data/photographs --out originals.npz
+
+Images are drawn at random, without replacement, from each dataset's train split and brought to one
+size in colour. --out holds, for the n images in the order they were drawn, dataset by dataset:
+
+    images    (n, 3, size, size) uint8: bilinear, smoothed before shrinking, grey repeated
+    labels    (n,) the rank of the image's (dataset, class) among those that were drawn
+    datasets  (n,) names; ids (n,) positions in the datasets' train splits
+    grey      (n, size, size) uint8: luminance with normalised contrast, what all maps are held to
+"""
+
+import logging
+from pathlib import Path
+
+from fedgrid import cli, fidelity
+from fedgrid.names import UsageError
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point; UsageError for more images than a dataset has."""
+    asked = fidelity.parser(__doc__, "the datasets").parse_args(arguments)
+    setting = fidelity.read(asked.setting)
+    paths = fidelity.paths(asked.inputs, list(setting["images"]))
+    import numpy as np
+
+    from fedgrid import federation, files
+
+    federation.prepare("cpu", asked.threads, "fp32")  # on every machine the same pixels
+    drawn = draw(setting, paths)
+    with files.replacing(asked.out) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **drawn._asdict())
+    log.info("%s: %d images of %d classes", asked.out, len(drawn.ids), drawn.labels.max() + 1)
+
+
+def draw(setting: dict, paths: dict[str, Path]) -> fidelity.Originals:
+    """The images of all datasets, as arrays."""
+    import numpy as np
+    import torch
+
+    parts = [of(name, count, paths[name]) for name, count in setting["images"].items()]
+    datasets = np.repeat([*setting["images"]], [len(ids) for ids, _, _ in parts])
+    images = torch.cat([colour(part, setting["size"]) for _, _, part in parts])
+    grey = fidelity.finish(fidelity.luminance(images), setting["size"], setting["contrast"])
+    labels = ranked([labels for _, labels, _ in parts])
+    ids = np.concatenate([ids for ids, _, _ in parts])
+    return fidelity.Originals(images.numpy(), labels, datasets, ids, grey.numpy())
+
+
+def of(name: str, count: int, path: Path):
+    """Ids, labels and images of `count` images; the first of them are those of a smaller count."""
+    from fedgrid import seeds
+    from fedgrid.arrays import open_data
+
+    data = open_data(path)
+    if count > (there := len(data.train_labels)):
+        raise UsageError(f"{count} images of {name} are more than the {there} in {path}")
+    ids = seeds.generator("originals", name).permutation(there)[:count]
+    return ids, data.train_labels[ids], data.train_images[ids]
+
+
+def colour(images, size: int):
+    """uint8 arrays (n, 1 or 3, h, w) -> uint8 tensor (n, 3, size, size)."""
+    import torch
+
+    def some(part):
+        return (fidelity.resize(part.float(), size).round().byte(),)
+
+    (resized,) = fidelity.in_chunks(some, torch.from_numpy(images))
+    return resized.expand(-1, 3, -1, -1)
+
+
+def ranked(labels: list):
+    """The classes of several datasets, numbered on from one dataset to the next, none left out."""
+    import numpy as np
+
+    pairs = [(rank, label) for rank, part in enumerate(labels) for label in part]
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,36 @@
+"""What the runs were made with: every field of the protocols, every hyper-parameter of the methods.
+
+Read from what the runs themselves recorded, so it is what was run, not what a file says today.
+"""
+
+import pandas as pd
+
+from fedgrid import tables
+
+
+def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per value: of which protocol, or of which method on which dataset."""
+    of_protocol = settings["of"].isna()
+    kinds = {
+        "protocol": settings[of_protocol].assign(name=settings["protocol"], dataset=""),
+        "method": settings[~of_protocol].assign(name=settings["method"]),
+    }
+    table = pd.concat(part.assign(kind=kind) for kind, part in kinds.items())
+    columns = ["kind", "name", "dataset", "of", "field", "value"]
+    runs = table.groupby(columns, sort=False, dropna=False).size().rename("runs")
+    return runs.reset_index().assign(scale=scale)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per protocol field and method; a value that datasets share is written once."""
+    named = table.fillna({"of": "", "dataset": ""})
+    field = (named["of"] + " " + named["field"]).str.strip()
+    rows = named.assign(field=field).groupby(["kind", "name", "field", "value"], sort=False)
+    return (
+        rows["dataset"].agg(lambda names: ", ".join(filter(None, names))).to_frame().reset_index(-1)
+    )
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the values are."""
+    return f"The settings that the runs recorded: {tables.each(table, 'scale')} scale."

@@ -1,0 +1,61 @@
+"""Who has how many samples of which class: client by class, the dot's area is the number.
+
+The partition of the first seed, for every dataset and alpha.
+"""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid import figures, tables
+
+LARGEST = 60  # points squared: the area of the largest dot of a row of panels
+
+
+def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per client and class with samples, of the first seed."""
+    first = counts[counts["seed"] == counts["seed"].min()]
+    columns = ["dataset", "partition", "seed", "client", "class", "samples", "clients", "recipe"]
+    return tables.with_alpha(first[columns].assign(scale=scale))
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Datasets below one another, alphas beside each other; areas compare within a dataset."""
+    datasets, alphas = table["dataset"].unique(), table["alpha"].unique()
+    figure, grid = figures.panels(len(datasets), len(alphas), sharex="row", sharey="row")
+    for dataset, row in zip(datasets, grid, strict=True):
+        of = table[table["dataset"] == dataset]
+        for alpha, axes in zip(alphas, row, strict=True):
+            dots(axes, of[of["alpha"] == alpha], of["samples"].max())
+            axes.set_title(f"{figures.label(study, dataset)}, alpha = {alpha:g}")
+        row[0].set_ylabel("class")
+        row[0].yaxis.get_major_locator().set_params(integer=True)
+        sizes(row[-1], of["samples"].max())
+    for axes in grid[-1]:
+        axes.set_xlabel("client")
+    return figure
+
+
+def dots(axes: Axes, table: pd.DataFrame, most: int) -> None:
+    """One partition."""
+    area = LARGEST * table["samples"] / most
+    look = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
+    axes.scatter(table["client"], table["class"], s=area, **look)
+
+
+def sizes(axes: Axes, most: int) -> None:
+    """What the areas mean: about the largest, a fifth and a twenty-fifth of it."""
+    for part in (most, most / 5, most / 25):
+        samples = float(f"{part:.0e}")  # one digit that is not zero
+        axes.scatter([], [], s=LARGEST * samples / most, color="0.4", label=f"{samples:g}")
+    axes.legend(title="samples", loc="center left", bbox_to_anchor=(1, 0.5), labelspacing=1)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the dots are."""
+    clients, seed = tables.each(table, "clients"), tables.each(table, "seed")
+    return (
+        f"Training samples of each class on each of {clients} clients; the dot's area is their "
+        f"number. Recipe {tables.each(table, 'recipe')}, seed {seed} (1 seed), "
+        f"{tables.each(table, 'scale')} scale."
+    )

@@ -1,0 +1,105 @@
+"""How similar latent variables are to their images: SSIM, cosine similarity, Euclidean distance.
+
+Boxes reach from quartile to quartile over all images and encoders' seeds, whiskers to 1.5 times
+that, circles are outliers; a line is the median, a triangle the mean, and a dot the median of one
+seed. Left of the line as in the paper: saliency at the input, and an encoder that shrinks f times.
+Right of it what that depends on: saliency at the first convolution, and plain down-sampling.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid import figures, tables
+
+SCORES = {
+    "ssim": "SSIM",
+    "cosine": "cosine similarity",
+    "euclidean": "Euclidean distance",
+}
+PAPER = ("saliency-input", "autoencoder-f2", "autoencoder-f4", "autoencoder-f8")
+ALL = "all"  # seeds together
+
+
+def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per map, score and seed, and for all seeds together: the numbers of a box."""
+    scores = scores.assign(map=scores["encoder"] + "-" + scores["layer"])
+    order = [name for name in PAPER if name in set(scores["map"])]
+    order += [name for name in scores["map"].unique() if name not in PAPER]
+    rows = []
+    for name in order:
+        of = scores[scores["map"] == name]
+        facts = {"map": name, "seeds": of["seed"].nunique(), "images": images(of)}
+        for score in SCORES:
+            rows.append(facts | {"score": score, "seed": ALL} | box(of[score]))
+            for seed, part in of.groupby("seed")[score]:
+                rows.append(facts | {"score": score, "seed": str(seed)} | box(part))
+    return pd.DataFrame(rows).assign(scale=scale)
+
+
+def images(scores: pd.DataFrame) -> int:
+    """How many images were scored."""
+    return len(scores[["dataset", "image"]].drop_duplicates())
+
+
+def box(values: pd.Series) -> dict:
+    """Tukey's box; outliers rounded and each once, as a list in a text."""
+    low, median, high = np.percentile(values, [25, 50, 75])
+    reach = 1.5 * (high - low)
+    inside = values[values.between(low - reach, high + reach)]
+    outside = values[~values.between(low - reach, high + reach)].round(3).drop_duplicates()
+    numbers = {
+        "mean": values.mean(), "median": median, "q1": low, "q3": high, "box": high - low,
+        "whisker_low": inside.min(), "whisker_high": inside.max(),
+    }  # fmt: skip
+    text = " ".join(map(str, sorted(outside)))
+    return {k: round(float(v), 4) for k, v in numbers.items()} | {"outliers": text}
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """A panel per score, a box per map."""
+    figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
+    for (score, label), axes in zip(SCORES.items(), row, strict=True):
+        boxes(axes, table[table["score"] == score])
+        axes.set_ylabel(label)
+        names = [figures.label(study, name) for name in table["map"].unique()]
+        axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
+        axes.axvline(
+            sum(name in PAPER for name in table["map"].unique()) - 0.5, color="0.5", lw=0.6
+        )
+    return figure
+
+
+def boxes(axes: Axes, table: pd.DataFrame) -> None:
+    """The boxes of all seeds together, and every seed's median."""
+    together = table[table["seed"] == ALL].fillna({"outliers": ""})
+    numbers = [
+        {
+            "med": r.median, "mean": r.mean, "q1": r.q1, "q3": r.q3, "whislo": r.whisker_low,
+            "whishi": r.whisker_high, "fliers": [float(v) for v in str(r.outliers).split()],
+        }
+        for r in together.itertuples()
+    ]  # fmt: skip
+    places = range(len(numbers))
+    axes.bxp(
+        numbers, places, widths=0.55, showmeans=True, patch_artist=True,
+        boxprops={"facecolor": "0.92"}, medianprops={"color": "black"},
+        meanprops={"marker": "^", "markersize": 4, "markerfacecolor": "C0", "markeredgewidth": 0},
+        flierprops={"marker": "o", "markersize": 2, "markeredgewidth": 0.4, "alpha": 0.5},
+    )  # fmt: skip
+    alone = table[table["seed"] != ALL]
+    at = [list(together["map"]).index(name) + 0.38 for name in alone["map"]]
+    axes.scatter(at, alone["median"], s=6, color="C1", zorder=3, linewidths=0)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the boxes are."""
+    seeds = table.groupby("map", sort=False)["seeds"].first()
+    counted = " or ".join(map(str, sorted(seeds.unique())))
+    return (
+        f"Similarity of maps to their images over {tables.each(table, 'images')} images and "
+        f"{counted} encoder seeds (median of each: orange dots), {tables.each(table, 'scale')} "
+        "scale. SSIM with a Gaussian window of 11 pixels; cosine of the judging model's outputs; "
+        "Euclidean distance of maps in [0, 1]."
+    )

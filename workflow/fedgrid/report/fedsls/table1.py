@@ -1,0 +1,30 @@
+"""Test accuracy by method, dataset and alpha, beside the values of FedSLS's table 1.
+
+A run counts with the mean accuracy of the evaluations in its last `tail` rounds ("the average
+accuracy over the last 200"). A cell is the mean over seeds and the sample standard deviation. A
+cell with a diverged run has no mean; it says how many diverged.
+"""
+
+import pandas as pd
+
+from fedgrid import tables
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per cell: percent, over seeds; published values and differences where there are any."""
+    table = tables.with_alpha(tables.over_seeds(tables.tail_means(runs), tables.CELL))
+    published = tables.published_cells(study)
+    table = table.merge(published, how="left", on=["method", "dataset", "partition"])
+    table = table.assign(scale=scale, difference=table["mean"] - table["published"])
+    return table.round(dict.fromkeys(("mean", "std", "difference"), 4))
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """As in the paper: a row per method, a column per dataset and alpha."""
+    return tables.wide(table)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the numbers are."""
+    of = f"mean ± standard deviation of the mean of the last {tables.each(table, 'tail')} rounds"
+    return f"Test accuracy in percent, {of}: {tables.scope(table)}."

@@ -1,0 +1,82 @@
+"""FedSLS's aggregation weights beside FedAvg's: R_k over n_k, and R_k / n_k client by client.
+
+Shares are of the whole population. The effective number of clients is 1 / sum_k a_k^2.
+"""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid import figures, tables
+
+COLUMNS = ["seed", "client", "size", "R", "R_per_sample", "weight", "effective_clients"]
+
+
+def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per client of every cell and seed, with FedAvg's weight and effective clients."""
+    table = saliency[[*tables.SETTING, *COLUMNS]].copy()
+    cells = table.groupby([*tables.SETTING, "seed"], sort=False)["size"]
+    table["weight_fedavg"] = table["size"] / cells.transform("sum")
+    squares = (table["weight_fedavg"] ** 2).groupby([table[k] for k in (*tables.SETTING, "seed")])
+    table["effective_clients_fedavg"] = 1 / squares.transform("sum")
+    table = table.assign(seeds=table["seed"].nunique(), scale=scale)
+    return tables.with_alpha(table.drop(columns="protocol"))
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Per dataset two rows of panels, one for the weights and one for R_k / n_k; alphas beside."""
+    datasets, alphas = table["dataset"].unique(), table["alpha"].unique()
+    figure, grid = figures.panels(2 * len(datasets), len(alphas), sharey="row")
+    for i, dataset in enumerate(datasets):
+        for j, alpha in enumerate(alphas):
+            here = table[(table["dataset"] == dataset) & (table["alpha"] == alpha)]
+            above, below = grid[2 * i][j], grid[2 * i + 1][j]
+            shares(above, here)
+            above.set_title(f"{figures.label(study, dataset)}, alpha = {alpha:g}\n{numbers(here)}")
+            per_sample(below, here)
+        grid[2 * i][0].set_ylabel("weight $a_k$ by saliency (%)")
+        grid[2 * i + 1][0].set_ylabel("$R_k / n_k$")
+    figures.legend(figure, grid[0])
+    return figure
+
+
+def shares(axes: Axes, table: pd.DataFrame) -> None:
+    """Weight against share of samples; on the line FedSLS is FedAvg."""
+    most = 100 * max(table["weight_fedavg"].max(), table["weight"].max())
+    axes.plot([0, most], [0, most], color="0.5", linewidth=0.8, label="FedAvg")
+    for seed, look in figures.colours(table["seed"]).items():
+        of = table[table["seed"] == seed]
+        axes.scatter(
+            100 * of["weight_fedavg"],
+            100 * of["weight"],
+            s=7,
+            color=look,
+            alpha=0.8,
+            linewidths=0,
+            label=f"seed {seed}",
+        )
+    axes.set_xlabel("share of samples $n_k$ (%)")
+
+
+def per_sample(axes: Axes, table: pd.DataFrame) -> None:
+    """Clients in order of their saliency per sample."""
+    for seed, look in figures.colours(table["seed"]).items():
+        of = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
+        axes.plot(range(1, len(of) + 1), of["R_per_sample"], ".-", color=look, linewidth=0.8)
+    axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
+
+
+def numbers(table: pd.DataFrame) -> str:
+    """Effective clients, mean over seeds."""
+    cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
+    ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
+    return f"effective clients {ours:.1f} (FedAvg {theirs:.1f})"
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the dots are."""
+    seeds = tables.each(table, "seeds")
+    return (
+        "A dot is a client. Effective clients are 1 / sum of squared weights over the population, "
+        f"mean over {seeds} seed{'s' * (seeds != '1')}; {tables.each(table, 'scale')} scale."
+    )

@@ -1,0 +1,120 @@
+"""What tables and figures have in common: what a run counts with, means over seeds, pairs of runs.
+
+A run counts with its tail mean, the mean accuracy in percent of the evaluations in its last `tail`
+rounds. A run that diverged counts with no number, and takes its mean along: nothing is averaged
+over a missing run.
+"""
+
+import numpy as np
+import pandas as pd
+
+from fedgrid.names import UsageError
+from fedgrid.spec import alpha
+
+SETTING = ["protocol", "dataset", "partition"]
+ACCURACY = "{mean:.2f} ± {std:.2f}"  # how a cell is written, and ...
+LOST = "{diverged:g}/{seeds:g} lost"  # ... one with runs that diverged
+CELL = ["method", "dataset", "partition", "protocol"]
+
+
+def tail_means(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per run: its accuracy in percent, missing if it diverged.
+
+    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it.
+    """
+    last = runs[(runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]]
+    means = last.groupby([*CELL, "seed"], sort=False).agg(
+        accuracy=("accuracy", "mean"),
+        diverged=("diverged", "any"),
+        rounds=("rounds", "first"),
+        tail=("tail", "first"),
+    )
+    means["accuracy"] = (100 * means["accuracy"]).mask(means["diverged"])
+    return means.reset_index()
+
+
+def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:
+    """Mean, sample standard deviation and number of seeds of `value` for every group of runs."""
+    return means.groupby(by, sort=False).agg(
+        mean=(value, lambda a: a.mean(skipna=False)),
+        std=(value, lambda a: a.std(skipna=False)),
+        seeds=("seed", "nunique"),
+        diverged=("diverged", "sum"),
+        rounds=("rounds", "first"),
+        tail=("tail", "first"),
+    ).reset_index()  # fmt: skip
+
+
+def paired(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame:
+    """A row per setting, seed and other method: accuracy of `method` minus the other's, in points.
+
+    Runs of a seed share partition, cohorts and initial weights: their difference is a pair's.
+    UsageError if there are no such pairs.
+    """
+    keys = [*SETTING, "seed"]
+    ours = means.loc[means["method"] == method, [*keys, "accuracy", "diverged"]]
+    theirs = means[means["method"].isin(over)].rename(columns={"method": "over"})
+    pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
+    if pairs.empty:
+        there = ", ".join(means["method"].unique())
+        raise UsageError(
+            f"this needs runs of {method} and of {' or '.join(over)}: there is {there}"
+        )
+    difference = pairs["accuracy_ours"] - pairs["accuracy"]
+    return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
+
+
+def with_alpha(table: pd.DataFrame) -> pd.DataFrame:
+    """With the Dirichlet concentration of every partition, beside its name."""
+    table = table.copy()
+    table.insert(table.columns.get_loc("partition") + 1, "alpha", table["partition"].map(alpha))
+    return table
+
+
+def published_cells(study: dict) -> pd.DataFrame:
+    """A row per cell of the study's published table 1: percent, mean and deviation."""
+    published = study.get("published", {}).get("table1", {})
+    rows = [
+        (method, *column, *value)
+        for method, values in published.get("rows", {}).items()
+        for column, value in zip(published["columns"], values, strict=True)
+    ]
+    columns = ["method", "dataset", "partition", "published", "published_std"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
+
+
+def wide(
+    table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
+) -> pd.DataFrame:
+    """A row per `index`, a column per dataset and alpha, as text; `lost` is for diverged cells."""
+    facts = table.to_dict("records")
+    text = [(lost if cell["diverged"] else form).format(**cell) for cell in facts]
+    text = [one.replace(" ± nan", "") for one in text]  # one seed has no deviation
+    named = table.assign(cell=text, alpha=table["alpha"].map("{:g}".format))
+    axes = [name for name in ("protocol", "dataset", "alpha") if name != index]
+    columns = [name for name in axes if varies(named, name)]
+    rows, order = named[index].unique(), named.set_index(columns).index.unique()
+    cells = named.pivot(index=index, columns=columns, values="cell")
+    return cells.reindex(index=rows, columns=order)
+
+
+def varies(table: pd.DataFrame, name: str) -> bool:
+    """Whether an axis belongs in the heading: several protocols only if they share a dataset."""
+    return name != "protocol" or bool((table.groupby("dataset")["protocol"].nunique() > 1).any())
+
+
+def each(table: pd.DataFrame, name: str) -> str:
+    """The values of a column, for a sentence: `2 or 3`."""
+    values = dict.fromkeys(table[name].dropna())
+    return " or ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+
+
+def scope(table: pd.DataFrame) -> str:
+    """What the runs behind a product are, so that nobody takes a quick one for the paper's."""
+    seeds, scale = each(table, "seeds"), each(table, "scale")
+    return f"{seeds} seed{'s' * (seeds != '1')}, {each(table, 'rounds')} rounds, {scale} scale"
+
+
+def spread(values: pd.Series) -> float:
+    """The interquartile range."""
+    return float(np.subtract(*np.percentile(values, [75, 25])))

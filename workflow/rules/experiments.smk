@@ -1,0 +1,156 @@
+"""What a study measures beside its runs: the fidelity of maps to images, the cost of encoding."""
+
+HERE = "results/studies/{study}/{scale}"
+
+
+def fidelity_setting(wildcards):
+    """What the fidelity study is to compare."""
+    return GRID.fidelity(wildcards.study, wildcards.scale)
+
+
+def costs_setting(wildcards):
+    """What is to be encoded to see what it costs."""
+    return STUDIES[wildcards.study]["scales"][wildcards.scale]["costs"]
+
+
+def network(field, weights):
+    """The published weights of a network of the fidelity study, if it has any."""
+
+    def found(wildcards):
+        about = fidelity_setting(wildcards)
+        if about[weights] == "none":
+            return {}
+        return {
+            "weights": ancient(
+                f"results/weights/{about[field]}-{about[weights]}.safetensors"
+            )
+        }
+
+    return found
+
+
+def every_map(wildcards):
+    """The maps of every encoder and seed."""
+    encoders = fidelity_setting(wildcards)["encoders"].items()
+    return {
+        f"{encoder}/{seed}": f"{HERE.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"
+        for encoder, seeds in encoders
+        for seed in range(seeds)
+    }
+
+
+rule originals:
+    input:
+        unpack(
+            lambda w: {
+                name: f"results/data/{name}/meta.json"
+                for name in fidelity_setting(w)["images"]
+            }
+        ),
+    output:
+        f"{HERE}/fidelity/originals.npz",
+    log:
+        "results/logs/studies/{study}/{scale}/fidelity/originals.log",
+    conda:
+        "../../envs/fedgrid.yaml"
+    resources:
+        mem_mb=2000,
+    params:
+        setting=lambda w: json.dumps(fidelity_setting(w)),
+        inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
+        code=source.fingerprint("originals"),
+    message:
+        "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
+    shell:
+        "python -m fedgrid.originals {params.setting:q} --inputs {params.inputs:q}"
+        " --out {output:q} --log {log:q}"
+
+
+rule maps:
+    input:
+        unpack(network("model", "weights")),
+        originals=f"{HERE}/fidelity/originals.npz",
+    output:
+        f"{HERE}/fidelity/{{encoder}}-seed{{seed}}.npz",
+    log:
+        "results/logs/studies/{study}/{scale}/fidelity/{encoder}-seed{seed}.log",
+    benchmark:
+        "results/benchmarks/studies/{study}/{scale}/fidelity/{encoder}-seed{seed}.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=int(config["device"] != "cpu"),
+        mem_mb=6000,
+    params:
+        setting=lambda w: json.dumps(fidelity_setting(w)),
+        inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
+        code=lambda w: source.fingerprint(
+            "maps", f"models.{fidelity_setting(w)['model']}"
+        ),
+    message:
+        "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
+    shell:
+        "python -m fedgrid.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
+        " --threads {threads} --log {log:q}"
+
+
+rule scores:
+    input:
+        unpack(network("judge", "judge_weights")),
+        originals=f"{HERE}/fidelity/originals.npz",
+        maps=lambda w: every_map(w).values(),
+    output:
+        scores=f"{HERE}/fidelity/scores.csv",
+        examples=f"{HERE}/fidelity/examples.csv",
+    log:
+        "results/logs/studies/{study}/{scale}/fidelity/scores.log",
+    benchmark:
+        "results/benchmarks/studies/{study}/{scale}/fidelity/scores.tsv"
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=int(config["device"] != "cpu"),
+        mem_mb=8000,
+    params:
+        setting=lambda w: json.dumps(fidelity_setting(w)),
+        inputs=lambda w, input: [
+            f"{'judge' if n == 'weights' else n}={p}"
+            for n, p in input.items()
+            if n != "maps"
+        ],
+        maps=lambda w: [f"{name}={path}" for name, path in every_map(w).items()],
+        code=lambda w: source.fingerprint(
+            "scores", f"models.{fidelity_setting(w)['judge']}"
+        ),
+    message:
+        "scores: how similar maps are to images ({wildcards.scale} scale)"
+    shell:
+        "python -m fedgrid.scores {params.setting:q} --inputs {params.inputs:q}"
+        " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
+        " --threads {threads} --log {log:q}"
+
+
+rule costs:
+    output:
+        f"{HERE}/costs.csv",
+    log:
+        "results/logs/studies/{study}/{scale}/costs.log",
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=int(config["device"] != "cpu"),
+        mem_mb=4000,
+    params:
+        setting=lambda w: json.dumps(costs_setting(w)),
+        code=lambda w: source.fingerprint(
+            "costs", f"models.{costs_setting(w)['model']}"
+        ),
+    message:
+        "costs: what encoding takes ({wildcards.scale} scale)"
+    shell:
+        "python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        " --log {log:q}"
