@@ -138,7 +138,7 @@ def scored(names: dict) -> dict:
     return {"ssim": round(low, 6), "cosine": round(high, 6), "euclidean": round(far, 6)}
 
 
-def examples(images: int = 2) -> pd.DataFrame:
+def examples(images: int = 1) -> pd.DataFrame:
     """The first images of every dataset: the original, then every map, each with its picture."""
     maps = {"original": ("grey",)} | fidelity.ENCODERS
     rows = [

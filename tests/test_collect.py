@@ -185,7 +185,7 @@ def test_a_summary_without_its_run_is_named(results):
 
 def test_a_partition_without_counts_is_named(results):
     np.savez(results / path_of("partition", "fedavg", 1), other=COUNTS)
-    assert_refused("partition", results, "counts")
+    assert_refused("partition", results, "damaged")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ import conftest
 
 STAGES = [
     *("data", "partition", "pretrain", "saliency", "latents"),
-    *("train", "weights", "collect", "draw"),
+    *("train", "weights", "collect", "draw", "originals", "maps", "scores", "costs"),
 ]
 ENVIRONMENT = conftest.ENVIRONMENT | {
     "PYTHONPATH": "workflow",
@@ -208,9 +208,30 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
         study("\n  fedprox:\n", "\n  fedproxx:\n"), "method", "fedproxx", "fedprox",
     ),
     "unknown grid of a product": (
-        study("{grid: table1,", "{grid: tabel1,"), "grid", "tabel1", "table1",
+        study("runs: runs/table1}, formats: [csv, tex", "runs: runs/tabel1}, formats: [csv, tex"),
+        "quick scale: table1", "grid", "tabel1", "table1",
     ),
-    "unknown product": (study("  table1: {grid", "  tabel1: {grid"), "tabel1", "table1"),
+    "unknown source of a product": (
+        study("{costs: costs}", "{costs: cost}"), "resources", "source", "`cost`", "costs?",
+    ),
+    "source that a product does not take": (
+        study("{costs: costs}", "{cost: costs}"), "resources", "is drawn from costs",
+    ),
+    "experiment that a scale lacks": (
+        study("    costs: *costs\n", ""), "paper scale: resources", "source", "`costs`",
+    ),
+    "unknown product": (study("  table1: {from", "  tabel1: {from"), "tabel1", "table1"),
+    "unknown format": (
+        study("formats: [csv, tex, html]", "formats: [csv, tex, htm]"), "formats", "'htm'", "html",
+    ),
+    "claim without bounds": (
+        study("    over: [autoencoder-f4, autoencoder-f8]\n    least: 0\n",
+              "    over: [autoencoder-f4, autoencoder-f8]\n"),
+        "fedsls.yaml", "claims", "least",
+    ),
+    "dataset of another scale": (
+        config("scale=paper", "dataset=digits"), "dataset", "digits", "cifar10",
+    ),
 }  # fmt: skip
 
 
@@ -307,11 +328,29 @@ COMMANDED = {
         "cifar-100-python.tar.gz", "https://www.cs.toronto.edu/~kriz/",
         "md5:eb9058c3a382ffc7106e4002c42a8d85", "empty/cifar-100-python.tar.gz",
     ),
-    "unknown product": (command("draw tabel1 results/table1.csv"), "product", "tabel1", "table1"),
-    "another table": (command("draw table1 --show results/table1.csv"), "results/table1.csv"),
+    "unknown product": (
+        command("draw tabel1 --study fedsls --show results/table1.csv"),
+        "product", "tabel1", "table1",
+    ),
+    "unknown study of a product": (
+        command("draw table1 --study fedslss --show results/table1.csv"),
+        "study", "fedslss", "fedsls?",
+    ),
+    "another table": (
+        command("draw table1 --study fedsls --show results/table1.csv"), "results/table1.csv",
+    ),
+    "no source to draw from": (
+        command("draw table1 --study fedsls --sources runs=nowhere.csv --out results/new.csv"),
+        "nowhere.csv", "cannot be read",
+    ),
+    "another source": (
+        command("draw table1 --study fedsls --sources run=runs.csv --out results/new.csv"),
+        "--sources lacks runs",
+    ),
+    "unknown kind to collect": (command("collect rums '[]' --out results/new.csv"), "rums", "runs"),
     "no runs to collect": (
         command(
-            'collect \'[{"protocol": ["fedsls-quick"], "dataset": ["digits"], "seed": [0], '
+            'collect runs \'[{"protocol": ["fedsls-quick"], "dataset": ["digits"], "seed": [0], '
             '"partition": ["dir0.1"], "method": ["moon"]}]\' --out results/new.csv'
         ),
         f"results/runs/{QUICK}/moon/seed0",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import grid, schema, source, spec
+from fedgrid import grid, report, schema, source, spec
 from fedgrid.names import PACKAGE, UsageError, known, registered
 
 WORKFLOW = PACKAGE.parent
@@ -19,6 +19,7 @@ METHODS = registered("methods")
 # --- fingerprints ----------------------------------------------------------------------------
 
 CACHED = ("tree", "reachable", "_imports", "code", "fingerprint", "literal", "keywords")
+CACHED += ("arguments", "_signature", "summary")
 
 
 def forget() -> None:
@@ -120,13 +121,84 @@ def test_docstrings_do_not_count(before, package, module, old):
         ("models/resnet18", "512", "513", set()),
         ("progress", "EVERY = 10", "EVERY = 11", set()),
         ("checkpoint", 'VERSION = "1"', 'VERSION = "2"', set()),
-        ("report/table1", "100 *", "1 *", set()),
+        ("report/fedsls/table1", "- table[", "+ table[", set()),
+        ("tables", "100 *", "1 *", set()),
         ("latents", "256", "255", set()),
     ],
 )
 def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, new, who):
     edit(package / f"{module}.py", old, new)
     assert changed(before, fingerprints()) == who
+
+
+PRODUCTS = STUDIES["fedsls"]["products"]
+COMPARED = {"ablation_reading", "ablation_static_dynamic", "ablation_tau"}
+REPORT = "report/fedsls"
+
+
+def drawn() -> dict[str, str]:
+    """The fingerprints of FedSLS's products, of the code as it is now."""
+    forget()
+    modules = {name: report.module("fedsls", name) for name in PRODUCTS}
+    return {name: source.fingerprint("draw", module) for name, module in modules.items()}
+
+
+@pytest.fixture(scope="module")
+def drawn_before() -> dict[str, str]:
+    """The fingerprints of the products of the package that is copied."""
+    return drawn()
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "who"),
+    [
+        (f"{REPORT}/figure4", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
+        (f"{REPORT}/table1", "- table[", "+ table[", {"table1"}),
+        (f"{REPORT}/claims", '"no runs at', '"none at', {"claims"}),
+        ("report/convergence", "alpha=0.12", "alpha=0.13", {"convergence"}),
+        ("ablations", ":.1f}", ":.2f}", COMPARED),
+        ("claims", "LEVEL = 0.05", "LEVEL = 0.01", {"claims", "contrasts", *COMPARED}),
+        ("tables", "100 *", "1 *", set(PRODUCTS)),
+        ("figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
+        ("draw", "border=0", "border=1", set(PRODUCTS)),
+        ("engine", "CHUNK = 64", "CHUNK = 65", set()),
+        ("collect", "isfinite", "isnan", set()),
+    ],
+)
+def test_code_counts_for_the_products_that_it_draws(drawn_before, package, module, old, new, who):
+    edit(package / f"{module}.py", old, new)
+    assert changed(drawn_before, drawn()) == who
+
+
+@pytest.mark.parametrize(
+    ("module", "old"),
+    [
+        (f"{REPORT}/figure4", "Who has how many samples"),
+        (f"{REPORT}/figure4", "One partition."),
+        ("tables", "The interquartile range."),
+        ("claims", "Student's two-sided"),
+        ("draw", "The product in every format"),
+    ],
+)
+def test_docstrings_do_not_count_for_products(drawn_before, package, module, old):
+    edit(package / f"{module}.py", old, "Something else")
+    assert changed(drawn_before, drawn()) == set()
+
+
+def test_a_summary_is_the_first_paragraph_on_one_line(package):
+    (package / "report/new.py").write_text('"""One\nsentence.\n\nMore of it.\n"""\n')
+    forget()
+    assert source.summary("report.new") == "One sentence."
+
+
+def test_what_a_product_is_drawn_from_is_read_without_importing():
+    from importlib import import_module
+    from inspect import signature
+
+    for name in PRODUCTS:
+        function = import_module(f"fedgrid.{report.module('fedsls', name)}").draw
+        arguments = [a for a in signature(function).parameters if a not in ("study", "scale")]
+        assert report.sources("fedsls", name) == arguments != []
 
 
 def test_a_module_counts_until_it_says_that_it_changes_no_results(package):
@@ -152,9 +224,10 @@ def test_imports_inside_functions_are_followed():
 
 def test_every_module_is_reached_from_an_entry_point():
     entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
-    entries += ["weights", "schema"]
-    by_name = ("methods", "models", "datasets", "report", "backends")
-    entries += [f"{kind}.{name}" for kind in by_name for name in registered(kind)]
+    entries += ["weights", "schema", "originals", "maps", "scores", "costs"]
+    by_name = ("methods", "models", "datasets", "report", "report.fedsls", "backends")
+    folders = {kind: registered(kind.replace(".", "/")) for kind in by_name}
+    entries += [f"{kind}.{name}" for kind, names in folders.items() for name in names]
     reached = frozenset().union(*map(source.reachable, entries))
     files = {p.relative_to(PACKAGE).with_suffix("") for p in PACKAGE.rglob("*.py")}
     names = {".".join(f.parts).removesuffix(".__init__") for f in files} - {"__init__"}
@@ -209,7 +282,9 @@ SMALL = {
             }
         }
     },
-    "products": {"table1": {"grid": "main", "formats": ["csv"]}},
+    "products": {
+        "convergence": {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
+    },
 }
 
 
@@ -355,6 +430,15 @@ def test_an_unknown_study_scale_or_grid_is_named(asked, message):
         small().runs(*asked)
 
 
+def test_a_study_is_found_by_its_name_or_file(tmp_path):
+    assert grid.find_study("fedsls") == WORKFLOW / "studies/fedsls.yaml"
+    assert grid.find_study(f"{tmp_path}/mine.yaml") == tmp_path / "mine.yaml"
+    with pytest.raises(UsageError, match="no study is called `fedsl`: did you mean fedsls"):
+        grid.find_study("fedsl")
+    with pytest.raises(UsageError, match=r"mine.yaml cannot be read"):
+        grid.read_study(tmp_path / "mine.yaml")
+
+
 def test_a_name_must_not_mean_two_things():
     config = {"protocols": {"base": {"clients": 11}}}
     with pytest.raises(UsageError, match=r"config.yaml: protocols.base already means something"):
@@ -378,6 +462,105 @@ def test_known_names_the_nearest_or_all():
         known("method", "xyz", METHODS)
 
 
+# --- what products are drawn from ------------------------------------------------------------
+
+FROM = "products.convergence.from"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"runs": "runs/mein"}, "no grid of study, quick scale: convergence .* did you mean main"),
+        ({"runs": "run/main"}, "no source of study, .* `run/main`: did you mean runs/<grid>"),
+        ({"runs": "main"}, "no source of study, quick scale: convergence is called `main`"),
+        ({"runs": "costs"}, "no source of study, quick scale: convergence is called `costs`"),
+        ({"run": "runs/main"}, "study, quick scale: convergence is drawn from runs: say where"),
+        ({}, "convergence is drawn from runs: say where each comes from"),
+        ({"runs": "runs/main", "more": "runs/main"}, "convergence is drawn from runs"),
+    ],
+)
+def test_a_wrong_source_of_a_product_is_named(given, message):
+    with pytest.raises(UsageError, match=message):
+        small(**{FROM: given})
+
+
+def test_an_unknown_product_of_a_study_is_named():
+    with pytest.raises(UsageError, match=r"no product is called `convergense`: .* convergence"):
+        small(products={"convergense": SMALL["products"]["convergence"]})
+
+
+def test_every_kind_of_source_may_be_asked_for():
+    for kind in spec.COLLECTED:
+        small(**{FROM: {"runs": f"{kind}/main"}})
+    quick = SMALL["scales"]["quick"] | {"costs": {}}
+    small(**{FROM: {"runs": "costs"}, "scales.quick": quick})
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+@pytest.mark.parametrize(("lost", "text"), [("costs", "costs"), ("fidelity", "fidelity/scores")])
+def test_an_experiment_that_a_scale_lacks_is_named(scale, lost, text):
+    study = copy.deepcopy(STUDIES["fedsls"])
+    del study["scales"][scale][lost]
+    with pytest.raises(UsageError, match=f"source of fedsls, {scale} scale: .* `{text}`"):
+        grid.Grid({"fedsls": study})
+
+
+OF_EXPERIMENTS = {"figure3", "figure5", "resources"}
+OF_CIFAR10 = COMPARED | {"pilot_local_work"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "left_out"),
+    [
+        (None, set()),
+        ("cifar10", set()),
+        ("cifar10,cifar100", set()),
+        ("cifar100", OF_CIFAR10),
+        ("tinyimagenet", OF_CIFAR10 | {"figure4"}),
+        ("cinic10,tinyimagenet", OF_CIFAR10 | {"figure4"}),
+    ],
+)
+def test_products_of_grids_that_the_configuration_empties_are_left_out(dataset, left_out):
+    made = grid.Grid(STUDIES, {"study": "fedsls", "scale": "paper", "dataset": dataset})
+    assert set(PRODUCTS) - set(made.products("fedsls", "paper")) == left_out
+    assert set(made.products("fedsls", "paper")) >= OF_EXPERIMENTS
+
+
+@pytest.mark.parametrize(
+    ("config", "main", "other"),
+    [
+        ({"method": "fedavg"}, {"fedavg"}, set()),
+        ({"method": "moon"}, set(), {"moon"}),
+        ({"method": "moon,fedavg"}, {"fedavg"}, {"moon"}),
+        ({"method": "fedau"}, {"fedau"}, {"fedau"}),  # in no grid: one's own
+        ({"method": "fedavg,fedau"}, {"fedavg", "fedau"}, set()),
+        ({"seed": 1}, {"fedavg", "fedprox", "prox+decorr"}, set()),
+        ({"seed": 7}, {"fedavg", "fedprox", "prox+decorr"}, {"moon"}),
+    ],
+)
+def test_a_block_keeps_what_it_has_of_the_names_asked_for(config, main, other):
+    block = SMALL["scales"]["quick"]["grids"]["main"][0] | {"method": "moon", "seed": 0}
+    made = small(config, **{"scales.quick.grids.other": [block]})
+    for name, methods in (("main", main), ("other", other)):
+        runs = made.runs("study", "quick", name)
+        assert {run["method"] for run in runs} == methods
+        if "seed" in config:
+            assert {run["seed"] for run in runs} <= {config["seed"]}
+
+
+def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
+    made = grid.Grid(STUDIES, {"dataset": "tinyimagenet"})
+    assert made.narrowed("fedsls", "paper", "tau") == []
+    assert {run["dataset"] for run in made.runs("fedsls", "paper", "table1")} == {"tinyimagenet"}
+
+
+@pytest.mark.parametrize("dataset", ["digits", "cifar10,digits", "cifar11"])
+def test_a_dataset_of_no_grid_of_the_scale_is_named(dataset):
+    config = {"study": "fedsls", "scale": "paper", "dataset": dataset}
+    with pytest.raises(UsageError, match=f"no dataset is called `{dataset.split(',')[-1]}`: "):
+        grid.Grid(STUDIES, config)
+
+
 # --- schemas ---------------------------------------------------------------------------------
 
 
@@ -398,11 +581,13 @@ def test_every_study_obeys_its_schema_and_names_what_exists(name):
     made = grid.Grid(STUDIES)
     for scale, parts in STUDIES[name]["scales"].items():
         for one in parts["grids"]:
-            runs = made.runs(name, scale, one)
-            assert len({spec.RUN.format(**run) for run in runs}) == len(runs) > 0
+            for block in made.narrowed(name, scale, one):
+                runs = spec.runs_of(block)
+                assert len({spec.RUN.format(**run) for run in runs}) == len(runs) > 0
     for product, about in STUDIES[name]["products"].items():
-        assert product in registered("report")
-        assert all(about["grid"] in parts["grids"] for parts in STUDIES[name]["scales"].values())
+        assert set(about["from"]) == set(report.sources(name, product))
+    for scale in STUDIES[name]["scales"]:
+        assert made.products(name, scale) == list(STUDIES[name]["products"])
 
 
 @pytest.mark.parametrize("key", spec.PROTOCOL)

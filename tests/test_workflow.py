@@ -14,16 +14,20 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import psutil
 import pytest
 from safetensors import safe_open
 
 from conftest import ENVIRONMENT, copied
-from fedgrid import spec
+from fedgrid import grid, spec
 
 HERE = Path(__file__).parent
-TABLE = "results/table1.csv"
+TABLE, CURVES = "results/table1.csv", "results/convergence.svg"
+PRODUCTS = grid.read_study(HERE.parent / "workflow/studies/fedsls.yaml")["products"]
+DRAWN = {"fedsls_table1": 1, "current": 1}
+SUMMED = DRAWN | {"collect": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
 RUNS = "results/runs/tiny/digits/dir0.1"
 
@@ -73,7 +77,7 @@ def finished(tmp_path_factory) -> Path:
     """A project with its table made; read it, and change only copies (`project`)."""
     folder = copied(tmp_path_factory.mktemp("finished"))
     tex = TABLE.replace(".csv", ".tex")
-    snakemake(folder, "--cores", 2, "--configfile", "tiny.yaml", "--", TABLE, tex)
+    snakemake(folder, "--cores", 2, "--configfile", "tiny.yaml", "--", TABLE, tex, CURVES)
     return folder
 
 
@@ -92,9 +96,29 @@ def fresh(tmp_path_factory) -> Path:
 # -- what there is to do ------------------------------------------------------------------------
 
 
-def test_the_quick_table_has_54_runs(fresh):
-    stages = {"data": 1, "partition": 6, "pretrain": 6, "saliency": 6, "latents": 6, "train": 54}
-    assert planned(fresh).jobs == stages | {"collect": 1, "product": 1, "current": 1}
+def test_the_quick_table_has_81_runs(fresh):
+    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
+    assert planned(fresh).jobs == {"data": 1, "train": 81} | shared | SUMMED
+
+
+def test_everything_is_planned_once(fresh):
+    jobs = planned(fresh, "--quiet", "rules", target="all").jobs
+    # beyond the table's: dynamic weights, three other taus, five readings, two protocols at two
+    # alphas; maps of three encoders, of which one needs no seed
+    assert jobs["train"] == 81 + 9 + 3 * 3 + 5 * 3 + 2 * 2 * 3
+    assert {name: jobs[name] for name in ("originals", "maps", "scores", "costs")} == {
+        **{"originals": 1, "maps": 3 + 3 + 1, "scores": 1, "costs": 1}
+    }
+    products = {name: n for name, n in jobs.items() if name.startswith("fedsls_")}
+    assert products == {f"fedsls_{name}": 1 for name in PRODUCTS}
+    assert jobs["current"] == sum(len(about["formats"]) for about in PRODUCTS.values())
+
+
+def test_products_of_emptied_grids_are_left_out(fresh):
+    options = ("--quiet", "rules", "--config", "scale=paper", "dataset=cifar100", "seed=0")
+    jobs = planned(fresh, *options, target="all").jobs
+    assert not {name for name in jobs if "ablation" in name or "pilot" in name}
+    assert jobs["fedsls_figure4"] == jobs["fedsls_claims"] == jobs["fedsls_resources"] == 1
 
 
 def test_the_papers_table_has_540_runs_and_is_planned_in_seconds(fresh):
@@ -104,7 +128,7 @@ def test_the_papers_table_has_540_runs_and_is_planned_in_seconds(fresh):
     print(f"the paper's table was planned in {seconds:.1f} s")
     shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
     stages = {"data": 4, "weights": 2, "train": 540} | shared
-    assert jobs == stages | {"collect": 1, "product": 1, "current": 1}
+    assert jobs == stages | SUMMED
     assert seconds < 15
 
 
@@ -130,10 +154,20 @@ def test_the_table_has_every_cell(finished):
     assert all(method in (finished / "results/table1.tex").read_text() for method in METHODS)
 
 
+def test_a_figure_of_the_same_runs_says_what_it_is_of(finished):
+    said = "".join(ElementTree.parse(finished / CURVES).getroot().itertext())
+    said = " ".join(said.split())
+    assert all(word in said for word in ("FedAvg", "FedSLS", "quick scale", "2 rounds", "1 seed"))
+    folder = finished / "results/studies/fedsls/quick"
+    assert {path.name for path in folder.glob("convergence.*")} == {
+        *("convergence.csv", "convergence.pdf", "convergence.svg")
+    }
+
+
 def test_the_table_can_be_shown(finished):
-    command = [sys.executable, "-m", "fedgrid.draw", "table1", "--show", TABLE]
+    command = [sys.executable, "-m", "fedgrid.draw", "table1", "--study", "fedsls"]
     here = ENVIRONMENT | {"PYTHONPATH": "workflow"}
-    said = subprocess.check_output(command, cwd=finished, env=here, text=True)
+    said = subprocess.check_output([*command, "--show", TABLE], cwd=finished, env=here, text=True)
     assert "quick scale" in said
     assert all(re.search(rf"^{method} +\d+\.\d\d", said, re.MULTILINE) for method in METHODS)
 
@@ -208,8 +242,6 @@ def test_nothing_is_made_again_after(change, project):
 # -- what is made again -------------------------------------------------------------------------
 
 PACKAGE, STUDY = "workflow/fedgrid", "workflow/studies/fedsls.yaml"
-DRAWN = {"product": 1, "current": 1}
-SUMMED = DRAWN | {"collect": 1}
 ENCODED = SUMMED | {"pretrain": 1, "saliency": 1}
 
 EDITS = {
@@ -228,7 +260,14 @@ EDITS = {
         f"{PACKAGE}/engine.py", "import torch\n", "import torch\n\nUNUSED = 1\n",
         ENCODED | {"train": 4}, set(METHODS),
     ),
-    "the table": (f"{PACKAGE}/report/table1.py", "({std:.2f})", "({std:.1f})", DRAWN, set()),
+    "the table": (
+        f"{PACKAGE}/report/fedsls/table1.py", '"mean"] - table', '"mean"] - 1 * table',
+        DRAWN, set(),
+    ),
+    "another product": (
+        f"{PACKAGE}/report/convergence.py", "alpha=0.12", "alpha=0.13", {}, set(),
+    ),
+    "a label": (STUDY, "  fedavg: FedAvg\n", "  fedavg: Averaging\n", DRAWN, set()),
     "a published value": (STUDY, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, set()),
     "how runs are summed up": ("tiny.yaml", "tail: 2", "tail: 1", SUMMED, set()),
     "how progress is shown": (f"{PACKAGE}/progress.py", "EVERY = 10", "EVERY = 5", {}, set()),
@@ -240,6 +279,15 @@ def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
     file, old, new, jobs, trained = EDITS[edit]
     rewrite(project / file, old, new)
     assert planned(project, "--configfile", "tiny.yaml") == (jobs, trained)
+
+
+def test_a_figure_is_drawn_again_without_training(project):
+    rewrite(project / f"{PACKAGE}/report/convergence.py", "test accuracy (%)", "accuracy, percent")
+    jobs = {"fedsls_convergence": 1, "current": 1}
+    assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
+    snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
+    assert "accuracy, percent" in (project / CURVES).read_text()
+    assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
 
 
 def test_another_scale_makes_the_current_table_again(project):

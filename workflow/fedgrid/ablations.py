@@ -16,7 +16,8 @@ def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
     means = tables.tail_means(runs)
     table = tables.over_seeds(means, KEYS)
     clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
-    pairs = tables.paired(means, reference, [m for m in table["method"].unique() if m != reference])
+    others = [name for name in table["method"].unique() if name != reference]
+    pairs = tables.paired(means, reference, others or [reference])
     gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *tables.SETTING], sort=False)[
         "gap"
     ]

@@ -125,6 +125,7 @@ body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
 table {{ border-collapse: collapse; }}
 th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd; }}
 th:first-child, td:first-child {{ text-align: left; }}
+tbody th {{ font-weight: normal; }}
 thead th {{ border-bottom: 1px solid #222; }}
 </style>
 <p>{caption}</p>

@@ -90,21 +90,34 @@ class Grid:
         return grids[known("grid", grid, grids)]
 
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
-        """A grid's blocks, each a list of names per axis, as the configuration wants them."""
-        asked = {axis: axis_values(self.config, axis) for axis in AXES}
-        grids = self._scale(study, scale)["grids"]
-        everywhere = (block for blocks in grids.values() for block in blocks)
-        there = {name for block in everywhere for name in listed(block["dataset"])}
-        for name in asked["dataset"]:
-            known("dataset", name, there)
+        """A grid's blocks, each a list of names per axis, as the configuration wants them.
+
+        A block keeps what it has of the names asked for. A name that no grid has, such as a method
+        of one's own, joins the blocks that keep something, or all where nobody keeps anything.
+        """
         narrowed = []
         for block in self._blocks(study, scale, grid):
-            kept = [d for d in listed(block["dataset"]) if d in (asked["dataset"] or [d])]
-            others = {axis: asked[axis] or listed(block[axis]) for axis in AXES}
-            if kept:
-                narrowed.append(others | {"dataset": kept})
-                self._check_block(narrowed[-1])
+            wanted = {axis: self._wanted(axis, block, self._names(study, scale)) for axis in AXES}
+            if all(wanted.values()):
+                self._check_block(wanted)
+                narrowed.append(wanted)
         return narrowed
+
+    def _names(self, study: str, scale: str) -> dict[str, set]:
+        """All names of every axis in the grids of a scale."""
+        grids = self._scale(study, scale)["grids"].values()
+        blocks = [block for grid in grids for block in grid]
+        return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
+
+    def _wanted(self, axis: str, block: dict, there: dict[str, set]) -> list:
+        asked, own = axis_values(self.config, axis), listed(block[axis])
+        if axis == "dataset":
+            for name in asked:
+                known("dataset", name, there[axis])
+        if not asked:
+            return own
+        keeps = any(name in own for name in asked) or not there[axis].intersection(asked)
+        return [n for n in asked if keeps and (n in own or n not in there[axis])]
 
     def summed(self, blocks: list[dict]) -> dict[str, dict]:
         """What of the blocks' protocols goes along with what is collected."""

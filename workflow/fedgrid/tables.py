@@ -91,7 +91,7 @@ def wide(
     text = [(lost if cell["diverged"] else form).format(**cell) for cell in facts]
     text = [one.replace(" ± nan", "") for one in text]  # one seed has no deviation
     named = table.assign(cell=text, alpha=table["alpha"].map("{:g}".format))
-    axes = [name for name in ("protocol", "dataset", "alpha") if name != index]
+    axes = [name for name in ("method", "protocol", "dataset", "alpha") if name != index]
     columns = [name for name in axes if varies(named, name)]
     rows, order = named[index].unique(), named.set_index(columns).index.unique()
     cells = named.pivot(index=index, columns=columns, values="cell")
@@ -99,8 +99,9 @@ def wide(
 
 
 def varies(table: pd.DataFrame, name: str) -> bool:
-    """Whether an axis belongs in the heading: several protocols only if they share a dataset."""
-    return name != "protocol" or bool((table.groupby("dataset")["protocol"].nunique() > 1).any())
+    """Whether an axis belongs in the heading: methods and protocols if a dataset has several."""
+    several = bool((table.groupby("dataset")[name].nunique() > 1).any())
+    return several or name in ("dataset", "alpha")
 
 
 def each(table: pd.DataFrame, name: str) -> str:

@@ -62,20 +62,26 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
-    numbers = [
-        ""
-        if np.isnan(r.difference)
-        else f"{r.difference:+.3g} [{r.low:.3g}, {r.high:.3g}], p={r.p:.2g}"
-        for r in table.itertuples()
-    ]
-    where = table[["method", "over", "dataset", "partition"]].fillna("").agg(" ".join, axis=1)
+    where = table[["measure", "method", "over", "dataset", "partition"]].fillna("")
     shown = table[["says", "published", "ours"]].assign(
-        deciding=where,
-        difference=numbers,
-        seeds_needed=table["seeds_needed"],
+        deciding=where.agg(" ".join, axis=1).str.strip(),
+        difference=[numbers(row) for row in table.itertuples()],
+        seeds_needed=table["seeds_needed"].map(counted),
         verdict=table["verdict"],
     )
     return shown.set_index("says")
+
+
+def numbers(row) -> str:
+    """A difference with its interval and p, as a text."""
+    if pd.isna(row.difference):
+        return ""
+    return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
+
+
+def counted(seeds: float) -> str:
+    """A number of seeds, as a text."""
+    return "" if pd.isna(seeds) else f">{claims.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
 def caption(table: pd.DataFrame) -> str:

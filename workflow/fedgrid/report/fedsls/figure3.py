@@ -18,9 +18,7 @@ SIDE = 0.85  # inches of a map
 
 def draw(examples: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per image and map: its scores, and the map itself as a PNG in a data URI."""
-    layer = examples["layer"].fillna("")
-    table = examples.assign(map=(examples["encoder"] + "-" + layer).str.removesuffix("-"))
-    return table.assign(scale=scale)
+    return examples.assign(map=examples["encoder"] + "-" + examples["layer"], scale=scale)
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
@@ -53,5 +51,5 @@ def caption(table: pd.DataFrame) -> str:
     """What the maps are."""
     return (
         "The first images drawn of each dataset and their maps by the encoders' first seed (1 "
-        f"seed); below each its SSIM to the original. {tables.each(table, 'scale')} scale."
+        f"seed); below each its SSIM to the original; {tables.each(table, 'scale')} scale."
     )

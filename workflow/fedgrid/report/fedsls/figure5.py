@@ -96,7 +96,7 @@ def boxes(axes: Axes, table: pd.DataFrame) -> None:
 def caption(table: pd.DataFrame) -> str:
     """What the boxes are."""
     seeds = table.groupby("map", sort=False)["seeds"].first()
-    counted = " or ".join(map(str, sorted(seeds.unique())))
+    counted = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else seeds.max()
     return (
         f"Similarity of maps to their images over {tables.each(table, 'images')} images and "
         f"{counted} encoder seeds (median of each: orange dots), {tables.each(table, 'scale')} "

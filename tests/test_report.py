@@ -1,0 +1,182 @@
+"""report.html as people open it: one file, in a browser, without a network."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from html import unescape
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import ENVIRONMENT, copied
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# Seconds instead of minutes: the smallest images, models and numbers of seeds.
+SMALL = {
+    "fidelity": {
+        **{"images": {"digits": 12}, "size": 16, "model": "cnn", "judge": "cnn", "epochs": 1},
+        **{"judge_epochs": 1, "autoencoder_epochs": 1},
+        "encoders": {"saliency": 2, "autoencoder": 2, "area": 1},
+    },
+    "costs": {"model": "cnn", "dataset": "digits", "images": 8, "chunk": 4},
+}
+# Opens every category and every figure of the report, and writes down what a reader would see.
+VISIT = """<script>
+const seen = {navbar: {}, figures: {}, start: ""};
+const pause = () => new Promise(done => setTimeout(done, 150));
+async function visit() {
+    await pause();
+    seen.start = document.body.innerText;
+    for (const name of Object.keys(categories)) {
+        app.setView({navbarMode: "menu"});
+        await pause();
+        app.showCategory(name);
+        await pause();
+        seen.navbar[name] = document.querySelector("#app").innerText;
+    }
+    for (const [path, result] of Object.entries(results)) {
+        if (result.mime_type !== "image/svg+xml") continue;
+        app.setView({content: "img", contentPath: result.data_uri, resultPath: path});
+        await pause();
+        const shown = [...document.images].find(image => image.src === result.data_uri);
+        seen.figures[path] = shown && shown.complete ? shown.naturalWidth : 0;
+    }
+    const note = document.createElement("pre");
+    note.id = "seen";
+    note.textContent = JSON.stringify(seen);
+    document.body.append(note);
+}
+setTimeout(visit, 500);
+</script></body>"""
+
+
+def shrink(study: Path) -> dict:
+    """The study with the smallest experiments; what it says then."""
+    about = yaml.safe_load(study.read_text())
+    quick = about["scales"]["quick"]
+    quick |= {name: quick[name] | small for name, small in SMALL.items()}
+    study.write_text(yaml.safe_dump(about))
+    return about
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """A project whose study is made, with its report."""
+    folder = copied(tmp_path_factory.mktemp("reported"))
+    shrink(folder / "workflow/studies/fedsls.yaml")
+    for arguments in (["--cores", "2"], ["--report", "results/report.html"]):
+        asked = [
+            "--configfile",
+            "tiny.yaml",
+            "--config",
+            "partition=dir0.05",
+        ]  # which all grids have
+        command = ["snakemake", *arguments, *asked]
+        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def products(project) -> dict[str, dict]:
+    return yaml.safe_load((project / "workflow/studies/fedsls.yaml").read_text())["products"]
+
+
+@pytest.fixture(scope="module")
+def page(project) -> str:
+    return (project / "results/report.html").read_text()
+
+
+@pytest.fixture(scope="module")
+def results(page) -> dict[str, dict]:
+    """What is in the report, by path, as the page itself has it."""
+    (text,) = re.findall(
+        r'<script id="results">\s*var results = (.*?);\s*</script>', page, re.DOTALL
+    )
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def seen(page, tmp_path_factory) -> dict:
+    """What a browser that reaches no host shows of every category and figure."""
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not browser:
+        pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
+    folder = tmp_path_factory.mktemp("browser")
+    before, after = page.rsplit("</body>", 1)
+    (folder / "report.html").write_text(before + VISIT + after)
+    command = [
+        *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"),
+        *("--virtual-time-budget=60000", "--dump-dom", (folder / "report.html").as_uri()),
+    ]
+    done = subprocess.run(command, text=True, capture_output=True, timeout=300)
+    (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
+    return json.loads(unescape(found))
+
+
+@pytest.mark.slow
+def test_every_product_of_the_study_is_in_the_report(results, products):
+    shown = {
+        f"results/studies/fedsls/quick/{name}.{ext}"
+        for name, about in products.items()
+        for ext in about["formats"]
+        if ext in ("csv", "html", "svg")
+    }
+    assert results.keys() == shown
+
+
+@pytest.mark.slow
+def test_every_result_has_its_caption(results):
+    for path, result in results.items():
+        assert "quick" in result["caption"], path
+        assert "says nothing about the paper" in result["caption"], path
+
+
+@pytest.mark.slow
+def test_tables_are_whole_pages_that_name_the_scale(results):
+    tables = [result for path, result in results.items() if path.endswith(".html")]
+    assert tables
+    for table in tables:
+        text = base64.b64decode(table["data_uri"].partition("base64,")[2]).decode()
+        assert "<table" in text
+        assert "quick scale" in text
+
+
+@pytest.mark.slow
+def test_the_report_is_one_file_that_asks_for_no_other(page):
+    assert not re.findall(r"""<(?:script|link|img|iframe)[^>]+(?:src|href)=["']?https?:""", page)
+
+
+@pytest.mark.slow
+def test_run_times_are_there(page):
+    (text,) = re.findall(r"var runtimes_spec = (.*?);\s*</script>", page, re.DOTALL)
+    assert {"train", "saliency", "scores", "fedsls_table1"} <= set(
+        re.findall(r'"rule": "(\w+)"', text)
+    )
+
+
+@pytest.mark.slow
+def test_a_browser_without_a_network_shows_the_configuration(seen):
+    assert "fedgrid" in seen["start"]
+    for line in ("study: fedsls", "scale: quick", "tiny"):
+        assert line in seen["start"]
+
+
+@pytest.mark.slow
+def test_a_browser_without_a_network_shows_every_section(seen, products):
+    assert set(seen["navbar"]) == {about["category"] for about in products.values()}
+    for name, about in products.items():
+        assert name in seen["navbar"][about["category"]]
+
+
+@pytest.mark.slow
+def test_a_browser_without_a_network_shows_every_figure(seen, products):
+    figures = {name for name, about in products.items() if "svg" in about["formats"]}
+    assert {Path(path).stem for path in seen["figures"]} == figures
+    for path, width in seen["figures"].items():
+        assert width > 100, path
