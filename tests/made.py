@@ -63,7 +63,13 @@ def metrics(names: dict) -> pd.DataFrame:
 
 
 def seconds(names: dict) -> pd.DataFrame:
-    return pd.DataFrame([{"seconds": some(names).uniform(5, 9), "resumed_at": 0} | names | SUMMED])
+    return pd.DataFrame(
+        [
+            {"seconds": some(names).uniform(5, 9), "rounds_done": SUMMED["rounds"], "resumed_at": 0}
+            | names
+            | SUMMED
+        ]
+    )
 
 
 def settings(names: dict) -> pd.DataFrame:

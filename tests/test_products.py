@@ -621,7 +621,9 @@ def test_an_ablation_with_a_diverged_run_shows_no_difference():
 
 def timed(method: str, seconds: float, seed: int = 0, resumed_at: int = 0) -> pd.DataFrame:
     names = made.NAMES | {"method": method, "seed": seed}
-    return pd.DataFrame([names | made.SUMMED | {"seconds": seconds, "resumed_at": resumed_at}])
+    return pd.DataFrame(
+        [names | made.SUMMED | {"seconds": seconds, "rounds_done": 10, "resumed_at": resumed_at}]
+    )
 
 
 def encoded(seconds: float, pretrain: float, seed: int = 0) -> pd.DataFrame:

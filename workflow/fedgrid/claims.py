@@ -114,16 +114,18 @@ def p_value(sample: np.ndarray, bound: float) -> float:
     return float(stats.ttest_1samp(sample, bound).pvalue)
 
 
-def seeds_needed(sample: np.ndarray, bounds: tuple[float, float]) -> float:
+def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: int = 1) -> float:
     """How many seeds would decide, if mean and deviation stayed what they are; missing for one.
 
     That is the least n whose interval reaches no bound; infinite if it is more than MANY.
     """
+    inside = bounds[0] <= sample.mean() <= bounds[1]
+    level = LEVEL if inside else LEVEL / comparisons
     if len(sample) < 2:
         return np.nan
     room = min(abs(sample.mean() - bound) for bound in bounds if np.isfinite(bound))
     n = np.arange(2, MANY + 1)
-    half = stats.t.ppf(1 - LEVEL / 2, n - 1) * sample.std(ddof=1) / np.sqrt(n)
+    half = stats.t.ppf(1 - level / 2, n - 1) * sample.std(ddof=1) / np.sqrt(n)
     enough = n[half < room]
     return float(enough[0]) if len(enough) else np.inf
 
@@ -151,7 +153,7 @@ def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) ->
     nearest = min(bounds, key=lambda bound: abs(sample.mean() - bound))
     within, outside = bounds[0] < low and high < bounds[1], most < bounds[0] or least > bounds[1]
     verdict = HOLDS if within else FAILS if outside else UNDECIDED
-    needed = seeds_needed(sample, bounds) if verdict == UNDECIDED else len(sample)
+    needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
     return {
         "difference": sample.mean(), "low": low, "high": high, "p": p_value(sample, nearest),
         "seeds": len(sample), "seeds_needed": needed, "verdict": verdict,

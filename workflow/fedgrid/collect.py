@@ -33,8 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     known("kind", asked.kind, READERS)
     try:
         runs = [run for block in json.loads(asked.grid) for run in spec.runs_of(block)]
-        protocols = json.loads(asked.protocols or "{}")
-    except (json.JSONDecodeError, KeyError, TypeError) as problem:
+        protocols = dict(json.loads(asked.protocols or "{}"))
+    except (ValueError, KeyError, TypeError) as problem:
         raise UsageError(f"the grid is not a list of blocks in JSON: {problem}") from None
     if not runs:
         raise UsageError("the grid has no runs")
@@ -65,13 +65,14 @@ def read(reader: Callable, path: Path):
 
 
 def metrics(path: Path):
-    """The metrics of a run, and whether it diverged: ended in an infinite loss."""
+    """The metrics of a run, and whether it diverged: ended in a number that is not finite."""
     import numpy as np
     import pandas as pd
 
     table = pd.read_csv(path)
-    last = table[["loss", "train_loss"]].iloc[-1]
-    return table.assign(diverged=not np.isfinite(last).all())
+    if missing := {"round", "accuracy", "loss", "train_loss"} - {*table}:
+        raise KeyError(*missing)
+    return table.assign(diverged=not np.isfinite(table.iloc[-1]).all())
 
 
 def numbers(path: Path):
@@ -79,7 +80,8 @@ def numbers(path: Path):
     import pandas as pd
 
     found = json.loads(path.read_text())
-    return pd.DataFrame([{k: v for k, v in found.items() if not isinstance(v, dict | list)}])
+    flat = {k: v for k, v in found.items() if not isinstance(v, dict | list)}
+    return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
 def settings(path: Path):
@@ -104,11 +106,14 @@ def counts(path: Path):
     return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
 
 
-def table(path: Path):
-    """A .csv file."""
+def saliency(path: Path):
+    """A row per client."""
     import pandas as pd
 
-    return pd.read_csv(path)
+    table = pd.read_csv(path)
+    if table.empty or not {"client", "size", "R", "weight", "effective_clients"} <= {*table}:
+        raise ValueError("it is not a table of clients and their weights")
+    return table
 
 
 READERS = {
@@ -116,7 +121,7 @@ READERS = {
     "seconds": numbers,
     "settings": settings,
     "partition": counts,
-    "saliency": table,
+    "saliency": saliency,
     "encoding": numbers,
 }
 

@@ -52,7 +52,7 @@ def text(product, path: Path) -> str:
     """A product that has been made, for people."""
     table = read(path)
     try:
-        return f"{product.caption(table)}\n\n{laid_out(product, table).to_string()}"
+        return f"{product.caption(table)}\n\n{laid_out(product, table).to_string(na_rep='')}"
     except KeyError as column:
         raise UsageError(f"{path} is another table: it has no column {column}") from None
 
@@ -90,7 +90,7 @@ def as_csv(product, table, path: Path, study: dict) -> None:
 
 def as_tex(product, table, path: Path, study: dict) -> None:
     """For a paper; needs the package booktabs."""
-    body = laid_out(product, table).to_latex(multicolumn_format="c", escape=True)
+    body = laid_out(product, table).to_latex(multicolumn_format="c", escape=True, na_rep="")
     body = re.sub(r"(\S+) ± (\S+)", r"$\1 \\pm \2$", body)
     path.write_text(f"% {product.caption(table)}\n{body}")
 

@@ -193,6 +193,10 @@ class Grid:
             for blocks in grids["grids"].values():
                 for block in blocks:
                     self._check_block(block)
+        for number, claim in enumerate(about.get("claims", []), start=1):
+            if not {"least", "most"} & claim.keys():
+                needs = "`least`, `most` or both"
+                raise UsageError(f"{study}.yaml: claims: number {number} needs {needs}")
         for table in about.get("published", {}).values():
             for name in table.get("rows", {}):
                 known(f"method published in {study}", name, self._methods())

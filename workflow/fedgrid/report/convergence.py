@@ -11,11 +11,12 @@ from fedgrid import figures, tables
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per method, setting and evaluated round: accuracy in percent, over seeds."""
-    percent = runs.assign(accuracy=100 * runs["accuracy"], planned=runs["rounds"])
+    percent = runs.assign(accuracy=100 * runs["accuracy"]).sort_values("round", kind="stable")
     table = percent.groupby([*tables.CELL, "round"], sort=False).agg(
         mean=("accuracy", "mean"), std=("accuracy", "std"), seeds=("seed", "nunique"),
-        rounds=("planned", "first"),
+        rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
+    table = table.iloc[table.groupby(tables.CELL, sort=False).ngroup().argsort(kind="stable")]
     return tables.with_alpha(table.assign(scale=scale)).round(4)
 
 

@@ -20,7 +20,8 @@ def draw(
     spent = seconds.merge(once[[*CELL, "once"]], on=CELL)
     spent["once"] = spent["once"].where(spent["method"] == "fedsls", 0)
     # a run that went on from a checkpoint knows the seconds of its last part only
-    spent["training"] = spent["seconds"] * spent["rounds"] / (spent["rounds"] - spent["resumed_at"])
+    timed = spent["rounds_done"] - spent["resumed_at"]
+    spent["training"] = spent["seconds"] * spent["rounds_done"] / timed.where(timed > 0)
     spent["total"] = spent["training"] + spent["once"]
     names = {name: f"{name}_seconds" for name in ("training", "once", "total")}
     means = spent.groupby(ablations.KEYS)[list(names)].mean().rename(columns=names)

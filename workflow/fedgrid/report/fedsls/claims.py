@@ -62,7 +62,7 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
-    where = table[["measure", "method", "over", "dataset", "partition"]].fillna("")
+    where = table[["measure", "method", "over", "dataset", "partition"]].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=where.agg(" ".join, axis=1).str.strip(),
         difference=[numbers(row) for row in table.itertuples()],

@@ -63,6 +63,8 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
         if of["mean"].notna().any():
             ours = dict(color=colour, yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
             axes.bar(at + width / 2, of["mean"], width, label=f"over {name}", **ours)
+        lost = of["diverged"].fillna(0).to_numpy() > 0
+        axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
         if of["published"].notna().any():
             theirs = dict(facecolor="white", edgecolor=colour, hatch="////")
             axes.bar(
@@ -74,6 +76,7 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
 def caption(table: pd.DataFrame) -> str:
     """What the bars are."""
     return (
-        f"Accuracy of FedSLS minus that of the same seed's other run, mean and standard deviation: "
-        f"{tables.scope(table)}. Hatched: differences of the published means (paper scale)."
+        "Accuracy of FedSLS minus that of the same seed's other run, mean and standard deviation: "
+        f"{tables.scope(table)}. Hatched: differences of the published means (paper scale). A "
+        "cross: a run diverged."
     )
