@@ -9,7 +9,8 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 
-from fedgrid import collect, costs, fidelity, grid, scores, spec
+from fedgrid import collect, costs, fidelity, grid, spec
+from fedgrid.fidelity import scores
 from fedgrid.names import PACKAGE
 
 STUDIES = grid.read_studies(PACKAGE.parent / "studies")

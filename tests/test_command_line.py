@@ -23,7 +23,8 @@ import conftest
 
 STAGES = [
     *("data", "partition", "pretrain", "saliency", "latents"),
-    *("train", "weights", "collect", "draw", "originals", "maps", "scores", "costs"),
+    *("train", "weights", "collect", "draw", "costs"),
+    *("fidelity.originals", "fidelity.maps", "fidelity.scores"),
 ]
 ENVIRONMENT = conftest.ENVIRONMENT | {
     "PYTHONPATH": "workflow",

@@ -13,8 +13,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedgrid import data, fidelity, maps, models, originals, scores, source
+from fedgrid import data, fidelity, models, source
 from fedgrid.autoencoder import FACTORS
+from fedgrid.fidelity import maps, originals, scores
 from fedgrid.names import UsageError
 
 TINY = fidelity.FIELDS | {
@@ -549,4 +550,4 @@ def test_published_weights_are_an_input(made, tmp_path):
 
 def test_the_stages_can_be_found_by_the_workflow():
     for stage, needed in {"originals": "arrays", "maps": "encoder", "scores": "models"}.items():
-        assert {needed, "fidelity", "seeds"} <= source.reachable(stage)
+        assert {needed, "fidelity", "seeds"} <= source.reachable(f"fidelity.{stage}")

@@ -39,6 +39,7 @@ shell.prefix(  # ... their jobs import fedgrid uninstalled
     f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}; "
 )
 
+HERE = "results/studies/{study}/{scale}"
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
 ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
 SHOWN = ("svg", "html", "csv")  # the formats that are in the report
@@ -174,3 +175,39 @@ def facts(study):
     """Changes with what of a study, beside its runs, products are drawn with."""
     used = {key: STUDIES[study].get(key) for key in ("published", "claims", "labels")}
     return sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def fidelity_setting(wildcards):
+    """What the fidelity study is to compare."""
+    return GRID.fidelity(wildcards.study, wildcards.scale)
+
+
+def costs_setting(wildcards):
+    """What is to be encoded to see what it costs."""
+    return STUDIES[wildcards.study]["scales"][wildcards.scale]["costs"]
+
+
+def network(field, weights):
+    """The published weights of a network of the fidelity study, if it has any."""
+
+    def found(wildcards):
+        about = fidelity_setting(wildcards)
+        if about[weights] == "none":
+            return {}
+        return {
+            "weights": ancient(
+                f"results/weights/{about[field]}-{about[weights]}.safetensors"
+            )
+        }
+
+    return found
+
+
+def every_map(wildcards):
+    """The maps of every encoder and seed."""
+    encoders = fidelity_setting(wildcards)["encoders"].items()
+    return {
+        f"{encoder}/{seed}": f"{HERE.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"
+        for encoder, seeds in encoders
+        for seed in range(seeds)
+    }

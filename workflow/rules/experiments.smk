@@ -1,43 +1,5 @@
 """What a study measures beside its runs: the fidelity of maps to images, the cost of encoding."""
 
-HERE = "results/studies/{study}/{scale}"
-
-
-def fidelity_setting(wildcards):
-    """What the fidelity study is to compare."""
-    return GRID.fidelity(wildcards.study, wildcards.scale)
-
-
-def costs_setting(wildcards):
-    """What is to be encoded to see what it costs."""
-    return STUDIES[wildcards.study]["scales"][wildcards.scale]["costs"]
-
-
-def network(field, weights):
-    """The published weights of a network of the fidelity study, if it has any."""
-
-    def found(wildcards):
-        about = fidelity_setting(wildcards)
-        if about[weights] == "none":
-            return {}
-        return {
-            "weights": ancient(
-                f"results/weights/{about[field]}-{about[weights]}.safetensors"
-            )
-        }
-
-    return found
-
-
-def every_map(wildcards):
-    """The maps of every encoder and seed."""
-    encoders = fidelity_setting(wildcards)["encoders"].items()
-    return {
-        f"{encoder}/{seed}": f"{HERE.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"
-        for encoder, seeds in encoders
-        for seed in range(seeds)
-    }
-
 
 rule originals:
     input:
@@ -58,11 +20,11 @@ rule originals:
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
-        code=source.fingerprint("originals"),
+        code=source.fingerprint("fidelity.originals"),
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.originals {params.setting:q} --inputs {params.inputs:q}"
+        "python -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -86,12 +48,12 @@ rule maps:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
         code=lambda w: source.fingerprint(
-            "maps", f"models.{fidelity_setting(w)['model']}"
+            "fidelity.maps", f"models.{fidelity_setting(w)['model']}"
         ),
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        "python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -123,12 +85,12 @@ rule scores:
         ],
         maps=lambda w: [f"{name}={path}" for name, path in every_map(w).items()],
         code=lambda w: source.fingerprint(
-            "scores", f"models.{fidelity_setting(w)['judge']}"
+            "fidelity.scores", f"models.{fidelity_setting(w)['judge']}"
         ),
     message:
         "scores: how similar maps are to images ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.scores {params.setting:q} --inputs {params.inputs:q}"
+        "python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 

@@ -68,7 +68,7 @@ class Originals(NamedTuple):
 def parser(description: str, *inputs: str) -> argparse.ArgumentParser:
     """A parser of what all parts of the study are given."""
     made = cli.parser(description)
-    made.add_argument("setting", help="the study's setting as JSON; its fields are in fidelity.py")
+    made.add_argument("setting", help="the study's setting as JSON; see fidelity/__init__.py")
     made.add_argument(
         "--inputs", nargs="+", default=[], metavar="NAME=PATH",
         help=f"where inputs are: {', '.join(inputs)}",

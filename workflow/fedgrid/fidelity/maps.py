@@ -1,6 +1,6 @@
 """Encode the images of the visual-fidelity study as grey maps (FedSLS, section 4.3, figure 3).
 
-    python -m fedgrid.maps '{"images": {"digits": 96, "photographs": 96}, "size": 64, ...}' \\
+    python -m fedgrid.fidelity.maps '{"images": {"digits": 40}, "size": 64, ...}' \\
         --encoder saliency --seed 0 --inputs originals=originals.npz --out maps.npz
 
 --out holds named maps (n, size, size) uint8: the mean over channels, enlarged bilinearly, with the

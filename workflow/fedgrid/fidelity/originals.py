@@ -1,7 +1,7 @@
 """Draw the images whose encodings are compared with them (FedSLS, section 4.3.1).
 
-    python -m fedgrid.originals '{"images": {"digits": 96, "photographs": 96}, "size": 64, ...}' \\
-        --inputs digits=results/data/digits photographs=results/data/photographs --out originals.npz
+    python -m fedgrid.fidelity.originals '{"images": {"digits": 40}, "size": 64, ...}' \\
+        --inputs digits=results/data/digits --out originals.npz
 
 Images are drawn at random, without replacement, from each dataset's train split and brought to one
 size in colour. --out holds, for the n images in the order they were drawn, dataset by dataset:

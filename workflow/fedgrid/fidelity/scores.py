@@ -1,6 +1,6 @@
 """Compare the encodings of images with the images (FedSLS, sections 4.3.2 to 4.3.4, figure 5).
 
-    python -m fedgrid.scores '{"images": {"digits": 96, "photographs": 96}, "size": 64, ...}' \\
+    python -m fedgrid.fidelity.scores '{"images": {"digits": 40}, "size": 64, ...}' \\
         --inputs originals=originals.npz --maps saliency/0=saliency0.npz area/0=area0.npz ... \\
         --out scores.csv --examples examples.csv
 
