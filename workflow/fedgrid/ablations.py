@@ -18,11 +18,9 @@ def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
     clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
     others = [name for name in table["method"].unique() if name != reference]
     pairs = tables.paired(means, reference, others or [reference])
-    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *tables.SETTING], sort=False)[
-        "gap"
-    ]
+    gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *tables.SETTING], sort=False)
     found = pd.DataFrame(
-        [(*key, of.mean(skipna=False), *claims.interval(of.to_numpy())) for key, of in gaps],
+        [(*key, of.mean(skipna=False), *claims.interval(of.to_numpy())) for key, of in gaps["gap"]],
         columns=[*KEYS, "difference", "low", "high"],
     )
     table = table.merge(clients, on=KEYS).merge(found, how="left", on=KEYS)

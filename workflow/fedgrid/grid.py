@@ -63,6 +63,8 @@ class Grid:
             self._check_study(study, about)
         if "study" in self.config:  # an unknown name must fail here, not over a finished table
             study, scale = self.config["study"], self.config["scale"]
+            for name in axis_values(self.config, "dataset"):
+                known("dataset", name, self._names(study, scale)["dataset"])
             for name in self._scale(study, scale)["grids"]:
                 self.narrowed(study, scale, name)
 
@@ -111,13 +113,12 @@ class Grid:
 
     def _wanted(self, axis: str, block: dict, there: dict[str, set]) -> list:
         asked, own = axis_values(self.config, axis), listed(block[axis])
-        if axis == "dataset":
-            for name in asked:
-                known("dataset", name, there[axis])
         if not asked:
             return own
-        keeps = any(name in own for name in asked) or not there[axis].intersection(asked)
-        return [n for n in asked if keeps and (n in own or n not in there[axis])]
+        kept = [name for name in asked if name in own]
+        if axis == "dataset" or not (kept or there[axis].isdisjoint(asked)):
+            return kept
+        return [name for name in asked if name in own or name not in there[axis]]
 
     def summed(self, blocks: list[dict]) -> dict[str, dict]:
         """What of the blocks' protocols goes along with what is collected."""
