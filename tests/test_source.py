@@ -421,7 +421,7 @@ def test_a_wrong_name_or_value_in_a_study_is_named(changes, message):
 )
 def test_a_wrong_name_in_the_configuration_is_named(config, message):
     with pytest.raises(UsageError, match=message):
-        small(config).runs("study", "quick", "main")
+        small(config | {"study": "study", "scale": "quick"}).runs("study", "quick", "main")
 
 
 @pytest.mark.parametrize(
