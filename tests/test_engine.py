@@ -33,7 +33,7 @@ from fedgrid.engine import Progress
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.names import registered
-from fedgrid.report import table1
+from fedgrid.report.fedsls import table1
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -630,15 +630,15 @@ def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
         runs.write(tmp_path / f"runs/p/d/dir0.1/m/seed{seed}", run, history, {})
     grid = [{name: [value] for name, value in names.items()} | {"seed": [0, 1]}]
     collect.main([
-        *(json.dumps(grid), "--results", str(tmp_path), "--out", str(tmp_path / "runs.csv")),
+        *("runs", json.dumps(grid), "--results", str(tmp_path)),
+        *("--out", str(tmp_path / "runs.csv")),
         *("--protocols", json.dumps({"p": {"rounds": 9, "tail": 9}})),
     ])  # fmt: skip
     table = table1.draw(draw.read(tmp_path / "runs.csv"), {}, "quick")
     assert table["mean"].isna().all()
     assert table["std"].isna().all()
     assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)
-    assert "1/2 lost" in table1.text(table)
-    assert "1/2 diverged" in table1.tex(table)
+    assert "1/2 lost" in table1.wide(table).to_string()
 
 
 def test_what_a_run_writes(tmp_path):
