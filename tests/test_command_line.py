@@ -72,7 +72,7 @@ def test_help_comes_at_once_and_says_what_the_stage_does(name, project):
         began = time.monotonic()
         process = stage(project, f"{name} --help")
         seconds.append(time.monotonic() - began)
-    source = (project / f"workflow/fedgrid/{name}.py").read_text()
+    source = (project / f"workflow/fedgrid/{name.replace('.', '/')}.py").read_text()
     first_sentence = ast.get_docstring(ast.parse(source)).splitlines()[0]
     assert process.returncode == 0
     assert first_sentence in process.stdout
