@@ -3,7 +3,9 @@
 import csv
 import json
 import logging
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -27,10 +29,10 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid import augment, checkpoint, collect, draw, engine, runs, schedule
+from fedgrid import augment, checkpoint, collect, draw, engine, runs, schedule, tally
 from fedgrid.backends import stacked
 from fedgrid.engine import Progress
-from fedgrid.method import Method
+from fedgrid.method import Method, by_samples, weighted_sum
 from fedgrid.models import Classifier
 from fedgrid.names import registered
 from fedgrid.report.fedsls import table1
@@ -275,14 +277,89 @@ def test_the_model_hook_adds_to_the_architecture():
 
 def test_the_cohort_is_what_it_says():
     seen = []
-    by_hand(Method(weigh=lambda cohort: seen.append(cohort) or t(0, 0)), rounds=2, local=3)
-    cohort = seen[1]
+
+    def weigh(cohort):
+        seen.append((cohort, len(cohort.deltas), len(cohort.memory), len(cohort.measured)))
+        return t(0, 0)
+
+    by_hand(Method(weigh=weigh), rounds=2, local=3)
+    assert [sizes for _, *sizes in seen] == [[2, 2, 0]] * 2
+    cohort = seen[1][0]
     assert (cohort.round, cohort.population, cohort.lr) == (1, 2, 0.1)
     assert cohort.clients.tolist() == [0, 1]
     assert cohort.sizes.tolist() == [1, 3]
     assert cohort.counts.tolist() == [[1, 0], [0, 3]]
     assert cohort.steps.tolist() == [3, 3]
     assert cohort.deltas["head.weight"].shape == (2, 2, 1)
+
+
+def waiting(method: Method) -> Method:
+    """The same method, with weights that are known only when its clients have trained."""
+    weigh = method.weigh or by_samples
+    return replace(method, weigh=lambda cohort: weigh(cohort) + 0 * len(cohort.deltas))
+
+
+@both_backends
+@pytest.mark.parametrize("name", registered("methods"))
+def test_weights_known_before_or_after_the_training_give_the_same(name, backend):
+    one, other = (
+        simulate(method, backend, needed=artifacts(name)).play(3)
+        for method in (methods(name), waiting(methods(name)))
+    )
+    assert_same(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if_not():
+    for method, kind in (
+        (Method(), tally.Running),
+        (Method(weigh=lambda cohort: cohort.sizes), tally.Running),
+        (waiting(Method()), tally.Kept),
+        (Method(aggregate=weighted_sum), tally.Kept),
+        (Method(share=lambda cohort, update: {}), tally.Kept),
+    ):
+        made = simulate(method).engine
+        work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")
+        cohort = made.cohort(made.start(7), work, [{}, {}], 0.1)
+        assert isinstance(tally.tally(method, cohort, {}, [], []), kind)
+
+
+# --- layouts -----------------------------------------------------------------------------------
+
+
+def channels_last(seed: int) -> Classifier:
+    model = tiny(seed)
+    model.layout = torch.channels_last
+    return model
+
+
+def test_a_layout_changes_no_number_beyond_rounding():
+    one, other = (simulate(methods("moon"), build=build) for build in (tiny, channels_last))
+    weight = other.engine.live.body[0].weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+    assert other.engine.normalise(uneven().images).is_contiguous(memory_format=torch.channels_last)
+    assert_same(one.play(3), other.play(3), rtol=1e-9, atol=1e-11)
+    assert weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_run_in_another_layout_goes_on_with_the_same_bits(tmp_path):
+    whole, begun, resumed = (simulate(methods("moon"), build=channels_last) for _ in range(3))
+    checkpoint.save(tmp_path / "saved", "key", begun.play(2), [])
+    resumed.run, _ = checkpoint.load(tmp_path / "saved", "key", torch.device("cpu"))
+    assert_same(whole.play(4), resumed.play(2))
+    assert whole.engine.evaluate(whole.run.server) == resumed.engine.evaluate(resumed.run.server)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (lambda: Classifier(nn.Flatten(), 64, 10), "stacked"),
+        (lambda: tiny(0), "loop"),  # it has convolutions
+        (lambda: Classifier(nn.Linear(1000, 1000), 1000, 10), "loop"),  # it has arithmetic to do
+    ],
+)
+def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
+    assert runs.best_backend(model(), torch.device("cpu")) == expected
+    assert runs.best_backend(model(), torch.device("cuda")) == "stacked"
 
 
 # --- local steps -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ scaled to sum to 1, whatever a method does to the parameters, so that a variance
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from fedgrid import augment, schedule, seeds
+from fedgrid import augment, schedule, seeds, tally, taps
 from fedgrid.federation import Federation
 from fedgrid.method import (
     Client,
@@ -31,7 +31,6 @@ from fedgrid.method import (
     Trained,
     by_samples,
     relative,
-    weighted_sum,
 )
 
 EVALUATION_BATCH = 1000
@@ -66,24 +65,45 @@ class Engine:
         self.device = federation.images.device
         self.dtype = federation.mean.dtype
         self.architecture = build
+        self.kept: taps.Kept = {}
         self.live = self.build(0).train()  # the one model that a loop trains in place
         self.empty = copy.deepcopy(self.live).to("meta").eval()  # to call with any state
         self.parameters = [name for name, _ in self.live.named_parameters()]
         self.trainable = [n for n in self.parameters if not n.startswith(method.frozen or ("\0",))]
+        statistics = self.live.state_dict().keys() - set(self.parameters)
+        self.sent = self.public(self.parameters), self.public(statistics)
         self.local_training = import_module(f"fedgrid.backends.{backend}").train
 
     # -- models ----------------------------------------------------------------------------------
 
     def build(self, seed: int) -> nn.Module:
-        """The method's model on the device, with initial weights drawn from `seed`."""
+        """The method's model on the device, with initial weights drawn from `seed`.
+
+        Without the taps that no image reaches (`taps.py`), unless weight decay reaches them.
+        """
+        model = self.whole_model(seed)
+        if not self.protocol["weight_decay"]:
+            self.kept = taps.trim(model, tuple(self.federation.images.shape[1:]))
+        self.layout = getattr(model, "layout", torch.contiguous_format)
+        return model.to(self.device, self.dtype, memory_format=self.layout)
+
+    def whole_model(self, seed: int) -> nn.Module:
+        """The architecture with what the method adds to it."""
         model = self.architecture(seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = self.method.model(model) if self.method.model else model
-        return model.to(self.device, self.dtype)
+            return self.method.model(model) if self.method.model else model
+
+    def whole(self, state: State) -> State:
+        """A state of the model as others know it, with the taps that were left out."""
+        if not self.kept:
+            return state
+        initial = self.whole_model(self.seed).to(self.device, self.dtype).state_dict()
+        return taps.whole(state, initial, self.kept)
 
     def start(self, seed: int) -> Progress:
         """A run before its first round, with the initial model drawn from `seed`."""
+        self.seed = seed
         server = state_of(self.build(seed))
         known = Start(server, len(self.federation.members), self.random)
         self._start = known
@@ -112,14 +132,19 @@ class Engine:
         """Augmented images and labels of the samples `index` (B,)."""
         data = self.federation
         images = augment.augment(data.images[index], self.protocol["augment"], draws)
-        return augment.normalise(images, data.mean, data.std), data.labels[index]
+        return self.normalise(images), data.labels[index]
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """uint8 images as the model takes them."""
+        data = self.federation
+        x = augment.normalise(images, data.mean, data.std)
+        return x.contiguous(memory_format=self.layout)
 
     def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
         """The sum of function(x, y) over chunks of a client's data, not augmented."""
         data, summed = self.federation, None
         for index in torch.from_numpy(data.members[client]).to(self.device).split(CHUNK):
-            x = augment.normalise(data.images[index], data.mean, data.std)
-            part = function(x, data.labels[index])
+            part = function(self.normalise(data.images[index]), data.labels[index])
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed
 
@@ -127,37 +152,48 @@ class Engine:
 
     def round(self, run: Progress) -> Progress:
         """The run after one more round."""
-        federation, protocol, method = self.federation, self.protocol, self.method
+        federation, protocol = self.federation, self.protocol
         names = (*federation.names, run.round)
         clients = schedule.cohort(len(federation.members), protocol["participation"], *names)
         work = schedule.work(clients, federation.members, protocol, *names)
         lr = protocol["lr"] * protocol["lr_decay"] ** run.round
         before = [self.memory(run, int(k)) for k in clients]
-        states, losses = self.local_training(self, run.server, before, run.shared, work, lr)
-        after, measured = self.leave(run, work, before, states, lr)
-        cohort = Cohort(
+        cohort = self.cohort(run, work, before, lr)
+        sums = tally.tally(self.method, cohort, run.server, *self.sent)
+        after, measured, losses = [], [], []
+        for which, states, loss in self.local_training(self, run, before, work, lr):
+            left = self.leave(run, work, which, before, states, lr)
+            sums.add(which, states)
+            losses.append(loss)
+            after += [memory for memory, _ in left]
+            measured += [told for _, told in left if told is not None]
+        cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
+        server, shared, weights = self.aggregate(run, cohort, sums)
+        memory = run.memory | {int(k): m for k, m in zip(clients, after, strict=True) if m}
+        trained = torch.cat(losses).double()[cohort.steps > 0]
+        log = {"train_loss": trained.mean(), "effective_clients": effective(weights)}
+        log |= {"rounds": torch.ones_like(log["train_loss"])}
+        logged = {name: value + run.sums.get(name, 0) for name, value in log.items()}
+        return Progress(server, shared, memory, logged, run.round + 1)
+
+    def cohort(self, run: Progress, work: schedule.Work, before: list[Memory], lr: float) -> Cohort:
+        """The round's clients, as the server sees them before they have trained."""
+        counts, unknown = self.federation.counts[work.clients], tally.Unknown()
+        return Cohort(
             round=run.round,
-            population=len(federation.members),
-            clients=torch.from_numpy(clients).to(self.device),
-            sizes=federation.counts[clients].sum(1).to(self.dtype),
-            counts=federation.counts[clients],
+            population=len(self.federation.members),
+            clients=torch.from_numpy(work.clients).to(self.device),
+            sizes=counts.sum(1).to(self.dtype),
+            counts=counts,
             steps=torch.from_numpy(work.steps).to(self.device),
             lr=lr,
-            deltas={n: run.server[n] - states[n] for n in self.public(self.parameters)},
+            deltas=unknown,
             before=before,
-            memory=after,
-            measured=measured,
+            memory=unknown,
+            measured=unknown,
             shared=run.shared,
             artifacts=self.artifacts,
         )
-        weights = (method.weigh or by_samples)(cohort)
-        server, shared = self.aggregate(run, cohort, weights, states)
-        memory = run.memory | {int(k): m for k, m in zip(clients, after, strict=True) if m}
-        trained = losses.double()[cohort.steps > 0]
-        log = {"train_loss": trained.mean(), "effective_clients": effective(weights)}
-        log |= {"rounds": torch.ones_like(log["train_loss"])}
-        sums = {name: value + run.sums.get(name, 0) for name, value in log.items()}
-        return Progress(server, shared, memory, sums, run.round + 1)
 
     def memory(self, run: Progress, client: int) -> Memory:
         """What a client has kept, or its initial memory if it has never taken part."""
@@ -167,33 +203,34 @@ class Engine:
         private = {n: w for n, w in self._start.server.items() if n.startswith(self.method.private)}
         return kept | ({"private": private} if self.method.private else {})
 
-    def leave(self, run, work, before, states, lr) -> tuple[list[Memory], list[Memory]]:
-        """What each client keeps and what it sends along, once its local training is over."""
-        method, after, measured = self.method, [], []
-        for c, client in enumerate(work.clients):
-            state = {name: tensor[c] for name, tensor in states.items()}
+    def leave(self, run, work, which: slice, before, states, lr) -> list[tuple]:
+        """What each client of `which` keeps and what it sends along, after its local training."""
+        method, left = self.method, []
+        for i, c in enumerate(range(*which.indices(len(work.clients)))):
+            client = work.clients[c]
+            state = {name: tensor[i] for name, tensor in states.items()}
             what = dict(state=state, server=run.server, memory=before[c], shared=run.shared)
             what |= dict(counts=self.federation.counts[client], steps=work.steps[c], lr=lr)
             keep = method.remember(Trained(**what)) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {n: state[n] for n in before[c]["private"]}}
-            after.append(tree_map(torch.clone, keep))
+            told = None
             if method.measure:
                 total = partial(self.total, client)
-                measured.append(method.measure(Client(**what, model=self.empty, total=total)))
-        return after, measured
+                told = method.measure(Client(**what, model=self.empty, total=total))
+            left.append((tree_map(torch.clone, keep), told))
+        return left
 
-    def aggregate(self, run, cohort, weights, states) -> tuple[State, Memory]:
-        """The server's new model and what it shares."""
-        method = self.method
-        update = (method.aggregate or weighted_sum)(cohort, weights)
+    def aggregate(self, run, cohort: Cohort, sums) -> tuple[State, Memory, Tensor]:
+        """The server's new model, what it shares, and the weights of the clients."""
+        method, weights = self.method, sums.weights
+        if weights is None:
+            weights = (method.weigh or by_samples)(cohort)
+        update = sums.update(method, cohort, weights)
         shared = run.shared | (method.share(cohort, update) if method.share else {})
         step = method.server(update, shared) if method.server else update
         server = run.server | {name: run.server[name] - step[name] for name in step}
-        share = relative(weights)
-        for name in self.public(run.server.keys() - set(self.parameters)):
-            server[name] = torch.tensordot(share.to(states[name]), states[name], dims=1)
-        return server, shared
+        return server | sums.means(relative(weights)), shared, weights
 
     def public(self, names) -> list[str]:
         """The entries of the model that leave the client, in a fixed order."""
@@ -210,11 +247,22 @@ class Engine:
             data.test_labels.split(EVALUATION_BATCH),
             strict=True,
         ):
-            _, logits = self.forward(server, augment.normalise(images, data.mean, data.std))
+            _, logits = self.forward(server, self.normalise(images))
             correct += (logits.argmax(1) == y).sum()
             loss += F.cross_entropy(logits, y, reduction="sum").double()
         total = len(data.test_labels)
         return {"accuracy": float(correct) / total, "loss": float(loss) / total}
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """What the device draws from now on, such as dropout's masks.
+
+    torch.manual_seed does it for all devices, and formats its caller's stack to do so later for
+    those that are not in use: a fifth of a small model's step.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 def state_of(model: nn.Module) -> State:

@@ -63,13 +63,14 @@ def pretrain(
     for some in (left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER)):
         names = ("pretrain", *engine.federation.names)
         work = schedule.work(np.array(some), engine.federation.members, alone["protocol"], *names)
-        states, losses = engine.local_training(
-            engine, start.server, [{}] * len(some), {}, work, protocol["lr"]
-        )
-        for c, k in enumerate(some):
-            with files.replacing(folder / f"client{k}.safetensors") as temporary:
-                save_file({name: w[c].contiguous() for name, w in states.items()}, temporary)
-        log.info("clients %d to %d: loss %.4f", some[0], some[-1], losses.mean())
+        memories, losses = [{}] * len(some), []
+        trained = engine.local_training(engine, start, memories, work, protocol["lr"])
+        for which, states, loss in trained:
+            for i, k in enumerate(some[which]):
+                with files.replacing(folder / f"client{k}.safetensors") as temporary:
+                    save_file({name: w[i].contiguous() for name, w in states.items()}, temporary)
+            losses += loss.tolist()
+        log.info("clients %d to %d: loss %.4f", some[0], some[-1], sum(losses) / len(losses))
     seconds = (time.monotonic() - began) * len(everyone) / max(len(left), 1)  # also after a kill
     (folder / "seconds.txt").write_text(f"{seconds:.3f}\n")
 

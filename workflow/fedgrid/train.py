@@ -10,6 +10,7 @@ the same command continues from it, and ends with the same numbers as an uninter
 import logging
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from fedgrid import cli, spec, stage
@@ -65,7 +66,8 @@ def train(
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command continues from here")
     facts = runs.facts(engine, time.monotonic() - began, first, state, threads)
-    runs.write(out, state, history, {"run": run, "key": key} | facts)
+    finished = replace(state, server=engine.whole(state.server))
+    runs.write(out, finished, history, {"run": run, "key": key} | facts)
     checkpoint_path.unlink(missing_ok=True)
 
 

@@ -1,27 +1,30 @@
 """One client after the other, all its steps, in place in one resident model. Best on CPUs."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
 from fedgrid import seeds
+from fedgrid.engine import reseed
 from fedgrid.method import Memory, State, Step
 from fedgrid.schedule import Work
 
 
 def train(
-    engine, server: State, memories: list[Memory], shared: Memory, work: Work, lr: float
-) -> tuple[State, Tensor]:
-    """The cohort's local models (C, ...) and their mean training losses (C,)."""
+    engine, run, memories: list[Memory], work: Work, lr: float
+) -> Iterator[tuple[slice, State, Tensor]]:
+    """Client after client of the cohort: which, its local model (1, ...), mean training loss (1,).
+
+    The model is the resident one, and only its until the next is asked for.
+    """
     live = engine.live.state_dict(keep_vars=True)
-    states = {n: torch.empty((len(memories), *w.shape)).to(w) for n, w in server.items()}
-    losses = []
     for c, client in enumerate(work.clients):
-        torch.manual_seed(seeds.seed(work.noise, int(client)))
-        sent = server | memories[c].get("private", {})
+        reseed(engine.device, seeds.seed(work.noise, int(client)))
+        sent = run.server | memories[c].get("private", {})
         copy([live[name] for name in sent], list(sent.values()))
-        losses.append(local(engine, live, sent, memories[c], shared, work, c, lr))
-        copy([state[c] for state in states.values()], [live[name] for name in states])
-    return states, torch.stack(losses)
+        loss = local(engine, live, sent, memories[c], run.shared, work, c, lr)
+        yield slice(c, c + 1), {n: w.detach()[None] for n, w in live.items()}, loss[None]
 
 
 def local(engine, live, server, memory, shared, work: Work, c: int, lr: float) -> Tensor:

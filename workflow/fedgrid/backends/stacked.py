@@ -5,6 +5,7 @@ statistics (`Masked`), a padded step changes nothing. Out of memory halves the s
 """
 
 import logging
+from collections.abc import Iterator
 from math import ceil
 
 import torch
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from fedgrid.backends.loop import objective
+from fedgrid.engine import reseed
 from fedgrid.method import Memory, State, Step
 from fedgrid.schedule import Work
 
@@ -22,23 +24,23 @@ log = logging.getLogger(__name__)
 
 
 def train(
-    engine, server: State, memories: list[Memory], shared: Memory, work: Work, lr: float
-) -> tuple[State, Tensor]:
-    """The cohort's local models (C, ...) and their mean training losses (C,)."""
-    torch.manual_seed(work.noise)
-    size = getattr(engine, "stack", len(memories))
-    while True:
+    engine, run, memories: list[Memory], work: Work, lr: float
+) -> Iterator[tuple[slice, State, Tensor]]:
+    """Stack after stack of clients: which, their local models (G, ...), mean training losses."""
+    reseed(engine.device, work.noise)
+    size, c = getattr(engine, "stack", len(memories)), 0
+    while c < len(memories):
+        which = slice(c, min(c + size, len(memories)))
         try:
-            stacks = [
-                train_stack(engine, server, memories, shared, work, lr, slice(c, c + size))
-                for c in range(0, len(memories), size)
-            ]
-            return tree_map(lambda *parts: torch.cat(parts), *stacks)
+            state, losses = train_stack(engine, run.server, memories, run.shared, work, lr, which)
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
             engine.stack = size = ceil(size / 2)
             log.warning("out of memory: from now on %d clients at a time", size)
+            continue
+        yield which, state, losses
+        c = which.stop
 
 
 def train_stack(engine, server, memories, shared, work: Work, lr: float, which: slice):

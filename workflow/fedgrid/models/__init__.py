@@ -21,6 +21,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.body, self.head = body, nn.Linear(width, classes)
         self.side_paths: tuple[str, ...] = ()  # names of convolutions beside the main path
+        self.layout = torch.contiguous_format  # of images and weights, where it is fastest
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, width) and logits (B, K)."""
@@ -46,6 +47,8 @@ def build(
         file = import_module(f"fedgrid.models.{known('model', name, registered('models'))}")
         model = Classifier(*file.body(shape), classes)
     model.side_paths = getattr(file, "SIDE_PATHS", ())
+    if getattr(file, "CHANNELS_LAST", False):
+        model.layout = torch.channels_last
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.num_batches_tracked = None
