@@ -52,8 +52,13 @@ def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Pat
         protocol = dict.fromkeys(spec.SUMMED) | protocols.get(run["protocol"], {})
         path = results / spec.leaves(kind, run, protocol)
         if path not in found:
-            found[path] = read(READERS[kind], path).assign(**run | protocol)
-    return pd.concat(found.values())
+            found[path] = run | protocol
+    tables = [read(READERS[kind], path) for path in found]
+    names = pd.DataFrame(found.values())
+    rows = names.index.repeat([len(table) for table in tables])
+    return pd.concat(
+        [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1
+    )
 
 
 def read(reader: Callable, path: Path):
