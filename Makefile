@@ -1,16 +1,18 @@
 # make table1   set up, run the quick table 1, print it
 # make report   set up, run everything in config.yaml's study, write results/report.html
 # make test     set up, run the tests
+# make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
 # make lock     pin what pyproject.toml allows again, with hashes
 
 PYTHON ?= python3
 VENV := .venv
+PEERS := .venv-peers
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report test lint lock clean
+.PHONY: table1 report test bench lint lock clean
 
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default
 
@@ -25,6 +27,17 @@ report: $(VENV)/ready
 
 test: $(VENV)/ready
 	pytest
+
+bench: $(VENV)/ready $(PEERS)/ready
+	python -m tests.benchmarks
+
+# The peers have dependencies of their own, and see this environment's torch through a .pth file.
+$(PEERS)/ready: tests/benchmarks/peers.txt | $(VENV)/ready
+	python -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	python -c 'import site; print(site.getsitepackages()[0])' \
+		> "$$($(PEERS)/bin/python -c 'import site; print(site.getsitepackages()[0])')/project.pth"
+	@touch $@
 
 lint: $(VENV)/ready
 	ruff check
@@ -43,10 +56,11 @@ $(VENV)/ready: envs/uv.txt envs/requirements.txt
 	@touch $@
 
 lock: $(VENV)/ready
+	python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/uv.txt
 	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url --group dev pyproject.toml -o envs/requirements.txt
 	echo uv | uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url - -o envs/uv.txt
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)

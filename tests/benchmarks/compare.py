@@ -1,0 +1,67 @@
+"""Whether contestants did the same work, and what their repeats come to."""
+
+from statistics import median
+
+import torch
+
+# How far a contestant may end from the base, relative to the way from the initial weights.
+# Float32 rounds differently in another order of sums, and training amplifies it; bfloat16 has
+# eight bits, so that its row only shows that the same was learned. pfl-research averages in float32
+# whatever the model's precision is.
+TOLERANCE = {"fp64": 1e-9, "pfl fp64": 1e-4, "fp32": 1e-3, "bf16": 0.2}
+ACCURACY = 0.002  # images in a thousand that may be classified otherwise, in fp32
+
+
+def distance(state: dict, base: dict, initial: dict | None) -> float:
+    """|state - base| / |base - initial|, the largest of parameters and running statistics.
+
+    Entries that a contestant does not have at all are left out.
+    """
+    found = []
+    for running in (False, True):
+        names = [
+            n for n in base if n in state and n.rpartition(".")[2].startswith("running") == running
+        ]
+        if names:
+            ours, theirs = (
+                torch.cat([s[n].double().flatten() for n in names]) for s in (state, base)
+            )
+            start = torch.cat([initial[n].double().flatten() for n in names]) if initial else 0
+            found.append(float((ours - theirs).norm() / (theirs - start).norm()))
+    return max(found)
+
+
+def judged(
+    answers: list[dict], base: dict, initial: dict | None, precision: str, who: str = ""
+) -> dict:
+    """Whether all repeats end where the base does, and how far from it."""
+    tolerance = TOLERANCE.get(f"{who} {precision}", TOLERANCE[precision])
+    far = max(distance(answer["state"], base["state"], initial) for answer in answers)
+    whole = all(name in answers[0]["state"] for name in base["state"])
+    pairs = [
+        pair for a in answers for pair in zip(a["accuracies"], base["accuracies"], strict=True)
+    ]
+    apart = max((abs(a - b) for a, b in pairs), default=0.0)
+    judge_accuracies = whole and precision != "bf16"
+    same = far <= tolerance and (apart <= ACCURACY or not judge_accuracies)
+    return {
+        "judged": precision,
+        "difference": far,
+        "tolerance": tolerance,
+        "counts": bool(same),
+        "compared": "all" if whole else "parameters",
+    }
+
+
+def summed_up(answers: list[dict], base: list[dict]) -> dict:
+    """Medians, spreads and how many times faster than the base, in wall and processor seconds."""
+    row = {"repeats": len(answers)}
+    for clock in ("wall", "cpu"):
+        seconds = [answer[clock] for answer in answers]
+        row |= {
+            f"{clock}_median": median(seconds),
+            f"{clock}_min": min(seconds),
+            f"{clock}_max": max(seconds),
+            f"{clock}_times_faster": median(answer[clock] for answer in base) / median(seconds),
+        }
+    return row

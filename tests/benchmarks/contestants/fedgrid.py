@@ -1,0 +1,24 @@
+"""(a) fedgrid's engine: FedAvg with the backend that it would choose for the device."""
+
+from tests.benchmarks.task import SEED, Outcome
+
+from fedgrid import runs
+from fedgrid.engine import Engine
+from fedgrid.method import Method
+
+
+def prepare(task):
+    """An engine over the task's federation."""
+    backend = runs.best_backend(task.build(SEED), task.device)
+    engine = Engine(task.build, Method(), task.protocol, task.federation, backend)
+
+    def play(rounds: int, clock) -> Outcome:
+        state, accuracies = engine.start(SEED), []
+        with clock:
+            for number in range(rounds):
+                state = engine.round(state)
+                if task.plan[number].evaluated:
+                    accuracies.append(engine.evaluate(state.server)["accuracy"])
+        return Outcome(dict(engine.whole(state.server)), accuracies)
+
+    return play

@@ -1,0 +1,63 @@
+"""The speed benchmark's command line and its judgement; no times are asserted."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+OPTIONS = ["--workloads", "E", "--peers", "plain", "tensors", "--repeats", "1", "--rounds", "2"]
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    """The package, which is run from the repository's root."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from tests.benchmarks import __main__ as benchmarks
+
+    return benchmarks
+
+
+def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
+    command = [sys.executable, "-m", "tests.benchmarks", *OPTIONS[:4], "flower", *OPTIONS[4:]]
+    command += ["--peer-python", str(tmp_path / "none"), "--out", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = pd.read_csv(tmp_path / "benchmarks.csv")
+    assert list(rows.contestant) == ["fedgrid", "plain", "tensors"]
+    assert rows.counts.all()
+    assert (rows.difference < 1e-5).all()
+    assert (rows.wall_median > 0).all()
+    assert (tmp_path / "benchmarks.svg").stat().st_size
+    assert "torch" in done.stdout.splitlines()[0]
+    assert "E: flower: not installed" in done.stdout
+
+
+def test_who_computes_something_else_does_not_count(benchmarks, monkeypatch, tmp_path, capsys):
+    play = benchmarks.measure.Contestant.play
+
+    def cheat(contestant, rounds):
+        answer = play(contestant, rounds)
+        if contestant.row == "tensors":
+            answer["state"]["head.bias"] += 0.01
+        return answer
+
+    monkeypatch.setattr(benchmarks.measure.Contestant, "play", cheat)
+    assert benchmarks.main([*OPTIONS, "--out", str(tmp_path)]) == 1
+    rows = pd.read_csv(tmp_path / "benchmarks.csv").set_index("contestant")
+    assert list(rows.index[~rows.counts]) == ["tensors"]
+    assert "tensors does not count" in capsys.readouterr().out
+
+
+def test_the_distance_is_relative_to_the_way_from_the_start(benchmarks):
+    initial = {"a": torch.zeros(2), "b.running_mean": torch.zeros(1)}
+    base = {"a": torch.tensor([3.0, 4.0]), "b.running_mean": torch.ones(1)}
+    far = benchmarks.compare.distance(base | {"a": torch.tensor([3.0, 5.0])}, base, initial)
+    assert far == pytest.approx(1 / 5)
+    far = benchmarks.compare.distance(base | {"b.running_mean": torch.zeros(1)}, base, initial)
+    assert far == 1
