@@ -168,9 +168,9 @@ def test_cohorts_and_batches_are_the_same_for_all_methods():
         simulation = simulate(methods(name), needed=artifacts(name))
         train = simulation.engine.local_training
 
-        def record(engine, server, memories, shared, work, lr, train=train, works=works):
+        def record(engine, run, memories, work, lr, train=train, works=works):
             works.append((work.clients.tolist(), work.index.tolist(), work.draws.tolist()))
-            return train(engine, server, memories, shared, work, lr)
+            return train(engine, run, memories, work, lr)
 
         simulation.engine.local_training = record
         simulation.play(3)
