@@ -258,7 +258,7 @@ def reseed(device: torch.device, seed: int) -> None:
     """What the device draws from now on, such as dropout's masks.
 
     torch.manual_seed does it for all devices, and formats its caller's stack to do so later for
-    those that are not in use: a fifth of a small model's step.
+    those that are not in use: 7 % of a small model's round.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":

@@ -44,8 +44,8 @@ def engine(
 def best_backend(model: nn.Module, device: torch.device) -> str:
     """All clients at once on a GPU, and where a CPU would spend its time on calls.
 
-    Mapped over clients, a CPU's linear layers take a quarter of the time of small steps one after
-    the other, and its convolutions two to five times as long.
+    Mapped over clients instead of one after the other, small linear layers take a CPU half the
+    time, and convolutions twice to five times as long (tests/benchmarks/README.md).
     """
     layers = [
         module for module in model.modules() if next(module.parameters(False), None) is not None
