@@ -44,6 +44,11 @@ def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
 
 
+def measured(runs: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
+    """All that the claims can speak of."""
+    return pd.concat([accuracies(runs), similarities(scores)])
+
+
 def published(study: dict) -> pd.DataFrame:
     """The printed means, as if they were of one seed."""
     cells = tables.published_cells(study).rename(columns={"published": "value"})

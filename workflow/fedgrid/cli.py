@@ -33,6 +33,15 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
+def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The option that chooses the device."""
+    made.add_argument(
+        "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
+        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
+    )  # fmt: skip
+    return made
+
+
 def to_terminal() -> bool:
     """Whether a person is watching: a bar moves then, and no lines are logged on the way."""
     return logs_to_stderr() and sys.stderr.isatty()

@@ -40,10 +40,7 @@ def parser(description: str, *inputs: str) -> argparse.ArgumentParser:
 
 def machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Options that choose the machine and never the numbers, beyond rounding."""
-    parser.add_argument(
-        "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
-        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
-    )  # fmt: skip
+    cli.device(parser)
     parser.add_argument(
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
         choices=["auto", "loop", "stacked"], help="auto: stacked on a GPU, loop elsewhere",

@@ -8,7 +8,6 @@ Torch is imported late: a setting can be checked without it.
 
 import argparse
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,15 +74,6 @@ def parser(description: str, *inputs: str) -> argparse.ArgumentParser:
     )  # fmt: skip
     made.add_argument("--out", type=Path, required=True)
     made.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
-    return made
-
-
-def machine(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The option that chooses the device."""
-    made.add_argument(
-        "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
-        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
-    )  # fmt: skip
     return made
 
 

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
-    parser = fidelity.machine(fidelity.parser(__doc__, "originals, weights"))
+    parser = cli.device(fidelity.parser(__doc__, "originals, weights"))
     parser.add_argument("--encoder", required=True, help=", ".join(ENCODERS))
     parser.add_argument("--seed", type=int, default=0, help="of weights and batches (default: 0)")
     asked = parser.parse_args(arguments)

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; UsageError for maps that are missing or are not of these originals."""
-    parser = fidelity.machine(fidelity.parser(__doc__, "originals, judge"))
+    parser = cli.device(fidelity.parser(__doc__, "originals, judge"))
     parser.add_argument("--maps", nargs="+", default=[], metavar="ENCODER/SEED=PATH")
     parser.add_argument("--examples", type=Path, required=True)
     asked = parser.parse_args(arguments)

@@ -14,7 +14,7 @@ PAPER = "paper"  # the scale that speaks of the paper
 
 def draw(runs: pd.DataFrame, scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per claim."""
-    values = pd.concat([claims.accuracies(runs), claims.similarities(scores)])
+    values = claims.measured(runs, scores)
     printed = claims.published(study)
     about = (
         f"{scale} scale" + ("" if scale == PAPER else " only") + f": {tables.each(runs, 'dataset')}"

@@ -10,7 +10,7 @@ from fedgrid import claims, tables
 
 def draw(runs: pd.DataFrame, scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per comparison, numbered by its claim."""
-    values = pd.concat([claims.accuracies(runs), claims.similarities(scores)])
+    values = claims.measured(runs, scores)
     found = [
         claims.compare(claim, values).assign(claim=number)
         for number, claim in enumerate(study["claims"], start=1)
