@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from fedgrid import warm
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -52,6 +53,7 @@ def run(main: Callable[[list[str] | None], None]) -> None:
 
     With --log the lines are in the file alone; an error is on stderr too, where a person sees it.
     """
+    warm.hand_over()
     logging.basicConfig(**SHOWN, stream=sys.stderr)
     logging.captureWarnings(True)
     gc.disable()  # importing torch makes many objects and no garbage

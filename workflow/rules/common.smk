@@ -1,6 +1,7 @@
 """Where things are, what a wildcard stands for, and the code that a result depends on."""
 
 import json
+import os
 import shlex
 import sys
 from functools import cache
@@ -36,7 +37,8 @@ except UsageError as problem:
 
 shell.prefix(  # ... their jobs import fedgrid uninstalled
     f"export PYTHONPATH={shlex.quote(str(WORKFLOW))} FEDGRID_DEVICE={config['device']}"
-    f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}; "
+    f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}"
+    f" FEDGRID_WARM={os.getpid() if config['warm'] and not workflow.remote_exec else ''}; "
 )
 
 HERE = "results/studies/{study}/{scale}"
