@@ -46,8 +46,13 @@ class Step:
         return self.valid @ values / self.size
 
     def cross_entropy(self) -> Tensor:
-        """What FedAvg minimises."""
-        return self.mean(F.cross_entropy(self.logits, self.y, reduction="none"))
+        """What FedAvg minimises.
+
+        F.cross_entropy gives the same numbers, but is taken apart in Python where clients are
+        mapped: a tenth of a small model's round.
+        """
+        log_probability = F.log_softmax(self.logits, 1).gather(1, self.y[:, None])
+        return -self.mean(log_probability[:, 0])
 
 
 @dataclass(frozen=True)

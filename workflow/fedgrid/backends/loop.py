@@ -61,8 +61,11 @@ def objective(method, step: Step) -> Tensor:
 
 
 @torch.no_grad()
-def descend(params, grads, velocity, protocol: dict, lr: float):
-    """One step of SGD in place, as torch.optim.SGD takes it; the new momentum buffers."""
+def descend(params, grads, velocity, protocol: dict, lr: float, idle: Tensor | None = None):
+    """One step of SGD in place, as torch.optim.SGD takes it; the new momentum buffers.
+
+    `idle` (G,) says which of the clients along the tensors' first axis take no step.
+    """
     if protocol["weight_decay"]:
         grads = torch._foreach_add(grads, params, alpha=protocol["weight_decay"])
     if protocol["momentum"]:
@@ -72,8 +75,15 @@ def descend(params, grads, velocity, protocol: dict, lr: float):
             torch._foreach_mul_(velocity, protocol["momentum"])
             torch._foreach_add_(velocity, grads)
         grads = velocity
+    if idle is not None:
+        grads = [grad.masked_fill(along(idle, grad), 0) for grad in grads]
     torch._foreach_add_(params, grads, alpha=-lr)
     return velocity
+
+
+def along(clients: Tensor, tensor: Tensor) -> Tensor:
+    """(G,) in a shape that broadcasts over `tensor` (G, ...)."""
+    return clients.view(-1, *[1] * (tensor.dim() - 1))
 
 
 @torch.no_grad()

@@ -5,17 +5,18 @@ statistics (`Masked`), a padded step changes nothing. Out of memory halves the s
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import ceil
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from fedgrid.backends.loop import objective
+from fedgrid.backends.loop import along, descend, objective
 from fedgrid.engine import reseed
 from fedgrid.method import Memory, State, Step
 from fedgrid.schedule import Work
@@ -51,80 +52,108 @@ def train_stack(engine, server, memories, shared, work: Work, lr: float, which: 
     )
     counts = engine.federation.counts[work.clients[which]]
     memory = tree_map(lambda *tensors: torch.stack(tensors), *memories[which])
-    state = {n: w.expand(len(counts), *w.shape) for n, w in server.items()}
-    state |= memory.get("private", {})
-    local_step = mapped_step(engine, server, shared)
+    state = {n: w.repeat(len(counts), *[1] * w.dim()) for n, w in server.items()}
+    state |= {name: w.clone() for name, w in memory.get("private", {}).items()}
+    if not hasattr(engine, "local_step"):
+        engine.local_step = Recorded(mapped_step(engine))
     velocity, losses = None, []
     for s in range(len(index)):
         x, y = engine.batch(index[s].flatten(), draws[s].flatten(0, 1))
         x, y = x.unflatten(0, index[s].shape), y.unflatten(0, index[s].shape)
-        active = valid[s].any(1)
+        idle = ~valid[s].any(1)
         mask = valid[s].to(engine.dtype)
-        mask[~active, 0] = 1  # an idle client needs a sample too; its step is thrown away
-        grads, loss, buffers = local_step(state, memory, x, y, mask, counts)
-        state, velocity = descend(engine, state, buffers, grads, velocity, active, lr)
-        losses.append(loss * active)
+        mask[:, 0].masked_fill_(idle, 1)  # an idle client needs a sample too; its step is no step
+        grads, loss, statistics = engine.local_step(
+            state, *(server, shared, memory, x, y, mask, counts)
+        )
+        everybody = work.valid[s, which].any(1).all()
+        velocity = descend(
+            *([state[name] for name in engine.trainable], grads, velocity, engine.protocol, lr),
+            idle=None if everybody else idle,
+        )
+        for name, new in statistics.items():
+            state[name] = new if everybody else torch.where(along(idle, new), state[name], new)
+        losses.append(loss.masked_fill(idle, 0))
     if not losses:
         return state, torch.zeros(len(counts), device=engine.device)
     return state, torch.stack(losses).sum(0) / valid.any(2).sum(0).clamp(min=1)
 
 
-def mapped_step(engine, server: State, shared: Memory):
-    """One local step's gradients, losses and BatchNorm statistics, mapped over clients."""
+def mapped_step(engine):
+    """One local step of all clients: gradients, losses and BatchNorm statistics.
+
+    Only the loss is mapped: no client's loss depends on another's parameters, so that the gradient
+    of their sum is every client's own.
+    """
     method = engine.method
+    each = (0, None, None, 0, 0, 0, 0, 0)  # what leads with a client axis; server and shared do not
 
-    def sent(memory: Memory) -> State:
-        return server | memory.get("private", {})
+    def seen(state, server, shared, memory, *rest) -> Step:
+        params = {name: state[name] for name in engine.parameters}
+        sent = server | memory.get("private", {})
+        return Step(params, sent, memory, shared, *rest, forward=engine.forward)
 
-    def loss(trained, state, memory, x, y, valid, counts):
-        state = state | trained
+    def loss(state, server, shared, memory, x, y, valid, counts):
         masked = Masked(valid, state)
         with engine.precision(), masked:
             outputs = functional_call(engine.live, state, (x,))
-        features, logits = (output.to(engine.dtype) for output in outputs)
-        params = {name: state[name] for name in engine.parameters}
-        step = Step(
-            *(params, sent(memory), memory, shared, x, y, valid, counts),
-            *(features, logits),
-            forward=engine.forward,
-        )
-        return objective(method, step), (masked.statistics, features, logits)
+        outputs = [output.to(engine.dtype) for output in outputs]
+        step = seen(state, server, shared, memory, x, y, valid, counts, *outputs)
+        return objective(method, step), masked.statistics, *(outputs if method.correct else ())
 
-    def one(state, memory, x, y, valid, counts):
-        trained = {name: state[name] for name in engine.trainable}
-        fixed = {name: w for name, w in state.items() if name not in trained}
-        grads, (value, (statistics, features, logits)) = grad_and_value(loss, has_aux=True)(
-            trained, fixed, memory, x, y, valid, counts
+    def correct(grads, state, *rest):
+        return method.correct(seen(state, *rest), grads)
+
+    def local_step(state, *rest):
+        trained = {name: state[name].detach().requires_grad_() for name in engine.trainable}
+        value, statistics, *outputs = vmap(loss, each, randomness="different")(
+            state | trained, *rest
         )
+        grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
         if method.correct:
-            params = {name: state[name] for name in engine.parameters}
-            step = Step(
-                *(params, sent(memory), memory, shared, x, y, valid, counts, features, logits),
-                forward=engine.forward,
-            )
-            grads = method.correct(step, grads)
-        return grads, value, statistics
+            grads = dict(zip(trained, grads, strict=True))
+            with torch.no_grad():
+                corrected = vmap(correct, (0, *each, 0, 0))(grads, state, *rest, *outputs)
+            grads = [corrected[name] for name in trained]
+        return list(grads), value.detach(), statistics
 
-    return vmap(one, randomness="different")
+    return local_step
 
 
-@torch.no_grad()
-def descend(engine, state, statistics, grads, velocity, active, lr: float):
-    """One step of SGD for the active clients; the new states and momentum buffers."""
-    protocol = engine.protocol
+class Recorded:
+    """A function of nested tensors that is run once for each kind of arguments, and replayed.
 
-    def where_active(new: Tensor, old: Tensor) -> Tensor:
-        return torch.where(active.view(-1, *[1] * (new.dim() - 1)), new, old)
+    The record is the plain sequence of PyTorch's operations, gradients' included: what mapping,
+    modules and autograd take to find it, half of a small model's step, is spent once. A number that
+    the function takes from anywhere but its arguments stays what it was at the first call.
+    """
 
-    if protocol["weight_decay"]:
-        grads = {n: g + protocol["weight_decay"] * state[n] for n, g in grads.items()}
-    if protocol["momentum"]:
-        old = velocity or tree_map(torch.zeros_like, grads)
-        grads = velocity = {
-            n: where_active(protocol["momentum"] * old[n] + g, old[n]) for n, g in grads.items()
-        }
-    moved = {n: state[n] - lr * g for n, g in grads.items()} | statistics
-    return state | {n: where_active(w, state[n]) for n, w in moved.items()}, velocity
+    def __init__(self, function: Callable):
+        self.function, self.records = function, {}
+
+    def __call__(self, *arguments):
+        leaves, form = tree_flatten(arguments)
+        kind = (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
+        if kind not in self.records:
+            self.records[kind] = self.record(leaves, form)
+        graph, result = self.records[kind]
+        with torch.no_grad():
+            return tree_unflatten(graph(*leaves), result)
+
+    def record(self, leaves: list[Tensor], form):
+        """The function's operations, and the form of its result."""
+        result = None
+
+        def flat(*leaves):
+            nonlocal result
+            flattened, result = tree_flatten(self.function(*tree_unflatten(leaves, form)))
+            return flattened
+
+        # Tensors are told apart by identity, and one may be in several places.
+        graph = make_fx(flat)(*(leaf.detach() for leaf in leaves))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph, result
 
 
 class Masked(TorchFunctionMode):
