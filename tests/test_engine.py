@@ -29,7 +29,7 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid import augment, checkpoint, collect, draw, engine, runs, schedule, tally
+from fedgrid import augment, backends, checkpoint, collect, draw, engine, runs, schedule, tally
 from fedgrid.backends import stacked
 from fedgrid.engine import Progress
 from fedgrid.method import Method, by_samples, weighted_sum
@@ -358,8 +358,8 @@ def test_a_run_in_another_layout_goes_on_with_the_same_bits(tmp_path):
     ],
 )
 def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
-    assert runs.best_backend(model(), torch.device("cpu")) == expected
-    assert runs.best_backend(model(), torch.device("cuda")) == "stacked"
+    assert backends.best(model(), torch.device("cpu")) == expected
+    assert backends.best(model(), torch.device("cuda")) == "stacked"
 
 
 # --- local steps -----------------------------------------------------------------------------
@@ -405,6 +405,34 @@ def reference_batches(made):
         images, uniform = data.images[index[valid]], torch.from_numpy(draws[valid])
         x = augment.augment(images, made.protocol["augment"], uniform)
         yield augment.normalise(x, data.mean, data.std), data.labels[index[valid]]
+
+
+def test_a_step_is_recorded_once_for_each_kind_of_arguments():
+    calls = []
+
+    def function(numbers, more):
+        calls.append(len(numbers["a"]))
+        return {"sum": numbers["a"] + more, "first": numbers["a"][:1]}
+
+    recorded = stacked.Recorded(function)
+    for size in (2, 3, 2, 3):
+        a = torch.rand(size)
+        found = recorded({"a": a}, a)  # the same tensor in two places
+        assert_equal(found, {"sum": 2 * a, "first": a[:1]})
+        other = torch.rand(size)
+        assert_equal(recorded({"a": a}, other), {"sum": a + other, "first": a[:1]})
+    assert calls == [2, 3]
+
+
+def assert_equal(a: dict, b: dict) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", registered("methods"))
+def test_a_recorded_step_is_the_step(name, monkeypatch):
+    recorded = simulate(methods(name), "stacked", needed=artifacts(name)).play(3)
+    monkeypatch.setattr(stacked, "Recorded", lambda function: function)
+    assert_same(simulate(methods(name), "stacked", needed=artifacts(name)).play(3), recorded)
 
 
 def test_out_of_memory_halves_the_stack_and_says_so(monkeypatch, caplog):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
-from fedgrid import augment, schedule, seeds, tally, taps
+from fedgrid import augment, backends, schedule, seeds, tally, taps
 from fedgrid.federation import Federation
 from fedgrid.method import (
     Client,
@@ -57,7 +57,7 @@ class Engine:
         method: Method,
         protocol: dict,
         federation: Federation,
-        backend: str = "loop",
+        backend: str = "auto",
         artifacts: Memory | None = None,
     ):
         self.method, self.protocol, self.federation = method, protocol, federation
@@ -72,6 +72,9 @@ class Engine:
         self.trainable = [n for n in self.parameters if not n.startswith(method.frozen or ("\0",))]
         statistics = self.live.state_dict().keys() - set(self.parameters)
         self.sent = self.public(self.parameters), self.public(statistics)
+        self.between: dict[str, Any] = {}  # what a backend keeps from round to round
+        if backend == "auto":
+            backend = backends.best(self.live, self.device)
         self.local_training = import_module(f"fedgrid.backends.{backend}").train
 
     # -- models ----------------------------------------------------------------------------------

@@ -14,13 +14,10 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch import nn
 
 from fedgrid import federation, files, models, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
-
-SMALL = 50_000  # parameters: below, a step of a linear model is calls rather than arithmetic
 
 log = logging.getLogger(__name__)
 
@@ -35,24 +32,8 @@ def engine(
     data = federation.load(run, paths, where, dtype)
     artifacts = {name: read_artifact(name, paths[name], where) for name in spec.needs(run)}
     build = architecture(run, paths, data)
-    if backend == "auto":
-        backend = best_backend(build(0), where)
     made = Engine(build, method(run), protocol, data, backend, artifacts)
     return made, made.start(seeds.seed("model", *data.names))
-
-
-def best_backend(model: nn.Module, device: torch.device) -> str:
-    """All clients at once on a GPU, and where a CPU would spend its time on calls.
-
-    Mapped over clients instead of one after the other, small linear layers take a CPU half the
-    time, and convolutions twice to five times as long (tests/benchmarks/README.md).
-    """
-    layers = [
-        module for module in model.modules() if next(module.parameters(False), None) is not None
-    ]
-    linear = all(isinstance(layer, nn.Linear) for layer in layers)
-    small = sum(parameter.numel() for parameter in model.parameters()) < SMALL
-    return "stacked" if device.type == "cuda" or (linear and small) else "loop"
 
 
 def architecture(run: dict, paths: dict[str, Path], data: federation.Federation):

@@ -2,15 +2,13 @@
 
 from tests.benchmarks.task import SEED, Outcome
 
-from fedgrid import runs
 from fedgrid.engine import Engine
 from fedgrid.method import Method
 
 
 def prepare(task):
     """An engine over the task's federation."""
-    backend = runs.best_backend(task.build(SEED), task.device)
-    engine = Engine(task.build, Method(), task.protocol, task.federation, backend)
+    engine = Engine(task.build, Method(), task.protocol, task.federation)
 
     def play(rounds: int, clock) -> Outcome:
         state, accuracies = engine.start(SEED), []

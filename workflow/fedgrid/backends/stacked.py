@@ -29,7 +29,7 @@ def train(
 ) -> Iterator[tuple[slice, State, Tensor]]:
     """Stack after stack of clients: which, their local models (G, ...), mean training losses."""
     reseed(engine.device, work.noise)
-    size, c = getattr(engine, "stack", len(memories)), 0
+    size, c = engine.between.get("stack", len(memories)), 0
     while c < len(memories):
         which = slice(c, min(c + size, len(memories)))
         try:
@@ -37,7 +37,7 @@ def train(
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
-            engine.stack = size = ceil(size / 2)
+            engine.between["stack"] = size = ceil(size / 2)
             log.warning("out of memory: from now on %d clients at a time", size)
             continue
         yield which, state, losses
@@ -54,8 +54,9 @@ def train_stack(engine, server, memories, shared, work: Work, lr: float, which: 
     memory = tree_map(lambda *tensors: torch.stack(tensors), *memories[which])
     state = {n: w.repeat(len(counts), *[1] * w.dim()) for n, w in server.items()}
     state |= {name: w.clone() for name, w in memory.get("private", {}).items()}
-    if not hasattr(engine, "local_step"):
-        engine.local_step = Recorded(mapped_step(engine))
+    if "step" not in engine.between:
+        engine.between["step"] = Recorded(mapped_step(engine))
+    local_step = engine.between["step"]
     velocity, losses = None, []
     for s in range(len(index)):
         x, y = engine.batch(index[s].flatten(), draws[s].flatten(0, 1))
@@ -63,9 +64,8 @@ def train_stack(engine, server, memories, shared, work: Work, lr: float, which: 
         idle = ~valid[s].any(1)
         mask = valid[s].to(engine.dtype)
         mask[:, 0].masked_fill_(idle, 1)  # an idle client needs a sample too; its step is no step
-        grads, loss, statistics = engine.local_step(
-            state, *(server, shared, memory, x, y, mask, counts)
-        )
+        arguments = state, server, shared, memory, x, y, mask, counts
+        grads, loss, statistics = local_step(*arguments)
         everybody = work.valid[s, which].any(1).all()
         velocity = descend(
             *([state[name] for name in engine.trainable], grads, velocity, engine.protocol, lr),
@@ -132,6 +132,7 @@ class Recorded:
         self.function, self.records = function, {}
 
     def __call__(self, *arguments):
+        """The function's result."""
         leaves, form = tree_flatten(arguments)
         kind = (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
         if kind not in self.records:
