@@ -1,6 +1,9 @@
-"""Files that appear under their name only when they are whole."""
+"""Files that appear under their name only when they are whole, and work that nobody does twice."""
 
+import fcntl
+import logging
 import os
+import socket
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +13,8 @@ from typing import Any
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -25,6 +30,44 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Waits until no other process is in here with this path, on any machine that shares it.
+
+    The lock is the kernel's: it ends with its process, however that ends. The file `<path>.lock`
+    says who holds it, and is removed in the end.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    file = locked(lock)
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        file.close()
+
+
+def locked(lock: Path):
+    """The lock file, open, locked, and still the one of that name."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        file = lock.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            log.warning("%s: waiting for %s, which is at work on it", lock, file.read() or "another")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:
+                return file
+        except FileNotFoundError:
+            pass  # whoever held it has finished and removed it
+        file.close()
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, Any]:
