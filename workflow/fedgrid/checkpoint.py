@@ -32,7 +32,7 @@ def save(path: Path, key: str, run: Progress, history: list[dict]) -> None:
     tensors = {name: tensor.cpu().contiguous() for name, tensor in flatten(tree).items()}
     about = {"version": VERSION, "key": key, "round": str(run.round)}
     about["history"] = json.dumps(history)
-    with files.replacing(path) as temporary:
+    with files.replacing(path, result=False) as temporary:
         save_file(unshared(tensors), temporary, about | {"checksum": checksum(tensors, about)})
         if path.exists():
             path.replace(before(path))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import warm
+from fedgrid import records, warm
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -59,6 +59,7 @@ def run(main: Callable[[list[str] | None], None]) -> None:
     gc.disable()  # importing torch makes many objects and no garbage
     try:
         main(None)
+        records.write()
     except (UsageError, KeyboardInterrupt) as problem:
         fail(f"error: {problem or 'interrupted'}")
     except Exception:

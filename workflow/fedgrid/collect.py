@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import cli, files, spec
+from fedgrid import cli, files, records, spec
 from fedgrid.names import UsageError, known
 
 
@@ -63,6 +63,7 @@ def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Pat
 
 def read(reader: Callable, path: Path):
     """What `reader` finds in a file; UsageError if it is not there or not whole."""
+    records.NOTES.inputs.append(path)
     try:
         return reader(path)
     except (OSError, ValueError, KeyError, IndexError) as problem:

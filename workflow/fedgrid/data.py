@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedgrid import cli
+from fedgrid import cli, records
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ def _move(folder: Path, out: Path) -> None:
     for path in sorted(folder.glob("*.npy")):
         os.replace(path, out / path.name)
     os.replace(folder / "meta.json", out / "meta.json")
+    records.NOTES.outputs += [*sorted(out.glob("*.npy")), out / "meta.json"]
 
 
 if __name__ == "__main__":

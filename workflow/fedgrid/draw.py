@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from fedgrid import cli, files, grid, report
+from fedgrid import cli, files, grid, records, report
 from fedgrid.names import UsageError, known
 
 
@@ -45,6 +45,7 @@ def given(sources: list[str], wanted: list[str]) -> dict:
         raise UsageError(f"--sources lacks {', '.join(missing)}")
     for name in paths:
         known("source of this product", name, wanted)
+    records.NOTES.inputs += [Path(paths[name]) for name in wanted]
     return {name: read(Path(paths[name])) for name in wanted}
 
 

@@ -1,6 +1,7 @@
 """Files that appear under their name only when they are whole, and work that nobody does twice."""
 
 import fcntl
+import glob
 import logging
 import os
 import socket
@@ -8,8 +9,9 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+from fedgrid import records
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -18,8 +20,11 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`; what is written there is synced and takes its place."""
+def replacing(path: Path, result: bool = True) -> Iterator[Path]:
+    """A temporary name beside `path`; what is written there is synced and takes its place.
+
+    A `result` is noted in the command's record; a checkpoint is none.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -28,46 +33,59 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        if result:
+            records.NOTES.outputs.append(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Waits until no other process is in here with this path, on any machine that shares it.
+def alone(path: Path) -> Iterator[bool]:
+    """Waits until no other process is in here with this path; whether that was so from the start.
 
-    The lock is the kernel's: it ends with its process, however that ends. The file `<path>.lock`
-    says who holds it, and is removed in the end.
+    The lock is the kernel's: it ends with its process, however that ends, and holds on all machines
+    that share a file system with locks. `<path>.lock` says who holds it, and is removed in the end.
     """
     lock = path.with_name(f"{path.name}.lock")
-    file = locked(lock)
+    file, waited = locked(lock)
     try:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        yield
+        yield waited
     finally:
         lock.unlink(missing_ok=True)
         file.close()
 
 
-def locked(lock: Path):
-    """The lock file, open, locked, and still the one of that name."""
+def locked(lock: Path) -> tuple[TextIO, bool]:
+    """The lock file, open, locked and still of that name; whether it had to be waited for."""
     lock.parent.mkdir(parents=True, exist_ok=True)
+    waited = False
     while True:
         file = lock.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            waited = True
             file.seek(0)
-            log.warning("%s: waiting for %s, which is at work on it", lock, file.read() or "another")
+            log.warning(
+                "%s: waiting for %s, which is at work on it", lock, file.read() or "another"
+            )
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:
-                return file
+                return file, waited
         except FileNotFoundError:
             pass  # whoever held it has finished and removed it
         file.close()
+
+
+def sweep(*paths: Path) -> None:
+    """Remove what killed processes left half written of these files, which nobody else writes."""
+    for path in paths:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            left.unlink(missing_ok=True)
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import platform
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from operator import or_
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from fedgrid import federation, files, models, seeds, spec
+from fedgrid import federation, files, models, records, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
 
@@ -103,11 +104,22 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
         "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or "cpu",
         "backend": engine.local_training.__module__.rpartition(".")[2],
         "threads": threads,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "versions": records.versions(),
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
     }
+
+
+FILES = ("model.safetensors", "summary.json", "metrics.csv")
+
+
+def finished(out: Path, key: str) -> bool:
+    """Whether the results of this very run are there."""
+    with suppress(OSError, ValueError):
+        summary = json.loads((out / "summary.json").read_text())
+        return summary["key"] == key and all((out / name).exists() for name in FILES)
+    return False
 
 
 def write(out: Path, state: Progress, history: list[dict], summary: dict) -> None:

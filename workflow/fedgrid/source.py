@@ -63,8 +63,12 @@ def code(module: str) -> str:
 @cache
 def fingerprint(*modules: str) -> str:
     """Changes when, and only when, code that can change a result of `modules` changes."""
-    found = sorted(frozenset().union(*(reachable(module) for module in modules)))
-    counted = (code(m) for m in found if literal(m, "CHANGES_RESULTS", True))
+    return of(sorted(frozenset().union(*(reachable(module) for module in modules))))
+
+
+def of(modules: list[str]) -> str:
+    """The fingerprint of these modules and no others."""
+    counted = (code(m) for m in modules if literal(m, "CHANGES_RESULTS", True))
     return hashlib.sha256("\n".join(counted).encode()).hexdigest()[:12]
 
 

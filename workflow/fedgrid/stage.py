@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from fedgrid import cli, grid, source, spec
+from fedgrid import cli, grid, records, source, spec
 from fedgrid.names import PACKAGE, UsageError, known, registered
 
 CHANGES_RESULTS = False
@@ -64,6 +64,7 @@ def resolve(asked: argparse.Namespace) -> dict:
     if asked.set:
         check_ranges(run["protocol"])
         grid.check_protocol("--set", run["protocol"], run["dataset"])
+    records.NOTES.run = run
     return run
 
 
@@ -114,7 +115,9 @@ def inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path
     how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
     for one in (name_ for name_ in wanted if name_ in paths):
         need(paths[one], f"python -m fedgrid.{one} {how.get(one, name)}")
-    return {one: paths[one] for one in wanted if one in paths}
+    found = {one: paths[one] for one in wanted if one in paths}
+    records.NOTES.inputs += [path for name, path in found.items() if name != "pretrain"]
+    return found
 
 
 def need(path: Path, how: str) -> Path:
