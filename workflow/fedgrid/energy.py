@@ -3,11 +3,12 @@
 The counters are the whole device's, so other people's work on it is in them.
 """
 
-import ctypes
 from contextlib import suppress
 from pathlib import Path
 
 import torch
+
+from fedgrid import nvml
 
 CHANGES_RESULTS = False
 RAPL = Path("/sys/class/powercap")
@@ -36,20 +37,6 @@ def read(device: torch.device) -> dict[str, float]:
         if counts:
             found["processor"] = sum(counts) / 1e6
     if device.type == "cuda":
-        with suppress(OSError, AttributeError, RuntimeError):
-            found["gpu"] = gpu(device)
+        with suppress(nvml.NvmlError):
+            found["gpu"] = nvml.joules(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
     return found
-
-
-def gpu(device: torch.device) -> float:
-    """Joules of a GPU since its driver was loaded; needs NVIDIA's management library."""
-    nvml, handle, energy = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_void_p(), ctypes.c_ulonglong()
-    identity = f"GPU-{torch.cuda.get_device_properties(device).uuid}".encode()
-    for status in (
-        nvml.nvmlInit_v2(),
-        nvml.nvmlDeviceGetHandleByUUID(identity, ctypes.byref(handle)),
-        nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(energy)),
-    ):
-        if status:
-            raise RuntimeError(f"NVML says {status}")
-    return energy.value / 1000

@@ -1,5 +1,6 @@
 """Who has what: the dataset on the device, and every client's share of it."""
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgrid import partition
+from fedgrid import gpus, partition
 from fedgrid.arrays import open_data
 from fedgrid.names import UsageError
 
@@ -59,7 +60,12 @@ def read_only(array: np.ndarray) -> Tensor:
 
 
 def prepare(device: str, threads: int, precision: str) -> torch.device:
-    """The device, its arithmetic made repeatable; UsageError for a GPU that is not there."""
+    """The device, its arithmetic made repeatable; UsageError for a GPU that is not there.
+
+    Of a machine's GPUs it is the one that is free for this job (`gpus.py`).
+    """
+    if device != "cpu":
+        gpus.claim(int(os.environ.get("FEDGRID_VRAM_GB") or 0))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():

@@ -43,6 +43,7 @@ rule maps:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=6000,
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
@@ -53,7 +54,8 @@ rule maps:
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -75,6 +77,7 @@ rule scores:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=8000,
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
@@ -90,7 +93,8 @@ rule scores:
     message:
         "scores: how similar maps are to images ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 
@@ -105,6 +109,7 @@ rule costs:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=4000,
     params:
         setting=lambda w: json.dumps(costs_setting(w)),
@@ -114,5 +119,6 @@ rule costs:
     message:
         "costs: what encoding takes ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
         " --log {log:q}"

@@ -39,6 +39,7 @@ rule pretrain:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=8000,
     params:
         spec=run_spec("pretrain"),
@@ -48,7 +49,8 @@ rule pretrain:
     message:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -68,6 +70,7 @@ rule saliency:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=8000,
     params:
         spec=run_spec("saliency"),
@@ -77,7 +80,8 @@ rule saliency:
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
         " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
@@ -95,6 +99,7 @@ rule latents:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=4000,
     params:
         spec=run_spec("latents"),
@@ -103,5 +108,6 @@ rule latents:
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --threads {threads} --log {log:q}"

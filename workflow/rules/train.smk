@@ -17,6 +17,7 @@ rule train:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
         mem_mb=8000,
     params:
         spec=run_spec("train"),
@@ -28,5 +29,6 @@ rule train:
     message:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
