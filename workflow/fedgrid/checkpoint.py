@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedgrid import files
@@ -33,7 +32,9 @@ def save(path: Path, key: str, run: Progress, history: list[dict]) -> None:
     about = {"version": VERSION, "key": key, "round": str(run.round)}
     about["history"] = json.dumps(history)
     with files.replacing(path, result=False) as temporary:
-        save_file(unshared(tensors), temporary, about | {"checksum": checksum(tensors, about)})
+        files.save_tensors(
+            unshared(tensors), temporary, about | {"checksum": checksum(tensors, about)}
+        )
         if path.exists():
             path.replace(before(path))
 

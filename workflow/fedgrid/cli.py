@@ -1,6 +1,7 @@
 """What every entry point does alike: its arguments, its log, and errors in one sentence."""
 
 import argparse
+import errno
 import gc
 import logging
 import os
@@ -13,6 +14,8 @@ from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
 DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
+# What no code can help: a full disk or quota, a read-only or forbidden folder, a failing device.
+OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
 
 
@@ -62,7 +65,10 @@ def run(main: Callable[[list[str] | None], None]) -> None:
         records.write()
     except (UsageError, KeyboardInterrupt) as problem:
         fail(f"error: {problem or 'interrupted'}")
-    except Exception:
+    except Exception as problem:
+        if isinstance(problem, OSError) and problem.errno in OF_THE_MACHINE:
+            where = f" ({problem.filename})" if problem.filename else ""
+            fail(f"error: {problem.strerror}{where}: once that is mended, the same command goes on")
         if not logs_to_stderr():
             logging.exception("a defect of fedgrid, or of its environment")
         raise

@@ -1,9 +1,11 @@
 """Files that appear under their name only when they are whole, and work that nobody does twice."""
 
+import errno
 import fcntl
 import glob
 import logging
 import os
+import re
 import socket
 import zipfile
 from collections.abc import Iterator
@@ -79,6 +81,32 @@ def locked(lock: Path) -> tuple[TextIO, bool]:
         except FileNotFoundError:
             pass  # whoever held it has finished and removed it
         file.close()
+
+
+def save_array(array, path: Path) -> None:
+    """A .npy file; numpy does not say why it could not write on, and only a full disk does that."""
+    import numpy as np
+
+    try:
+        np.save(path, array)
+    except OSError as problem:
+        if problem.errno is not None:
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from problem
+
+
+def save_tensors(tensors: dict, path: Path, about: dict[str, str] | None = None) -> None:
+    """A .safetensors file; OSError, as for any other file, if the disk is full."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, about)
+    except SafetensorError as problem:
+        if not (code := re.search(r"os error (\d+)", str(problem))):
+            raise
+        number = int(code[1])
+        raise OSError(number, os.strerror(number), str(path)) from problem
 
 
 def sweep(*paths: Path) -> None:

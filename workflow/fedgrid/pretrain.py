@@ -50,7 +50,6 @@ def pretrain(
 ) -> None:
     """Train and save the clients that are not in `folder` yet."""
     import numpy as np
-    from safetensors.torch import save_file
 
     from fedgrid import runs, schedule
 
@@ -70,7 +69,9 @@ def pretrain(
             for i, k in enumerate(some[which]):
                 file = folder / f"client{k}.safetensors"
                 with files.replacing(file, result=False) as temporary:
-                    save_file({name: w[i].contiguous() for name, w in states.items()}, temporary)
+                    files.save_tensors(
+                        {name: w[i].contiguous() for name, w in states.items()}, temporary
+                    )
             losses += loss.tolist()
         log.info("clients %d to %d: loss %.4f", some[0], some[-1], sum(losses) / len(losses))
     seconds = (time.monotonic() - began) * len(everyone) / max(len(left), 1)  # also after a kill

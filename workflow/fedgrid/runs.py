@@ -14,7 +14,6 @@ from operator import or_
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from fedgrid import federation, files, models, records, seeds, spec
 from fedgrid.engine import Engine, Progress
@@ -126,7 +125,8 @@ def write(out: Path, state: Progress, history: list[dict], summary: dict) -> Non
     """The three files of a finished run, metrics.csv last."""
     summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in state.server.items()}, temporary)
+        tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
+        files.save_tensors(tensors, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
     with files.replacing(out / "metrics.csv") as temporary, temporary.open("w") as file:
