@@ -14,7 +14,9 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: table1 report test bench lint lock clean
 
-SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default
+# Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
+SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
+	$(if $(SNAKEMAKE_OUTPUT_CACHE),--cache)
 
 table1: $(VENV)/ready
 	$(SNAKEMAKE) --cores all results/table1.csv results/table1.tex

@@ -95,6 +95,6 @@ def half_written(path: Path) -> None:
 
 def test_leftovers_of_killed_processes_are_swept(tmp_path):
     for name in (".table.12.tmp", ".table.345.tmp", ".other.12.tmp", "table"):
-        (tmp_path / name).touch()
+        (tmp_path / name).mkdir()
     files.sweep(tmp_path / "table")
     assert {path.name for path in tmp_path.iterdir()} == {".other.12.tmp", "table"}

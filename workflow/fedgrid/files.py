@@ -6,6 +6,7 @@ import glob
 import logging
 import os
 import re
+import shutil
 import socket
 import zipfile
 from collections.abc import Iterator
@@ -23,13 +24,16 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def replacing(path: Path, result: bool = True) -> Iterator[Path]:
-    """A temporary name beside `path`; what is written there is synced and takes its place.
+    """A temporary place beside `path`; what is written there is synced and takes its place.
 
-    A `result` is noted in the command's record; a checkpoint is none.
+    It is in a folder of its own, since writers have temporary files too. A `result` is noted in the
+    command's record; a checkpoint is none.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    folder = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    folder.mkdir(exist_ok=True)
+    temporary = folder / path.name
     try:
         yield temporary
         with temporary.open("rb") as file:
@@ -38,7 +42,7 @@ def replacing(path: Path, result: bool = True) -> Iterator[Path]:
         if result:
             records.NOTES.outputs.append(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -113,7 +117,7 @@ def sweep(*paths: Path) -> None:
     """Remove what killed processes left half written of these files, which nobody else writes."""
     for path in paths:
         for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-            left.unlink(missing_ok=True)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, Any]:

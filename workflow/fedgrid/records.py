@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import socket
 import sys
 import time
@@ -21,6 +22,7 @@ from fedgrid import source
 from fedgrid.names import PACKAGE
 
 CHANGES_RESULTS = False
+BEGAN = time.monotonic()
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scikit-image", "safetensors")
 
 
@@ -56,6 +58,8 @@ def write() -> None:
         "code": code(),
         "versions": versions(),
         "host": socket.gethostname(),
+        "seconds": round(time.monotonic() - BEGAN, 1),
+        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     temporary = path(last).with_suffix(".tmp")

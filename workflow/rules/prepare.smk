@@ -1,4 +1,9 @@
-"""What all methods of a seed share: who has which samples, and what clients compute beforehand."""
+"""What all methods of a seed share: who has which samples, and what clients compute beforehand.
+
+With SNAKEMAKE_OUTPUT_CACHE set and --cache, checkouts share what the rules with `cache:` make. Snakemake tells
+their results apart by params and inputs, not by wildcards, configuration or imported code: `spec`
+and `code` hold all of these.
+"""
 
 
 rule partition:
@@ -8,8 +13,7 @@ rule partition:
         f"results/partition/{PARTITION}.npz",
     log:
         f"results/logs/partition/{PARTITION}.log",
-    benchmark:
-        f"results/benchmarks/partition/{PARTITION}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     resources:
@@ -32,8 +36,7 @@ rule pretrain:
         temp(directory(f"results/pretrain/{CELL}")),
     log:
         f"results/logs/pretrain/{CELL}.log",
-    benchmark:
-        f"results/benchmarks/pretrain/{CELL}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -58,13 +61,10 @@ rule saliency:
     input:
         unpack(inputs("data", "partition", "pretrain")),
     output:
-        npz=f"results/saliency/{CELL}.npz",
-        csv=f"results/saliency/{CELL}.csv",
-        json=f"results/saliency/{CELL}.json",
+        multiext(f"results/saliency/{CELL}", npz=".npz", csv=".csv", json=".json"),
     log:
         f"results/logs/saliency/{CELL}.log",
-    benchmark:
-        f"results/benchmarks/saliency/{CELL}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
