@@ -67,10 +67,10 @@ def verified(results: Path, everything: grid.Grid) -> Iterator[tuple[Path, str, 
         try:
             record = json.loads(path.read_text())
             outputs = {path.parent / name: digest for name, digest in record["outputs"].items()}
-        except (OSError, ValueError, KeyError, TypeError) as problem:
+            reason = stale(record, everything)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             yield path, "altered", f"the record cannot be read ({problem})"
             continue
-        reason = stale(record, everything)
         for file, digest in outputs.items():
             seen.add(os.path.normpath(file))
             yield file, *state(file, digest, reason)
