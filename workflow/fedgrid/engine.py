@@ -159,6 +159,8 @@ class Engine:
         names = (*federation.names, run.round)
         clients = schedule.cohort(len(federation.members), protocol["participation"], *names)
         work = schedule.work(clients, federation.members, protocol, *names)
+        if not work.valid.any():  # clients with too few samples to train on, all of them
+            return replace(run, round=run.round + 1)
         lr = protocol["lr"] * protocol["lr_decay"] ** run.round
         before = [self.memory(run, int(k)) for k in clients]
         cohort = self.cohort(run, work, before, lr)
