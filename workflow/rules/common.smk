@@ -17,6 +17,8 @@ from fedgrid import costs, fidelity, grid, schema, source, spec
 from fedgrid import report as reports
 from fedgrid.names import UsageError
 
+if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
+    raise WorkflowError(f"the project is in {WORKFLOW.parent}: no folder on the way may have braces")
 try:
     schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
     STUDIES = grid.read_studies()
@@ -35,11 +37,12 @@ try:
 except UsageError as problem:
     raise WorkflowError(str(problem)) from None
 
-shell.prefix(  # ... their jobs import fedgrid uninstalled
+environment = (  # ... their jobs import fedgrid uninstalled
     f"export PYTHONPATH={shlex.quote(str(WORKFLOW))} FEDGRID_DEVICE={config['device']}"
     f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}"
     f" FEDGRID_WARM={os.getpid() if config['warm'] and not workflow.remote_exec else ''}; "
 )
+shell.prefix(environment.replace("{", "{{").replace("}", "}}"))  # a folder may have braces
 
 HERE = "results/studies/{study}/{scale}"
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
