@@ -70,7 +70,7 @@ def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
             nobody = shares.sum(1) == 0
             pieces.append(cut(shares + nobody[:, None], total))
             sizes += pieces[-1]
-            possible &= ~nobody
+            possible &= ~nobody | (total == 0)
         good = np.flatnonzero(possible & (sizes.min(1) >= SMALLEST))
         if len(good):
             return np.stack([piece[good[0]] for piece in pieces], axis=1)
@@ -113,9 +113,11 @@ def partition(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha
 
 def drawn(draw, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
     """Counts (N, K); UsageError for an alpha too far out for floating point to draw with."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         try:
             counts = draw(totals, clients, alpha, rng)
+        except UsageError:
+            raise
         except ValueError as problem:
             raise UsageError(f"alpha = {alpha:g} cannot be drawn with ({problem})") from problem
     if counts.min() < 0 or (counts.sum(0) != totals).any():
