@@ -8,9 +8,14 @@ import csv
 import gzip
 import io
 import json
+import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
+import time
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,6 +31,7 @@ import conftest
 from conftest import CLASSES, artifacts, federated, methods, pixel, simulate, tiny, two_clients
 from fedgrid import (
     arrays,
+    cli,
     collect,
     data,
     draw,
@@ -36,6 +42,7 @@ from fedgrid import (
     partition,
     runs,
     saliency,
+    schema,
     spec,
 )
 from fedgrid.datasets import cifar10, cinic10
@@ -189,7 +196,7 @@ def test_no_archive_is_unpickled_before_its_checksum_is_right(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(evil)
     for root in (tmp_path, folder):
-        with pytest.raises(UsageError, match="has the checksum md5:.* is expected"):
+        with pytest.raises(UsageError, match=r"has the checksum md5:.* is expected"):
             cifar10.load(root)
     assert not (tmp_path / "evil").exists()
 
@@ -386,7 +393,7 @@ def test_no_changed_byte_of_a_partition_is_a_traceback(step, tmp_path):
             found = partition.read(path)
             assert partition.fits(found, labels, 3)  # a byte that does not matter
         except UsageError as problem:
-            assert "p.npz is damaged" in str(problem)
+            assert "p.npz is damaged" in str(problem)  # noqa: PT017
 
 
 def saved(path: Path, **content) -> Path:
@@ -490,7 +497,7 @@ def test_a_cut_table_of_metrics_is_not_taken_for_a_run(length, tmp_path):
         collect.read(collect.metrics, path)
 
 
-@pytest.mark.parametrize("old, new", [("0.4", "0.4x"), ("10,", "ten,"), ("0.6", "\udcff")])
+@pytest.mark.parametrize(("old", "new"), [("0.4", "0.4x"), ("10,", "ten,"), ("0.6", "\udcff")])
 def test_a_table_of_metrics_with_other_bytes_is_refused(old, new, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_bytes(METRICS.replace(old, new).encode(errors="surrogateescape"))
@@ -551,9 +558,8 @@ def test_every_method_works_on_an_unusual_federation(unusual, name, backend):
     used = {"participation": participation, "rounds": 2}
     needed = artifacts(name, len(sizes))
     simulation = simulate(methods(name), backend, held(*sizes, labels=labels), tiny, needed, **used)
-    state, history = simulation.run, []
-    for state in runs.rounds(simulation.engine, simulation.run, history):
-        pass
+    history: list[dict] = []
+    *_, state = runs.rounds(simulation.engine, simulation.run, history)
     assert state.round == 2
     assert runs.diverged(history) is None
     assert all(tensor.isfinite().all() for tensor in state.server.values())
@@ -579,11 +585,8 @@ def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
 def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
     engine = simulate(Method(), "loop", held(0, 5), participation=0.5, rounds=3).engine
     state = engine.start(0)
-    history = [{"round": 0} | engine.evaluate(state.server)]
-    history += [
-        {"round": 1, "train_loss": 1.0, "effective_clients": 1.0} | engine.evaluate(state.server)
-    ]
-    history += [{"round": 3} | engine.evaluate(state.server)]
+    found, told = engine.evaluate(state.server), {"train_loss": 1.0, "effective_clients": 1.0}
+    history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
     state.round = 3
     runs.write(tmp_path, state, history, {})
     assert not collect.read(collect.metrics, tmp_path / "metrics.csv")["diverged"].any()
@@ -610,9 +613,7 @@ def test_more_clients_than_samples_are_refused(recipe):
 
 
 @pytest.mark.parametrize("recipe", partition.RECIPES)
-@pytest.mark.parametrize(
-    "alpha", [1e-300, 1e-18, 1e-9, 1e9, 1e18, 1e300, float("inf"), float("nan")]
-)
+@pytest.mark.parametrize("alpha", [1e-300, 1e-18, 1e-9, 1e9, 1e18, 1e300, np.inf, np.nan])
 def test_an_extreme_alpha_is_drawn_with_or_refused(recipe, alpha, monkeypatch):
     monkeypatch.setattr(partition, "RESTARTS", 256)
     labels = np.arange(200) % 4
@@ -649,9 +650,7 @@ def spoilt(value: float, who: str) -> Method:
 def written(simulation, folder: Path) -> dict:
     """A run to its end, as files; its summary."""
     history: list[dict] = []
-    state = simulation.run
-    for state in runs.rounds(simulation.engine, simulation.run, history):
-        pass
+    *_, state = simulation.run, *runs.rounds(simulation.engine, simulation.run, history)
     runs.write(folder, state, history, {})
     return json.loads((folder / "summary.json").read_text())
 
@@ -679,9 +678,7 @@ def shown(tmp_path: Path, *simulations) -> tuple[pd.DataFrame, str]:
 @both_backends
 @pytest.mark.parametrize("who", ["one", "all"])
 @pytest.mark.parametrize("value", [LOST, float("inf"), 1e308])
-def test_a_client_whose_numbers_are_lost_is_recorded_and_not_averaged(
-    value, who, backend, tmp_path
-):
+def test_a_client_of_lost_numbers_is_recorded_and_not_averaged(value, who, backend, tmp_path):
     summary = written(hand(spoilt(value, who), backend), tmp_path / "summary")
     assert summary["diverged"] == 2  # the first evaluation after it
     assert summary["rounds"] == 2
@@ -754,3 +751,197 @@ def test_methods_that_cannot_be_combined_are_named():
     run = resolved() | {"method": {"fedau": {}, "fedsls": {}}}
     with pytest.raises(UsageError, match="two of the combined methods define `weigh`"):
         runs.method(run)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+NAME = "fedsls-quick/digits/dir0.1/fedavg/seed0"
+# What makes root obey the permissions of files; anyone else does.
+OBEYS = ["env"] if os.geteuid() else ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+OBEYS = OBEYS if shutil.which(OBEYS[0]) else []
+
+
+def command(folder: Path, *arguments, env=None, **options) -> subprocess.CompletedProcess:
+    """A command of the package; its streams arrive as one."""
+    environment = conftest.ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent)} | (env or {})
+    return subprocess.run(
+        [*map(str, arguments)], cwd=folder, env=environment, text=True, timeout=120,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
+    )  # fmt: skip
+
+
+def staged(folder: Path, *arguments, **options) -> subprocess.CompletedProcess:
+    return command(folder, sys.executable, "-m", *arguments, **options)
+
+
+def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> None:
+    lines = [line for line in process.stdout.splitlines() if line.startswith("error: ")]
+    assert process.returncode == 1, process.stdout
+    assert len(lines) == 1, process.stdout
+    assert "Traceback" not in process.stdout
+    assert "defect" not in process.stdout
+    assert all(word in lines[0] for word in words), process.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--out", "file/digits"),
+        ("--out", "file"),
+        ("--out", "x" * 300),
+        ("--out", "new", "--log", "file/log"),
+        ("--out", "new", "--log", "."),
+    ],
+)
+def test_a_place_where_nothing_can_be_written_is_named(arguments, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    process = staged(tmp_path, "fedgrid.data", "digits", *arguments)
+    assert_one_sentence(process, "cannot be read or written")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.skipif(not OBEYS, reason="root may write anywhere, and setpriv is not there")
+def test_a_results_folder_that_may_only_be_read_is_named(tmp_path):
+    (tmp_path / "results").mkdir(mode=0o555)
+    process = command(tmp_path, *OBEYS, sys.executable, "-m", "fedgrid.data", "digits")
+    assert_one_sentence(process, "results/data", "cannot be read or written (Permission denied)")
+    assert not list((tmp_path / "results").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "vram", "message"),
+    [
+        ("cpu", 0, "", "--threads is 0, not at least 1"),
+        ("cpu", -2, "", "--threads is -2, not at least 1"),
+        ("auto", 1, "many", "FEDGRID_VRAM_GB is 'many', not a whole number"),
+        ("auto", 1, "-1", "FEDGRID_VRAM_GB is '-1', not a whole number"),
+        ("tpu", 1, "", "no device is called `tpu`: there is auto, cpu, cuda"),
+    ],
+)
+def test_a_machine_that_there_is_not_is_named(device, threads, vram, message, monkeypatch):
+    monkeypatch.setenv("FEDGRID_VRAM_GB", vram)
+    with pytest.raises(UsageError, match=message):
+        federation.prepare(device, threads, "fp32")
+
+
+def test_a_backend_that_there_is_not_is_named():
+    with pytest.raises(UsageError, match="no backend is called `fast`"):
+        simulate(Method(), "fast")
+
+
+def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path):
+    process = staged(tmp_path, "fedgrid.data", "di\x1b[31mgits\nerror: x")
+    assert_one_sentence(process, r"di\x1b[31mgits\nerror: x")
+
+
+def test_more_memory_than_there_is_is_said():
+    problem = MemoryError("Unable to allocate 7 TiB")
+    assert cli.refused(problem) == "this takes more memory than there is (Unable to allocate 7 TiB)"
+    assert cli.refused(OSError(28, "No space left on device", "x")).startswith("x cannot be")
+    assert cli.refused(FileNotFoundError(2, "No such file", "x")) == ""
+
+
+# --- whole workflows -----------------------------------------------------------------------------
+
+TINY = ("--cores", "1", "--configfile", "tiny.yaml", "--config", "method=fedavg,fedsls")
+TABLE = "results/table1.csv"
+
+
+def snakemake(project: Path, *options, target: str = TABLE) -> subprocess.CompletedProcess:
+    env = {"PYTHONPATH": ""}
+    return command(project, "snakemake", *TINY, *options, "--", target, env=env)
+
+
+@pytest.fixture(scope="module")
+def strange(tmp_path_factory) -> Path:
+    """The project in a folder whose name a shell would stumble over."""
+    name = """it's a "project" $(touch evil) `touch evil` & ünï;touch evil"""
+    (folder := tmp_path_factory.mktemp("strange") / name).mkdir()
+    return conftest.copied(folder)
+
+
+@pytest.mark.slow
+def test_folders_may_have_any_name(strange):
+    root = """data_root=it's {here} $(touch evil) "quoted" `touch evil` ünï"""
+    process = snakemake(strange, root)
+    assert process.returncode == 0, process.stdout
+    assert len(draw.read(strange / TABLE)) == 2
+    assert not list(strange.parent.rglob("evil*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("brace", ["{", "}"])
+def test_a_folder_with_braces_is_named(brace, tmp_path):
+    (folder := tmp_path / f"a{brace}b").mkdir()
+    process = snakemake(conftest.copied(folder), "--dry-run")
+    assert process.returncode != 0
+    assert "Traceback" not in process.stdout
+    assert f"the project is in {folder}: no folder on the way may have braces" in process.stdout
+
+
+HOSTILE = ["$(touch evil)", "`touch evil`", "a;touch evil", "a'b", 'a"b', "a b", "../x", "a\nb"]
+
+
+@pytest.mark.slow
+def test_names_for_the_shell_are_refused(strange, tmp_path):
+    for kind in ("variants", "protocols"):
+        for name in HOSTILE:
+            overlay = {kind: {name: {"fedavg": {}} if kind == "variants" else {"rounds": 3}}}
+            try:
+                schema.check("config.yaml", overlay | CONFIG, CONFIG_RULES)
+            except UsageError as problem:
+                assert "is not a name" in str(problem)  # noqa: PT017
+            else:
+                pytest.fail(f"{name} was accepted")
+    overlay = tmp_path / "overlay.yaml"
+    overlay.write_text(json.dumps({"variants": {"$(touch evil)": {"fedavg": {}}}}))
+    process = command(strange, "snakemake", "-n", "--configfile", overlay, env={"PYTHONPATH": ""})
+    assert process.returncode != 0
+    assert "`$(touch evil)` is not a name" in process.stdout
+    for axis in ("dataset", "method", "study", "scale", "protocol"):
+        process = snakemake(strange, f"{axis}='{{x}};`touch evil`$(touch evil)", "--dry-run")
+        assert process.returncode != 0
+        assert "is called `" in process.stdout
+        assert "Traceback" not in process.stdout
+    assert not list(strange.parent.rglob("evil*"))
+
+
+CONFIG_RULES = PACKAGE.parent / "schemas/config.schema.yaml"
+CONFIG = {"study": "fedsls", "scale": "quick", "data_root": "data", "device": "cpu"}
+CONFIG |= {"backend": "auto", "threads": 1, "vram_gb": 0, "warm": True}
+
+
+@pytest.mark.slow
+def test_a_name_of_letters_of_any_script_works(tmp_path):
+    project = conftest.copied(tmp_path)
+    overlay = {"variants": {"größer+=1": {"fedprox": {"mu": 0.1}}}, "method": "größer+=1"}
+    (project / "overlay.yaml").write_text(json.dumps(overlay))
+    options = ("--cores", 1, "--configfile", "tiny.yaml", "overlay.yaml", "--", TABLE)
+    process = command(project, "snakemake", *options, env={"PYTHONPATH": ""})
+    assert process.returncode == 0, process.stdout
+    assert draw.read(project / TABLE)["method"].tolist() == ["größer+=1"]
+
+
+@pytest.mark.slow
+def test_a_second_snakemake_in_the_folder_says_that_the_first_is_at_work(tmp_path):
+    project = conftest.copied(tmp_path)
+    process = ["snakemake", *TINY, "protocol=long", "--", TABLE]
+    first = subprocess.Popen(
+        process, cwd=project, env=conftest.ENVIRONMENT, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        while not list(project.glob(".snakemake/locks/*")):
+            assert first.poll() is None
+            time.sleep(0.1)
+        second = snakemake(project)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    assert second.returncode != 0
+    assert "no other Snakemake process is trying to create the same files" in second.stdout
+    assert "--unlock" in second.stdout
+    unlocked = command(project, "snakemake", "--unlock", env={"PYTHONPATH": ""})
+    assert unlocked.returncode == 0, unlocked.stdout
+    assert snakemake(project, "--rerun-incomplete").returncode == 0
