@@ -787,7 +787,6 @@ def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> No
     "arguments",
     [
         ("--out", "file/digits"),
-        ("--out", "file"),
         ("--out", "x" * 300),
         ("--out", "new", "--log", "file/log"),
         ("--out", "new", "--log", "."),
@@ -816,7 +815,7 @@ def test_a_results_folder_that_may_only_be_read_is_named(tmp_path):
         ("cpu", -2, "", "--threads is -2, not at least 1"),
         ("auto", 1, "many", "FEDGRID_VRAM_GB is 'many', not a whole number"),
         ("auto", 1, "-1", "FEDGRID_VRAM_GB is '-1', not a whole number"),
-        ("tpu", 1, "", "no device is called `tpu`: there is auto, cpu, cuda"),
+        ("tpu", 1, "", "no device is called `tpu`: did you mean cpu"),
     ],
 )
 def test_a_machine_that_there_is_not_is_named(device, threads, vram, message, monkeypatch):
