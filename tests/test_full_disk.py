@@ -59,8 +59,10 @@ def fails(done: subprocess.CompletedProcess) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     sentence = done.stderr.strip().splitlines()[-1]
-    assert sentence.startswith("error: No space left on device"), done.stderr
-    assert sentence.endswith("once that is mended, the same command goes on")
+    assert sentence.startswith("error: "), done.stderr
+    assert sentence.endswith(
+        "cannot be read or written (No space left on device): mend that, and try again"
+    )
 
 
 def left(place: Path) -> list[str]:

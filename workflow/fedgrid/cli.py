@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedgrid import records, warm
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, printable
 
 CHANGES_RESULTS = False
 DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
-# What no code can help: a full disk or quota, a read-only or forbidden folder, a failing device.
-OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+# What the machine refuses, whatever the program: rights, space, names, broken disks.
+REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
+REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
 SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
 
 
@@ -25,6 +26,7 @@ class LogTo(argparse.Action):
     def __call__(self, parser, namespace, path, option=None):
         """As soon as the option is met, so that all that follows is in the file."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).open("w").close()  # if that fails, it is told where the log has been so far
         logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w")
 
 
@@ -66,15 +68,24 @@ def run(main: Callable[[list[str] | None], None]) -> None:
     except (UsageError, KeyboardInterrupt) as problem:
         fail(f"error: {problem or 'interrupted'}")
     except Exception as problem:
-        if isinstance(problem, OSError) and problem.errno in OF_THE_MACHINE:
-            where = f" ({problem.filename})" if problem.filename else ""
-            fail(f"error: {problem.strerror}{where}: once that is mended, the same command goes on")
+        if sentence := refused(problem):
+            fail(f"error: {sentence}")
         if not logs_to_stderr():
             logging.exception("a defect of fedgrid, or of its environment")
         raise
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)  # all is written; taking torch apart would take half a second
+
+
+def refused(problem: Exception) -> str:
+    """What the machine has refused, or nothing if this is no such problem."""
+    if isinstance(problem, MemoryError):
+        return f"this takes more memory than there is ({problem})"
+    if isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS:
+        where = problem.filename2 or problem.filename or "a file"
+        return f"{where} cannot be read or written ({problem.strerror}): mend that, and try again"
+    return ""
 
 
 def logs_to_stderr() -> bool:
@@ -84,6 +95,7 @@ def logs_to_stderr() -> bool:
 
 def fail(sentence: str) -> None:
     """End with a sentence on stderr and, with --log, in the log."""
+    sentence = printable(sentence)
     if not logs_to_stderr():
         logging.error(sentence)
     sys.exit(sentence)

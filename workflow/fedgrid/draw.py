@@ -34,7 +34,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--sources and --out are needed, or --show")
     else:
         wanted = report.sources(path.stem, asked.product)
-        table = product.draw(**given(asked.sources, wanted), study=study, scale=asked.scale)
+        tables = given(asked.sources, wanted)
+        try:
+            table = product.draw(**tables, study=study, scale=asked.scale)
+        except KeyError as column:
+            raise UsageError(f"a source of {asked.product} has no column {column}") from None
         write(product, table, study, asked.out)
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from fedgrid import source
-from fedgrid.names import UsageError, registered
+from fedgrid.names import UsageError, registered, shown
 
 AXES = ("protocol", "dataset", "partition", "method", "seed")
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
@@ -25,10 +25,10 @@ def runs_of(block: dict[str, list]) -> list[dict[str, Any]]:
 
 def alpha(partition: str) -> float:
     """The Dirichlet concentration in a partition's name, `dir0.05`."""
-    match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
+    match = re.fullmatch(r"dir([0-9]{1,18}\.?[0-9]{0,18})", partition)
     if not match or float(match[1]) <= 0:
         raise UsageError(
-            f"no partition is called `{partition}`: "
+            f"no partition is called `{shown(partition)}`: "
             "it is `dir` and a number above 0, such as dir0.1"
         )
     return float(match[1])
