@@ -37,7 +37,7 @@ SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
 # Neither cgroups nor pinning: a container has none to give, and the CPUs are not there either.
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/pgid
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SlurmdParameters=config_overrides
@@ -103,13 +103,16 @@ class Cluster:
             self.start_node(node)
         wait_for(lambda: set(self.states().values()) == {"idle"}, 60, "no idle nodes")
 
-    def daemon(self, name: str, *command: str, **options) -> None:
-        """Start a daemon that a Ctrl-C in the terminal does not end."""
+    def daemon(self, name: str, *command: str) -> None:
+        """Start a daemon that ends with the tests, however they end, and not at a Ctrl-C."""
         with (self.folder / f"{name}.out").open("ab") as out:
             self.daemons[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                start_new_session=True, **options,
-            )  # fmt: skip
+                ["setpriv", "--pdeathsig", "TERM", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
 
     def start_munge(self) -> None:
         """The daemon that says who is who to the others; it has a key already, or gets one."""
@@ -122,7 +125,8 @@ class Cluster:
             key.write_bytes(os.urandom(128))
             key.chmod(0o400)
             shutil.chown(key, "munge", "munge")
-        self.daemon("munged", "munged", "--foreground", "--force", user="munge", group="munge")
+        user = ("setpriv", "--reuid", "munge", "--regid", "munge", "--init-groups")
+        self.daemon("munged", *user, "--pdeathsig", "TERM", "munged", "--foreground", "--force")
         wait_for(munge_works, 20, "munged does not answer")
 
     def start_node(self, node: str) -> None:

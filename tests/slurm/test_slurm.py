@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import cluster
 import psutil
@@ -52,6 +52,8 @@ def slurm(request, tmp_path_factory) -> Cluster:
 def idle(slurm) -> Cluster:
     """The cluster with all nodes idle, before a test and after it."""
     yield slurm
+    for snakemake in Snakemake.started:
+        snakemake.kill()
     slurm.repair()
 
 
@@ -61,6 +63,8 @@ def idle(slurm) -> Cluster:
 class Snakemake:
     """A Snakemake at work in a project, what it says in a file."""
 
+    started: ClassVar[list[subprocess.Popen]] = []
+
     def __init__(self, project: Path, *arguments):
         self.said_in = project / f"snakemake{len(list(project.glob('snakemake*.txt')))}.txt"
         with self.said_in.open("w") as file:
@@ -68,6 +72,7 @@ class Snakemake:
                 ["snakemake", *map(str, arguments)], cwd=project, stdout=file, stderr=file,
                 env=ENVIRONMENT | {"FEDGRID_SAVE_EVERY": "2"}, start_new_session=True,
             )  # fmt: skip
+        self.started.append(self.process)
 
     def said(self) -> str:
         """All that it has said so far."""
@@ -75,11 +80,7 @@ class Snakemake:
 
     def finished(self, seconds: float = 600) -> str:
         """What it has said in the end, if it succeeds."""
-        try:
-            code = self.process.wait(seconds)
-        finally:
-            self.process.kill()
-        assert code == 0, self.said()
+        assert self.process.wait(seconds) == 0, self.said()
         return self.said()
 
 
@@ -196,6 +197,7 @@ def disturb(idle, project, undisturbed, report) -> Callable:
         report(name, ", ".join(detected), reached, resumed, again, same, seconds)
         assert same
         assert resumed >= early
+        assert not [p for p in processes("fedgrid.warm") if "SLURM_JOB_ID" in p.environ()]
         return made, detected
 
     return play
@@ -237,7 +239,7 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
     made.wait()
     job, _ = made.job()
     asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
-    expected = {"Partition": "high", "Account": "lab", "TimeLimit": "2-00:00:00", "Requeue": "0"}
+    expected = {"Partition": "high", "Account": "lab", "TimeLimit": "2-00:00:00", "Requeue": "1"}
     expected |= {"MinMemoryNode": "8000M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
     fields = dict(field.partition("=")[::2] for field in asked.split())
     assert expected.items() <= fields.items()
@@ -280,8 +282,7 @@ def test_scancel(disturb):
         subprocess.run(["scancel", job], check=True)
         return reached
 
-    _, detected = disturb("scancel", act)
-    assert detected == ["CANCELLED"]
+    assert disturb("scancel", act)[1] == ["CANCELLED"]
 
 
 def important(made: Disturbed) -> int:

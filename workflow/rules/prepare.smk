@@ -43,8 +43,8 @@ rule pretrain:
         vram_gb=config["vram_gb"],
         mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
         runtime=lambda wildcards, attempt: 240 * min(attempt, 3),
-        # SLURM's warning before the time limit: the next attempt goes on with the clients left.
-        slurm_extra="--signal=TERM@120",
+        # As for `train`; the next attempt goes on with the clients that are left.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("pretrain"),
         code=run_code("pretrain"),

@@ -20,8 +20,8 @@ rule train:
         vram_gb=config["vram_gb"],
         mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
         runtime=lambda wildcards, attempt: 480 * min(attempt, 3),
-        # SLURM's warning before the time limit: a checkpoint, and the next attempt goes on.
-        slurm_extra="--signal=TERM@120",
+        # A warning before the time limit, to save a checkpoint; one log for all that a job does.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("train"),
         code=run_code("train"),
