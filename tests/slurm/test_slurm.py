@@ -159,7 +159,8 @@ class Disturbed(NamedTuple):
 
     def stopped_after(self) -> int | None:
         """The round after which a job stopped in good order, by SLURM's logs, if one did."""
-        logs = sorted((self.project / "results/logs/slurm").rglob("*.log"))
+        logs = (self.project / "results/logs/slurm").rglob("*.log")
+        logs = sorted(logs, key=lambda path: int(path.stem))
         found = re.findall(r"stopped after round (\d+)", "".join(map(Path.read_text, logs)))
         return int(found[-1]) if found else None
 
@@ -271,7 +272,7 @@ def trainer(project: Path) -> psutil.Process:
 def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
     limit = ("--set-resources", "train:runtime=3 * attempt")
     made, detected = disturb("time limit, warned", lambda made: 0, *limit, protocol="longer")
-    assert detected == ["FAILED"]
+    assert set(detected) == {"FAILED"}  # it saved and ended; twice, on a slow machine
     assert made.stopped_after() == made.summary()["resumed_at"]
 
 
@@ -320,8 +321,7 @@ def test_snakemake_killed_while_a_job_trains(idle, project, undisturbed, report)
     Snakemake(project, "--unlock", "--configfile", "long.yaml").finished()
     elsewhere = f"train:slurm_extra='--signal=TERM@120 --exclude={node}'"
     again = Snakemake(project, *command, "--set-resources", elsewhere, "--", target("long"))
-    nodes = set()
-    wait_for(lambda: nodes.update(squeue("%N", "--states", "running")) or len(nodes) == 2, 60, "x")
+    wait_for(lambda: len(squeue("%N", "--states", "running")) == 2, 60, "not both jobs ran at once")
     again.finished()
     states = squeue("%T", "--states", "all", "--jobs", orphan)
     said = made.log.read_text()
