@@ -174,8 +174,8 @@ def report(request):
     """Adds a line to the table that is printed after the last test."""
     rows = ["event | detected as | reached | resumed at | computed again | same bytes | seconds"]
     yield lambda *cells: rows.append(" | ".join(map(str, cells)))
-    for row in rows:
-        request.config.get_terminal_writer().line(f"\n{row}" if row is rows[0] else row)
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", *rows, sep="\n")
 
 
 @pytest.fixture
