@@ -219,7 +219,7 @@ def test_a_table_is_that_of_a_run_without_slurm(idle, tmp_path, report):
     began = time.monotonic()
     locally(here, *part, "--", TABLE, TEX)
     local = time.monotonic() - began
-    said = Snakemake(there, *PROFILE, *SOON, "--jobs", 4, *part, "--", TABLE, TEX).finished(3600)
+    said = Snakemake(there, *PROFILE, *SOON, *part, "--", TABLE, TEX).finished(3600)
     seconds = time.monotonic() - began - local
     jobs = len(set(re.findall(r"submitted with SLURM jobid (\d+)", said)))
     for table in (TABLE, TEX):
