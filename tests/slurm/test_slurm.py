@@ -2,7 +2,7 @@
 
     python -m pytest -m slurm     (make test-slurm)
 
-Takes root, Debian or a relative of it, and a quarter of an hour. FEDGRID_WHOLE_TABLE=1 makes the
+Takes root, Debian or a relative of it, and not quite half an hour. FEDGRID_WHOLE_TABLE=1 makes the
 whole quick table 1 instead of a part of it: half an hour more on two cores.
 """
 
