@@ -8,6 +8,7 @@ the same command continues from it, and ends with the same numbers as an uninter
 """
 
 import logging
+import os
 import signal
 import time
 from dataclasses import replace
@@ -24,7 +25,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights", "saliency", "..."))
     parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
-    parser.add_argument("--save-every", type=float, default=SAVE_EVERY, metavar="SECONDS")
+    every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
+    parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
     paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))

@@ -16,7 +16,8 @@ rule originals:
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: 2000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
@@ -44,7 +45,8 @@ rule maps:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=6000,
+        mem_mb=lambda wildcards, attempt: 6000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
@@ -78,7 +80,8 @@ rule scores:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=8000,
+        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [
@@ -110,7 +113,8 @@ rule costs:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 60 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(costs_setting(w)),
         code=lambda w: source.fingerprint(

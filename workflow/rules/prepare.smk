@@ -17,7 +17,8 @@ rule partition:
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=1000,
+        mem_mb=lambda wildcards, attempt: 1000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
     params:
         spec=partition_spec,
         code=source.fingerprint("partition"),
@@ -43,7 +44,10 @@ rule pretrain:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=8000,
+        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 240 * min(attempt, 3),
+        # As for `train`; the next attempt goes on with the clients that are left.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("pretrain"),
         code=run_code("pretrain"),
@@ -71,7 +75,8 @@ rule saliency:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=8000,
+        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("saliency"),
         # The pretrained models are temporary: what they depend on counts here.
@@ -100,7 +105,8 @@ rule latents:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=4000,
+        mem_mb=lambda wildcards, attempt: 4000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("latents"),
         code=run_code("latents"),

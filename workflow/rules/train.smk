@@ -18,7 +18,10 @@ rule train:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=8000,
+        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 480 * min(attempt, 3),
+        # A warning before the time limit, to save a checkpoint; one log for all that a job does.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("train"),
         code=run_code("train"),
