@@ -1,8 +1,8 @@
 """What all methods of a seed share: who has which samples, and what clients compute beforehand.
 
-With SNAKEMAKE_OUTPUT_CACHE set and --cache, checkouts share what the rules with `cache:` make. Snakemake tells
-their results apart by params and inputs, not by wildcards, configuration or imported code: `spec`
-and `code` hold all of these.
+With SNAKEMAKE_OUTPUT_CACHE set and --cache, checkouts share what the rules with `cache:` make.
+Snakemake tells their results apart by params and inputs, not by wildcards, configuration or
+imported code: `spec` and `code` hold all of these.
 """
 
 
