@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ENVIRONMENT, copied
-from fedgrid import energy, records, source
+from fedgrid import energy, records, source, spec
 
 NAME = "tiny/digits/dir0.1/{}/seed0"
 RUN, PARTITION = "results/runs/tiny/digits/dir0.1/moon/seed0", "results/partition/digits/dir0.1"
@@ -144,6 +144,24 @@ def test_a_run_says_where_it_comes_from(finished):
     }
     assert "methods.moon" in record["code"]["modules"]
     assert "methods.fedau" not in record["code"]["modules"]
+
+
+def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
+    stages = set()
+    for path in (finished / "results").rglob(".*.record"):
+        record = json.loads(path.read_text())
+        if (run := record["run"]) and "model" in run["protocol"]:
+            assert record["peak_memory_mb"] < spec.memory_mb(run), path
+            stages.add(record["command"][0])
+    assert stages == {"fedgrid.train", "fedgrid.saliency"}
+
+
+def test_memory_is_for_the_model_the_cohort_and_what_clients_keep():
+    protocol = {"model": "resnet18", "clients": 100, "participation": 0.1}
+    asked = [
+        spec.memory_mb({"protocol": protocol, "method": {name: {}}}) for name in ("fedavg", "moon")
+    ]
+    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 2 * 100)]
 
 
 def test_a_fingerprint_is_of_these_modules_only():

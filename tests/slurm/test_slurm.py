@@ -241,7 +241,7 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
     job, _ = made.job()
     asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
     expected = {"Partition": "high", "Account": "lab", "TimeLimit": "2-00:00:00", "Requeue": "1"}
-    expected |= {"MinMemoryNode": "8000M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
+    expected |= {"MinMemoryNode": "4020M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
     fields = dict(field.partition("=")[::2] for field in asked.split())
     assert expected.items() <= fields.items()
     assert Path(fields["StdOut"]).is_relative_to(project / "results/logs/slurm/rule_train")

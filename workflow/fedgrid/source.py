@@ -82,6 +82,16 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 
 
 @cache
+def mentions(module: str, name: str) -> bool:
+    """Whether a module gives an argument of this name, by keyword or by its text."""
+    given = (
+        (node.arg, node.value) for node in ast.walk(tree(module)) if isinstance(node, ast.keyword)
+    )
+    texts = (node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant))
+    return name in {arg for arg, _ in given} or name in set(texts)
+
+
+@cache
 def keywords(module: str, function: str) -> dict[str, Any]:
     """The keyword arguments of a module's function, with their defaults."""
     defaults = _signature(module, function).defaults

@@ -118,6 +118,19 @@ def inputs(run: dict) -> dict[str, str]:
     return paths
 
 
+def memory_mb(run: dict) -> int:
+    """What a run's process may take of a machine's memory, with all that its method may keep.
+
+    PyTorch, a dataset's pages and the activations of a batch; the models at work, the cohort's
+    deltas and statistics, and two models for every client of a method that remembers.
+    """
+    protocol = run["protocol"]
+    model = source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+    cohort = protocol["clients"] * protocol.get("participation", 1.0)
+    remembered = any(source.mentions(part, "remember") for part in parts(run))
+    return round(4000 + model * (12 + 2 * cohort + 2 * remembered * protocol["clients"]))
+
+
 def parts(run: dict) -> list[str]:
     """The modules of the run's method."""
     return [f"methods.{part}" for part in run["method"]]

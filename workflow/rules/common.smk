@@ -90,6 +90,11 @@ def run_spec(stage):
     )
 
 
+def memory(wildcards):
+    """Megabytes that a job of the run may take."""
+    return spec.memory_mb(resolved(wildcards))
+
+
 def run_code(*stages):
     """Changes when, and only when, code that the stages execute for this run changes."""
     return lambda wildcards: source.fingerprint(

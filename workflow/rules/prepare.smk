@@ -44,7 +44,7 @@ rule pretrain:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
         runtime=lambda wildcards, attempt: 240 * min(attempt, 3),
         # As for `train`; the next attempt goes on with the clients that are left.
         slurm_extra="--signal=TERM@120 --open-mode=append",
@@ -75,7 +75,7 @@ rule saliency:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
         runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("saliency"),
@@ -105,7 +105,7 @@ rule latents:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 4000 * min(attempt, 3),
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
         runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("latents"),

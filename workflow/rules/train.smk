@@ -18,7 +18,7 @@ rule train:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
         runtime=lambda wildcards, attempt: 480 * min(attempt, 3),
         # A warning before the time limit, to save a checkpoint; one log for all that a job does.
         slurm_extra="--signal=TERM@120 --open-mode=append",
