@@ -1,6 +1,7 @@
 # make table1   set up, run the quick table 1, print it
 # make report   set up, run everything in config.yaml's study, write results/report.html
 # make test     set up, run the tests
+# make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
 # make lock     pin what pyproject.toml allows again, with hashes
@@ -12,9 +13,11 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report test bench lint lock clean
+.PHONY: table1 report test test-slurm bench lint lock clean
 
-SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default
+# Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
+SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
+	$(if $(SNAKEMAKE_OUTPUT_CACHE),--cache)
 
 table1: $(VENV)/ready
 	$(SNAKEMAKE) --cores all results/table1.csv results/table1.tex
@@ -27,6 +30,9 @@ report: $(VENV)/ready
 
 test: $(VENV)/ready
 	pytest
+
+test-slurm: $(VENV)/ready
+	pytest -m slurm -rs tests/slurm
 
 bench: $(VENV)/ready $(PEERS)/ready
 	python -m tests.benchmarks

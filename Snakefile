@@ -1,4 +1,8 @@
-"""Every table and figure of the studies in workflow/studies/, from the raw data on."""
+"""Every table and figure of the studies in workflow/studies/, from the raw data on.
+
+One Snakemake at a time works in a folder: a second one says so and ends. After one that was killed,
+`snakemake --unlock` takes its lock away.
+"""
 
 from snakemake.utils import min_version
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from conftest import (
@@ -29,7 +29,18 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid import augment, backends, checkpoint, collect, draw, engine, runs, schedule, tally
+from fedgrid import (
+    augment,
+    backends,
+    checkpoint,
+    collect,
+    draw,
+    engine,
+    files,
+    runs,
+    schedule,
+    tally,
+)
 from fedgrid.backends import stacked
 from fedgrid.engine import Progress
 from fedgrid.method import Method, by_samples, weighted_sum
@@ -651,8 +662,48 @@ def test_a_checkpoint_of_another_run_or_version_is_none(tmp_path, monkeypatch):
     kept(tmp_path / "kept", "mine")
     assert checkpoint.load(tmp_path / "kept", "mine", "cpu")
     assert checkpoint.load(tmp_path / "kept", "yours", "cpu") is None
-    monkeypatch.setattr(checkpoint, "VERSION", "2")
+    monkeypatch.setattr(checkpoint, "VERSION", "another")
     assert checkpoint.load(tmp_path / "kept", "mine", "cpu") is None
+
+
+@pytest.mark.parametrize("where", [0.001, 0.02, 0.3, 0.6, 0.999])
+def test_a_flipped_bit_is_seen(where, tmp_path, caplog):
+    kept(tmp_path / "kept")
+    content = bytearray((tmp_path / "kept").read_bytes())
+    content[int(where * len(content))] ^= 4
+    (tmp_path / "kept").write_bytes(content)
+    assert checkpoint.load(tmp_path / "kept", "key", "cpu") is None
+    assert "is not used" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is damaged"),
+        (b"noise" * 100, "is damaged"),
+        (None, "is no checkpoint of this version of fedgrid"),
+    ],
+)
+def test_the_checkpoint_before_a_bad_one_is_used(content, says, tmp_path, caplog):
+    path, simulation = tmp_path / "kept", simulate(methods("moon"))
+    for _ in range(2):
+        checkpoint.save(path, "key", simulation.play(), [])
+    if content is None:
+        save_file({"w": torch.zeros(3)}, path)  # somebody else's
+    else:
+        path.write_bytes(content)
+    run, _ = checkpoint.load(path, "key", "cpu")
+    assert run.round == 1
+    assert f"{path} {says}" in caplog.text
+    assert caplog.text.count("\n") == 1
+
+
+def test_what_is_discarded_is_gone(tmp_path):
+    for _ in range(2):
+        kept(tmp_path / "kept")
+    assert len(list(tmp_path.iterdir())) == 2
+    checkpoint.discard(tmp_path / "kept")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
@@ -662,7 +713,7 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "save_file", interrupted)
+    monkeypatch.setattr(files, "save_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kept(tmp_path / "kept")
     assert checkpoint.load(tmp_path / "kept", "key", "cpu")

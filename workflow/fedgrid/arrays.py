@@ -4,6 +4,8 @@ The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machin
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,19 +40,42 @@ class Data:
 def open_data(folder: Path) -> Data:
     """The dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-        data = Data(*arrays, meta)
-        expected = [(meta["sizes"][part], data.shape, data.classes) for part in ("train", "test")]
+        with whole(f"the dataset in {folder}"):
+            meta = json.loads((folder / "meta.json").read_text())
+            arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+            data = Data(*arrays, meta)
+            for part in ("train", "test"):
+                pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
+                sizes = (meta["sizes"][part], data.shape, data.classes)
+                check(f"{folder}: {part}", *pair, *sizes)
     except FileNotFoundError as problem:
         raise UsageError(f"{problem.filename} is missing: make it with fedgrid.data") from problem
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as problem:
-        raise UsageError(
-            f"the dataset in {folder} is damaged ({problem}): make it again"
-        ) from problem
-    check(f"{folder}: train", data.train_images, data.train_labels, *expected[0])
-    check(f"{folder}: test", data.test_images, data.test_labels, *expected[1])
     return data
+
+
+@contextmanager
+def whole(what: str) -> Iterator[None]:
+    """Reading `what`, a file: UsageError if that fails in any way, for bytes may be any bytes.
+
+    What is missing, and what is known to be wrong, is told by others.
+    """
+    try:
+        yield
+    except (UsageError, FileNotFoundError):
+        raise
+    except Exception as problem:
+        said = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
+
+
+def statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:
+    """The normalisation `name`: mean and deviation per channel, by which it is safe to divide."""
+    with whole(f"the dataset in {folder}"):
+        mean, std = (list(map(float, values)) for values in data.meta["statistics"][name])
+        right = len(mean) == len(std) == data.shape[0] and np.isfinite(mean + std).all()
+        if not (right and min(std) > 0):
+            raise ValueError(f"the normalisation {name} is {mean}, {std}")
+    return mean, std
 
 
 def check(

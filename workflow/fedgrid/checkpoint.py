@@ -1,23 +1,26 @@
 """The state of a run between two rounds, in one file that is replaced atomically.
 
 Tensors and everything else (round, history, the key of the run) travel in one safetensors file, so
-that no kill can leave the model of one round with the counter of another.
+that no kill can leave the model of one round with the counter of another. A checksum over all of it
+tells a file whose bits have changed, which the format does not notice; the checkpoint before the
+last one is kept for that case.
 """
 
+import hashlib
 import json
 import logging
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from fedgrid import files
 from fedgrid.engine import Progress
 
 CHANGES_RESULTS = False
-VERSION = "1"
+VERSION = "2"
 
 log = logging.getLogger(__name__)
 
@@ -25,30 +28,72 @@ log = logging.getLogger(__name__)
 def save(path: Path, key: str, run: Progress, history: list[dict]) -> None:
     """Write the run as it is; `key` says which run it is, down to its code."""
     tree = {"server": run.server, "shared": run.shared, "memory": run.memory, "sums": run.sums}
-    about = {"key": key, "round": str(run.round), "history": json.dumps(history)}
-    tensors = {name: tensor.contiguous() for name, tensor in flatten(tree).items()}
-    with files.replacing(path) as temporary:
-        save_file(unshared(tensors), temporary, {"version": VERSION} | about)
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in flatten(tree).items()}
+    about = {"version": VERSION, "key": key, "round": str(run.round)}
+    about["history"] = json.dumps(history)
+    with files.replacing(path, result=False) as temporary:
+        files.save_tensors(
+            unshared(tensors), temporary, about | {"checksum": checksum(tensors, about)}
+        )
+        if path.exists():
+            path.replace(before(path))
 
 
 def load(path: Path, key: str, device) -> tuple[Progress, list[dict]] | None:
-    """The run saved under `path`, if there is one, it is whole and it is this one."""
-    if not path.exists():
-        return None
+    """The run saved last under `path` that is whole and is this one, if there is any."""
+    for file in (path, before(path)):
+        if not file.exists():
+            continue
+        try:
+            return read(file, key, device)
+        except UnusableError as problem:
+            log.warning("%s %s: it is not used", file, problem)
+    return None
+
+
+def discard(path: Path) -> None:
+    """Nothing is to go on from here any more."""
+    for file in (path, before(path)):
+        file.unlink(missing_ok=True)
+
+
+def before(path: Path) -> Path:
+    """Where the checkpoint before the last one is."""
+    return path.with_name(f"{path.name}.before")
+
+
+class UnusableError(Exception):
+    """A checkpoint that is damaged, or another run's."""
+
+
+def read(path: Path, key: str, device) -> tuple[Progress, list[dict]]:
+    """The run in the file; UnusableError if it is damaged or another one."""
     try:
-        with safe_open(path, "pt", device=str(device)) as file:
-            about = file.metadata() or {}
-            if about.get("version") != VERSION or about.get("key") != key:
-                log.info("%s is of another run or version: starting from round 0", path)
-                return None
-            tree = unflatten({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+        with safe_open(path, "pt") as file:
+            about = dict(file.metadata() or {})
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as problem:
-        log.warning("%s is damaged (%s): starting from round 0", path, problem)
-        return None
+        raise UnusableError(f"is damaged ({problem})") from problem
+    if about.get("version") != VERSION:
+        raise UnusableError("is no checkpoint of this version of fedgrid")
+    if about.pop("checksum", None) != checksum(tensors, about):
+        raise UnusableError("is damaged (its checksum is another)")
+    if about["key"] != key:
+        raise UnusableError("is of another run, or of other code")
+    tree = unflatten({name: tensor.to(device) for name, tensor in tensors.items()})
     memory = {int(client): kept for client, kept in tree.get("memory", {}).items()}
     shared, sums = tree.get("shared", {}), tree.get("sums", {})
     run = Progress(tree["server"], shared, memory, sums, int(about["round"]))
     return run, json.loads(about["history"])
+
+
+def checksum(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
+    """Of the names, shapes and bits of tensors, and of what is said about them."""
+    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def flatten(tree: dict, prefix: str = "") -> dict[str, Tensor]:

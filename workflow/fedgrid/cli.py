@@ -1,6 +1,7 @@
 """What every entry point does alike: its arguments, its log, and errors in one sentence."""
 
 import argparse
+import errno
 import gc
 import logging
 import os
@@ -8,11 +9,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import warm
-from fedgrid.names import UsageError
+from fedgrid import records, warm
+from fedgrid.names import UsageError, printable
 
 CHANGES_RESULTS = False
 DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
+# What the machine refuses, whatever the program: rights, space, names, broken disks.
+REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
+REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
 SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
 
 
@@ -22,6 +26,7 @@ class LogTo(argparse.Action):
     def __call__(self, parser, namespace, path, option=None):
         """As soon as the option is met, so that all that follows is in the file."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).open("w").close()  # if that fails, it is told where the log has been so far
         logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w")
 
 
@@ -59,15 +64,28 @@ def run(main: Callable[[list[str] | None], None]) -> None:
     gc.disable()  # importing torch makes many objects and no garbage
     try:
         main(None)
+        records.write()
     except (UsageError, KeyboardInterrupt) as problem:
         fail(f"error: {problem or 'interrupted'}")
-    except Exception:
+    except Exception as problem:
+        if sentence := refused(problem):
+            fail(f"error: {sentence}")
         if not logs_to_stderr():
             logging.exception("a defect of fedgrid, or of its environment")
         raise
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)  # all is written; taking torch apart would take half a second
+
+
+def refused(problem: Exception) -> str:
+    """What the machine has refused, or nothing if this is no such problem."""
+    if isinstance(problem, MemoryError):
+        return f"this takes more memory than there is ({problem})"
+    if isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS:
+        where = problem.filename2 or problem.filename or "a file"
+        return f"{where} cannot be read or written ({problem.strerror}): mend that, and try again"
+    return ""
 
 
 def logs_to_stderr() -> bool:
@@ -77,6 +95,7 @@ def logs_to_stderr() -> bool:
 
 def fail(sentence: str) -> None:
     """End with a sentence on stderr and, with --log, in the log."""
+    sentence = printable(sentence)
     if not logs_to_stderr():
         logging.error(sentence)
     sys.exit(sentence)

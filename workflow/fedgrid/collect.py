@@ -13,11 +13,13 @@ The grid is a list of blocks, each with a list of names for every axis of a run.
     encoding    a row per saliency file: what pretraining and encoding cost
 """
 
+import csv
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import cli, files, spec
+from fedgrid import cli, files, records, spec
 from fedgrid.names import UsageError, known
 
 
@@ -63,21 +65,33 @@ def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Pat
 
 def read(reader: Callable, path: Path):
     """What `reader` finds in a file; UsageError if it is not there or not whole."""
+    records.NOTES.inputs.append(path)
     try:
         return reader(path)
-    except (OSError, ValueError, KeyError, IndexError) as problem:
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
 
 
 def metrics(path: Path):
     """The metrics of a run, and whether it diverged: ended in a number that is not finite."""
-    import numpy as np
     import pandas as pd
 
-    table = pd.read_csv(path)
-    if missing := {"round", "accuracy", "loss", "train_loss"} - {*table}:
+    with path.open() as file:
+        *_, last = csv.DictReader(file)
+    if None in last.values():
+        raise ValueError("its last row is cut")
+    if missing := sorted({"round", "accuracy", "loss", "train_loss"} - last.keys()):
         raise KeyError(*missing)
-    return table.assign(diverged=not np.isfinite(table.iloc[-1]).all())
+    diverged = not all(math.isfinite(float(value or 0)) for value in last.values())
+    if not diverged and int(last["round"]) != ended(path, int(last["round"])):
+        raise ValueError("its last rows are gone")
+    return pd.read_csv(path).astype(float).astype({"round": int}).assign(diverged=diverged)
+
+
+def ended(path: Path, default: int) -> int:
+    """The last round of the run by its summary, if that is there."""
+    summary = path.with_name("summary.json")
+    return json.loads(summary.read_text())["rounds"] if summary.exists() else default
 
 
 def numbers(path: Path):

@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedgrid import cli
+from fedgrid import cli, files, records
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def _write(folder: Path, name: str, arrays: dict) -> None:
     hashes = {}
     for array, values in arrays.items():
         path = folder / f"{array}.npy"
-        np.save(path, np.ascontiguousarray(values))
+        files.save_array(np.ascontiguousarray(values), path)
         with path.open("rb") as file:
             hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     meta = datasets.describe(name) | {"sha256": hashes}
@@ -65,6 +65,7 @@ def _move(folder: Path, out: Path) -> None:
     for path in sorted(folder.glob("*.npy")):
         os.replace(path, out / path.name)
     os.replace(folder / "meta.json", out / "meta.json")
+    records.NOTES.outputs += [*sorted(out.glob("*.npy")), out / "meta.json"]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from fedgrid import cli, files, grid, report
+from fedgrid import cli, files, grid, records, report
 from fedgrid.names import UsageError, known
 
 
@@ -34,7 +34,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--sources and --out are needed, or --show")
     else:
         wanted = report.sources(path.stem, asked.product)
-        table = product.draw(**given(asked.sources, wanted), study=study, scale=asked.scale)
+        tables = given(asked.sources, wanted)
+        try:
+            table = product.draw(**tables, study=study, scale=asked.scale)
+        except KeyError as column:
+            raise UsageError(f"a source of {asked.product} has no column {column}") from None
         write(product, table, study, asked.out)
 
 
@@ -45,6 +49,7 @@ def given(sources: list[str], wanted: list[str]) -> dict:
         raise UsageError(f"--sources lacks {', '.join(missing)}")
     for name in paths:
         known("source of this product", name, wanted)
+    records.NOTES.inputs += [Path(paths[name]) for name in wanted]
     return {name: read(Path(paths[name])) for name in wanted}
 
 

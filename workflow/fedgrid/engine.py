@@ -32,6 +32,7 @@ from fedgrid.method import (
     by_samples,
     relative,
 )
+from fedgrid.names import known, registered
 
 EVALUATION_BATCH = 1000
 CHUNK = 64  # images at a time where a client's whole data is passed through the model
@@ -75,6 +76,7 @@ class Engine:
         self.between: dict[str, Any] = {}  # what a backend keeps from round to round
         if backend == "auto":
             backend = backends.best(self.live, self.device)
+        known("backend", backend, registered("backends"))
         self.local_training = import_module(f"fedgrid.backends.{backend}").train
 
     # -- models ----------------------------------------------------------------------------------
@@ -108,9 +110,8 @@ class Engine:
         """A run before its first round, with the initial model drawn from `seed`."""
         self.seed = seed
         server = state_of(self.build(seed))
-        known = Start(server, len(self.federation.members), self.random)
-        self._start = known
-        return Progress(server, self.method.shared(known) if self.method.shared else {})
+        self._start = Start(server, len(self.federation.members), self.random)
+        return Progress(server, self.method.shared(self._start) if self.method.shared else {})
 
     def random(self, client: int) -> State:
         """Initial weights of the client's own."""
@@ -159,6 +160,8 @@ class Engine:
         names = (*federation.names, run.round)
         clients = schedule.cohort(len(federation.members), protocol["participation"], *names)
         work = schedule.work(clients, federation.members, protocol, *names)
+        if not work.valid.any():  # clients with too few samples to train on, all of them
+            return replace(run, round=run.round + 1)
         lr = protocol["lr"] * protocol["lr_decay"] ** run.round
         before = [self.memory(run, int(k)) for k in clients]
         cohort = self.cohort(run, work, before, lr)

@@ -1,5 +1,6 @@
 """Who has what: the dataset on the device, and every client's share of it."""
 
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgrid import partition
-from fedgrid.arrays import open_data
-from fedgrid.names import UsageError
+from fedgrid import gpus, partition
+from fedgrid.arrays import open_data, statistics
+from fedgrid.names import UsageError, known
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ def load(
 ) -> Federation:
     """The data and the partition of a resolved run; `dtype` is that of normalised images."""
     data, made = open_data(paths["data"]), partition.read(paths["partition"])
-    if made.counts.sum() != len(data.train_labels):
+    if not partition.fits(made, data.train_labels, data.classes):
         raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
     if len(made.members) != (clients := run["protocol"]["clients"]):
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
-    mean, std = data.meta["statistics"][run["protocol"]["normalization"]]
+    mean, std = statistics(data, run["protocol"]["normalization"], paths["data"])
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
     return Federation(
         *(read_only(array).to(device) for array in arrays),
@@ -58,8 +59,27 @@ def read_only(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
 
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def vram() -> int:
+    """Gigabytes of a GPU that this job takes, as the environment says; 0: all of it."""
+    text = os.environ.get("FEDGRID_VRAM_GB") or "0"
+    if not text.isdecimal():
+        raise UsageError(f"FEDGRID_VRAM_GB is {text!r}, not a whole number of at least 0")
+    return int(text)
+
+
 def prepare(device: str, threads: int, precision: str) -> torch.device:
-    """The device, its arithmetic made repeatable; UsageError for a GPU that is not there."""
+    """The device, its arithmetic made repeatable; UsageError for a GPU that is not there.
+
+    Of a machine's GPUs it is the one that is free for this job (`gpus.py`).
+    """
+    known("device", device, DEVICES)
+    if threads < 1:
+        raise UsageError(f"--threads is {threads}, not at least 1")
+    if device != "cpu":
+        gpus.claim(vram())
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():

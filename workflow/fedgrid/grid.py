@@ -4,6 +4,9 @@ A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve
 name stands for: the study's protocol, the method's files and all of their hyper-parameters.
 """
 
+import json
+import math
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import yaml
 
 from fedgrid import report, source
-from fedgrid.names import PACKAGE, UsageError, known, registered
+from fedgrid.names import PACKAGE, UsageError, known, registered, shown
 from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, alpha, runs_of
 
 CHANGES_RESULTS = False  # what it resolves is what a job is given
@@ -37,12 +40,17 @@ def find_study(text: str) -> Path:
 def read_study(path: Path) -> dict:
     """A study's file."""
     try:
-        return yaml.safe_load(path.read_text())
+        study = yaml.safe_load(path.read_text())
+        json.dumps(study)  # products depend on it as JSON
+        return study
     except yaml.YAMLError as problem:
         what = " ".join(str(problem).replace('in "<unicode string>", ', "").split())
         raise UsageError(f"{path.name} is not YAML: {what}") from None
     except OSError as problem:
         raise UsageError(f"the study {path} cannot be read ({problem})") from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        what = "that is neither text, number, list nor pairs"
+        raise UsageError(f"{path.name} holds something {what} ({problem})") from None
 
 
 class Grid:
@@ -241,8 +249,8 @@ class Grid:
         for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
             self.method(name, dataset)
         for seed in listed(block["seed"]):
-            if not isinstance(seed, int) or seed < 0:
-                raise UsageError(f"seed: {seed!r} is not a whole number of at least 0")
+            if type(seed) is not int or seed < 0:  # True is an int too
+                raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:
@@ -256,6 +264,8 @@ def check_keywords(where: str, part: str, given: dict) -> None:
 
 def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     """Refuse a protocol that this dataset cannot follow."""
+    for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
+        like(f"protocol `{name}`: {key}", value, PROTOCOL[key])
     known(f"model of protocol `{name}`", protocol["model"], registered("models"))
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
     known(f"normalization of {dataset}", protocol["normalization"], statistics)
@@ -272,11 +282,22 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
             f"{protocol['clients']} clients samples nobody"
         )
     weights = source.literal(f"models.{protocol['model']}", "WEIGHTS")
-    if protocol["weights"] not in ("none", *weights) and not Path(protocol["weights"]).is_file():
+    if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
         raise UsageError(
-            f"protocol `{name}`: weights `{protocol['weights']}` are neither none"
+            f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file"
         )
+
+
+def is_file(text: str) -> bool:
+    """Whether there is such a file; a text that can be no path names none."""
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+DIGITS = re.compile("[0-9]{1,18}")
 
 
 def axis_values(config: dict, axis: str) -> list:
@@ -285,7 +306,7 @@ def axis_values(config: dict, axis: str) -> list:
     if isinstance(value, str):
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
     if axis == "seed":
-        return [int(v) if str(v).isdecimal() else v for v in listed(value)]
+        return [int(v) if isinstance(v, str) and DIGITS.fullmatch(v) else v for v in listed(value)]
     return [str(v) for v in listed(value)]
 
 
@@ -299,7 +320,9 @@ def like(what: str, value: Any, default: Any) -> None:
     wanted = (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, wanted) or isinstance(value, bool) != isinstance(default, bool):
         word = _WORDS.get(type(default), "a list")
-        raise UsageError(f"{what} is {value!r}, not {word} such as {default!r}")
+        raise UsageError(f"{what} is {shown(repr(value))}, not {word} such as {default!r}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{what} is {value!r}, which is not finite")
 
 
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}

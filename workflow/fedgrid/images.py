@@ -5,11 +5,13 @@ is less to gain from threads than they cost.
 """
 
 import tarfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -23,19 +25,33 @@ def contents(source: Path, place: Callable[[str], Any]) -> Iterator[tuple[Any, b
     """`place(name)` and the bytes of every file of `source` for which `place` is not None.
 
     Names are relative to `source`, with slashes. Folders and .zip files come sorted by place;
-    a .tar.gz is a stream and comes as it was written.
+    a .tar.gz is a stream and comes as it was written. Nothing is unpacked, so that a name can point
+    nowhere; links and devices in an archive are passed over. UsageError if it cannot be read.
     """
-    if source.is_dir():
-        paths = (path for path in source.rglob("*") if path.is_file())
-        yield from _sorted((p.relative_to(source).as_posix() for p in paths), place, source)
-    elif source.suffix == ".zip":
-        with ZipFile(source) as archive:
-            yield from _sorted(archive.namelist(), place, archive)
-    else:
-        with tarfile.open(source, "r|gz") as archive:
-            for member in archive:
-                if member.isfile() and (where := place(member.name)) is not None:
-                    yield where, archive.extractfile(member).read()
+    with _readable(source):
+        if source.is_dir():
+            paths = (path for path in source.rglob("*") if path.is_file())
+            yield from _sorted((p.relative_to(source).as_posix() for p in paths), place, source)
+        elif source.suffix == ".zip":
+            with ZipFile(source) as archive:
+                yield from _sorted(archive.namelist(), place, archive)
+        else:
+            with tarfile.open(source, "r|gz") as archive:
+                for member in archive:
+                    if member.isfile() and (where := place(member.name)) is not None:
+                        yield where, archive.extractfile(member).read()
+
+
+# What reading a cut or otherwise damaged archive, or a file of a folder, may raise.
+UNREADABLE = (OSError, EOFError, zlib.error, tarfile.TarError, BadZipFile, RuntimeError)
+
+
+@contextmanager
+def _readable(source: Path) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as problem:
+        raise UsageError(f"{source} cannot be read ({problem}): delete or replace it") from problem
 
 
 def _sorted(
@@ -102,9 +118,13 @@ def _decode(name: str, data: bytes, shape: tuple[int, int, int]) -> np.ndarray:
 
     try:
         with Image.open(BytesIO(data)) as image:
-            pixels = np.asarray(image.convert("RGB")).transpose(2, 0, 1)
-    except (OSError, SyntaxError, ValueError) as problem:
+            found = (3, image.height, image.width)
+            if found != shape:  # before it is decoded: a few bytes may claim to be gigabytes
+                raise UsageError(f"{name} has the shape {found}, expected {shape}")
+            if image.mode.startswith(("I", "F")):
+                raise UsageError(f"{name} has pixels of more than 8 bits ({image.mode})")
+            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+    except UsageError:
+        raise
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
         raise UsageError(f"{name} is not a readable image: {problem}") from problem
-    if pixels.shape != shape:
-        raise UsageError(f"{name} has the shape {pixels.shape}, expected {shape}")
-    return pixels

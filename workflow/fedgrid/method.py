@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedgrid.names import UsageError
+
 State = dict[str, Tensor]  # a model: its parameters and the running statistics of its BatchNorms
 Memory = dict[str, Any]  # nested dicts of tensors
 Forward = Callable[[State, Tensor], tuple[Tensor, Tensor]]  # (B, ...) -> features, logits
@@ -152,13 +154,13 @@ def _both(name: str, a: Method, b: Method) -> Any:
     if ours is None or theirs is None:
         return ours or theirs
     if name not in _JOINED:
-        raise ValueError(f"two of the combined methods define `{name}`")
+        raise UsageError(f"two of the combined methods define `{name}`")
     return lambda *arguments: _JOINED[name](ours(*arguments), theirs(*arguments))
 
 
 def _union(ours: Memory, theirs: Memory) -> Memory:
     if twice := ours.keys() & theirs.keys():
-        raise ValueError(f"two of the combined methods keep `{'`, `'.join(sorted(twice))}`")
+        raise UsageError(f"two of the combined methods keep `{'`, `'.join(sorted(twice))}`")
     return ours | theirs
 
 

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
+LONGEST = 200  # characters of a value that a sentence quotes
 
 
 class UsageError(ValueError):
@@ -21,8 +22,19 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     among = sorted(among)
     if name in among:
         return name
-    near = get_close_matches(str(name), among, n=3, cutoff=0.5)
+    near = get_close_matches(shown(name), among, n=3, cutoff=0.5)
     said = (
         f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(among) or 'none'}"
     )
-    raise UsageError(f"no {kind} is called `{name}`: {said}")
+    raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
+
+
+def shown(value: object) -> str:
+    """A value as a sentence can hold it: printable, and not endless."""
+    text = printable(str(value))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def printable(text: str) -> str:
+    """On one line, and of what can be printed: a name may hold anything."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

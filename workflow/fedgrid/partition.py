@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid import cli, files, seeds, spec, stage
+from fedgrid import arrays, cli, files, seeds, spec, stage
 from fedgrid.names import UsageError, known
 
 GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
@@ -70,7 +70,7 @@ def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
             nobody = shares.sum(1) == 0
             pieces.append(cut(shares + nobody[:, None], total))
             sizes += pieces[-1]
-            possible &= ~nobody
+            possible &= ~nobody | (total == 0)
         good = np.flatnonzero(possible & (sizes.min(1) >= SMALLEST))
         if len(good):
             return np.stack([piece[good[0]] for piece in pieces], axis=1)
@@ -101,13 +101,37 @@ def partition(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha
             f"which needs {NEEDS_SAMPLES[recipe]} each"
         )
     rng = seeds.generator("partition", recipe, clients, alpha, *names)
-    counts = draw(np.bincount(labels, minlength=classes), clients, alpha, rng)
+    totals = np.bincount(labels, minlength=classes)
+    counts = drawn(draw, totals, clients, alpha, rng)
     members = [[] for _ in range(clients)]
     for c in range(classes):
         order = rng.permutation(np.flatnonzero(labels == c))
         for k, part in enumerate(np.split(order, counts[:, c].cumsum()[:-1])):
             members[k].append(part)
     return Partition([np.sort(np.concatenate(parts)) for parts in members], counts)
+
+
+def drawn(draw, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Counts (N, K); UsageError for an alpha too far out for floating point to draw with."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        try:
+            counts = draw(totals, clients, alpha, rng)
+        except UsageError:
+            raise
+        except ValueError as problem:
+            raise UsageError(f"alpha = {alpha:g} cannot be drawn with ({problem})") from problem
+    if counts.min() < 0 or (counts.sum(0) != totals).any():
+        raise UsageError(f"alpha = {alpha:g} cannot be drawn with: it is too small or too large")
+    return counts
+
+
+def fits(made: Partition, labels: np.ndarray, classes: int) -> bool:
+    """Whether every sample has exactly one client, and the counts are those of the members."""
+    dealt, right = np.concatenate([*made.members, []]), (len(made.members), classes)
+    if made.counts.shape != right or not np.array_equal(np.sort(dealt), np.arange(len(labels))):
+        return False
+    pairs = zip(made.members, made.counts, strict=True)
+    return all(np.array_equal(np.bincount(labels[m], minlength=classes), n) for m, n in pairs)
 
 
 def write(made: Partition, path: Path) -> None:
@@ -119,9 +143,16 @@ def write(made: Partition, path: Path) -> None:
 
 def read(path: Path) -> Partition:
     """What `write` wrote; UsageError if it is damaged."""
-    arrays = files.read_arrays(path, "indices", "offsets", "counts")
-    members = np.split(arrays["indices"], arrays["offsets"][1:-1])
-    return Partition(members, arrays["counts"])
+    with arrays.whole(str(path)):
+        names = ("indices", "offsets", "counts")
+        indices, offsets, counts = files.read_arrays(path, *names).values()
+        found = [(str(array.dtype), array.ndim) for array in (indices, offsets, counts)]
+        if found != [("int64", 1), ("int64", 1), ("int64", 2)]:
+            raise ValueError(f"{', '.join(names)} are {found}")
+        members = np.split(indices, offsets[1:-1])
+        if [0, *np.cumsum([*map(len, members)])] != offsets.tolist():
+            raise ValueError("the offsets are not in order")
+        return Partition(members, counts)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -11,7 +11,7 @@ import shutil
 import time
 from pathlib import Path
 
-from fedgrid import cli, spec, stage
+from fedgrid import cli, files, spec, stage
 
 TOGETHER = 10  # clients at a time
 
@@ -27,12 +27,13 @@ def main(arguments: list[str] | None = None) -> None:
     paths = stage.inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / spec.inputs(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
-    begin(folder, stage.identity("pretrain", run, paths))
-    pretrain(run, paths, folder, asked.device, asked.backend, asked.threads)
-    (folder / "run.txt").unlink()
-    shutil.rmtree(out, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(folder, out)
+    with files.alone(folder):
+        begin(folder, stage.identity("pretrain", run, paths))
+        pretrain(run, paths, folder, asked.device, asked.backend, asked.threads)
+        (folder / "run.txt").unlink()
+        shutil.rmtree(out, ignore_errors=True)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(folder, out)
 
 
 def begin(folder: Path, key: str) -> None:
@@ -49,9 +50,8 @@ def pretrain(
 ) -> None:
     """Train and save the clients that are not in `folder` yet."""
     import numpy as np
-    from safetensors.torch import save_file
 
-    from fedgrid import files, runs, schedule
+    from fedgrid import runs, schedule
 
     protocol = run["protocol"]
     local = {"local": protocol["pretrain_epochs"], "local_unit": "epochs"}
@@ -67,8 +67,11 @@ def pretrain(
         trained = engine.local_training(engine, start, memories, work, protocol["lr"])
         for which, states, loss in trained:
             for i, k in enumerate(some[which]):
-                with files.replacing(folder / f"client{k}.safetensors") as temporary:
-                    save_file({name: w[i].contiguous() for name, w in states.items()}, temporary)
+                file = folder / f"client{k}.safetensors"
+                with files.replacing(file, result=False) as temporary:
+                    files.save_tensors(
+                        {name: w[i].contiguous() for name, w in states.items()}, temporary
+                    )
             losses += loss.tolist()
         log.info("clients %d to %d: loss %.4f", some[0], some[-1], sum(losses) / len(losses))
     seconds = (time.monotonic() - began) * len(everyone) / max(len(left), 1)  # also after a kill

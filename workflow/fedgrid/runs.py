@@ -7,15 +7,15 @@ import math
 import platform
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from operator import or_
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
-from fedgrid import federation, files, models, seeds, spec
+from fedgrid import arrays, federation, files, models, records, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
 
@@ -30,7 +30,8 @@ def engine(
     where = federation.prepare(device, threads, protocol["precision"])
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
     data = federation.load(run, paths, where, dtype)
-    artifacts = {name: read_artifact(name, paths[name], where) for name in spec.needs(run)}
+    clients = len(data.members)
+    artifacts = {name: read_artifact(name, paths[name], where, clients) for name in spec.needs(run)}
     build = architecture(run, paths, data)
     made = Engine(build, method(run), protocol, data, backend, artifacts)
     return made, made.start(seeds.seed("model", *data.names))
@@ -55,13 +56,25 @@ def method(run: dict) -> Method:
     return reduce(or_, parts, Method())
 
 
-ARTIFACTS = {"saliency": ("contributions", "main"), "latents": ("norms",)}
+# The arrays of a stage's file: their type and shape; N is the clients, L any number of layers.
+ARTIFACTS = {
+    "saliency": {"contributions": ("float64", (3, 2, 2, "N", "L")), "main": ("bool", ("L",))},
+    "latents": {"norms": ("float64", (3, 3, "N"))},
+}
 
 
-def read_artifact(name: str, path: Path, device: torch.device) -> dict[str, torch.Tensor]:
-    """The numbers that the stage `name` left for the methods."""
-    arrays = files.read_arrays(path, *ARTIFACTS[name])
-    return {key: torch.from_numpy(array).to(device) for key, array in arrays.items()}
+def read_artifact(
+    name: str, path: Path, device: torch.device, clients: int
+) -> dict[str, torch.Tensor]:
+    """The numbers that the stage `name` left for the methods; UsageError if they are not those."""
+    with arrays.whole(str(path)):
+        found = files.read_arrays(path, *ARTIFACTS[name])
+        sizes = {"N": clients, "L": len(found.get("main", ()))}
+        for key, (dtype, axes) in ARTIFACTS[name].items():
+            shape = tuple(sizes.get(axis, axis) for axis in axes)
+            if (str(found[key].dtype), found[key].shape) != (dtype, shape):
+                raise ValueError(f"{key} is {found[key].dtype} {found[key].shape}, not {shape}")
+    return {key: torch.from_numpy(array).to(device) for key, array in found.items()}
 
 
 def rounds(engine: Engine, state: Progress, history: list[dict]) -> Iterator[Progress]:
@@ -75,11 +88,17 @@ def rounds(engine: Engine, state: Progress, history: list[dict]) -> Iterator[Pro
     while state.round < protocol["rounds"] and diverged(history) is None:
         state = engine.round(state)
         if state.round % protocol["evaluate_every"] == 0 or state.round == protocol["rounds"]:
-            means = {name: float(s / state.sums["rounds"]) for name, s in state.sums.items()}
-            del means["rounds"]
-            history.append({"round": state.round} | engine.evaluate(state.server) | means)
+            history.append({"round": state.round} | engine.evaluate(state.server) | means(state))
             state.sums = {}
         yield state
+
+
+MEANS = ("train_loss", "effective_clients")
+
+
+def means(state: Progress) -> dict[str, float]:
+    """What is logged, averaged over the rounds since it last was; nothing if nobody trained."""
+    return {name: float(state.sums[name] / state.sums["rounds"]) for name in MEANS if state.sums}
 
 
 def diverged(history: list[dict]) -> int | None:
@@ -103,22 +122,35 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
         "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or "cpu",
         "backend": engine.local_training.__module__.rpartition(".")[2],
         "threads": threads,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "versions": records.versions(),
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
     }
 
 
+FILES = ("model.safetensors", "summary.json", "metrics.csv")
+
+
+def finished(out: Path, key: str) -> bool:
+    """Whether the results of this very run are there."""
+    with suppress(OSError, ValueError):
+        summary = json.loads((out / "summary.json").read_text())
+        return summary["key"] == key and all((out / name).exists() for name in FILES)
+    return False
+
+
 def write(out: Path, state: Progress, history: list[dict], summary: dict) -> None:
     """The three files of a finished run, metrics.csv last."""
     summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in state.server.items()}, temporary)
+        tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
+        files.save_tensors(tensors, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
     with files.replacing(out / "metrics.csv") as temporary, temporary.open("w") as file:
-        rows = csv.DictWriter(file, list(history[-1]), lineterminator="\n")
+        columns = dict.fromkeys([*history[0], *MEANS])
+        rows = csv.DictWriter(file, list(columns), lineterminator="\n")
         rows.writeheader()
         rows.writerows(history)
     log.info("%s: accuracy %.4f after %d rounds", out, history[-1]["accuracy"], state.round)

@@ -33,13 +33,14 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
     """Encode all clients and write what was found, with what it cost."""
     import numpy as np
 
-    from fedgrid import encoder, files, runs
+    from fedgrid import arrays, encoder, files, runs
 
     engine, _ = runs.engine(run | {"method": {}}, paths, device, "loop", threads)
     began = time.monotonic()
     contributions, layers = encoded(engine, paths["pretrain"])
     costs = runs.machine(engine, time.monotonic() - began, threads)
-    costs["pretrain_seconds"] = float((paths["pretrain"] / "seconds.txt").read_text())
+    with arrays.whole(str(timed := paths["pretrain"] / "seconds.txt")):
+        costs["pretrain_seconds"] = float(timed.read_text())
     main = encoder.main_path(engine.empty, layers)
     with files.replacing(out) as temporary, temporary.open("wb") as file:
         np.savez(file, contributions=contributions.cpu().numpy(), main=main.numpy(), layers=layers)
@@ -57,19 +58,31 @@ def encoded(engine, folder: Path):
     One client after the other, each in chunks of images.
     """
     import torch
-    from safetensors.torch import load_file
 
     from fedgrid import encoder
 
     found = []
     for client in range(len(engine.federation.members)):
         path = stage.need(folder / f"client{client}.safetensors", "python -m fedgrid.pretrain")
-        state = load_file(path, str(engine.device))
+        state = client_model(engine, path)
         sums = engine.total(
             client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
         )
         found.append(encoder.stack(sums))
     return torch.stack(found, dim=-2), [name.partition("#")[0] for name in sums]
+
+
+def client_model(engine, path: Path) -> dict:
+    """A client's model, on the device; UsageError if the file is damaged or another model's."""
+    from safetensors.torch import load_file
+
+    from fedgrid import arrays
+
+    with arrays.whole(str(path)):
+        state, wanted = load_file(path, str(engine.device)), engine.empty.state_dict()
+        if {n: w.shape for n, w in state.items()} != {n: w.shape for n, w in wanted.items()}:
+            raise ValueError("it is not of this model")
+    return state
 
 
 def describe(contributions, main, layers: list[str], sizes):

@@ -7,7 +7,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
-from fedgrid.names import UsageError, known
+from fedgrid.names import UsageError, known, shown
 
 CHANGES_RESULTS = False
 
@@ -21,11 +21,12 @@ def check(name: str, value: Any, schema: Path, part: str | None = None) -> None:
     rules = rules["$defs"][part] if part else rules
     errors = Draft202012Validator(rules).iter_errors(value)
     if error := best_match(errors):
-        where = ".".join(part for part in error.absolute_path if isinstance(part, str))
+        where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
         raise UsageError(f"{name}: {where + ': ' if where else ''}{said(error)}")
 
 
 TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: value` pairs"}
+TYPES |= {"string": "text", "array": "a list", "boolean": "true or false"}
 
 
 def said(error: ValidationError) -> str:
@@ -37,9 +38,12 @@ def said(error: ValidationError) -> str:
         except UsageError as problem:
             return str(problem)
     if error.validator == "enum":
-        return f"{error.instance!r} is not one of {', '.join(map(str, error.validator_value))}"
-    if error.validator == "type" and isinstance(error.validator_value, str):
-        return (
-            f"{error.instance!r} is not {TYPES.get(error.validator_value, error.validator_value)}"
-        )
-    return error.message
+        there = ", ".join(map(str, error.validator_value))
+        return f"{shown(repr(error.instance))} is not one of {there}"
+    if error.validator == "pattern":
+        return f"`{shown(error.instance)}` is not {error.schema['description']}"
+    if error.validator == "type":
+        wanted = error.validator_value
+        words = [TYPES.get(w, w) for w in ([wanted] if isinstance(wanted, str) else wanted)]
+        return f"{shown(repr(error.instance))} is not {' or '.join(words)}"
+    return shown(error.message)

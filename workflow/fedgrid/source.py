@@ -63,8 +63,12 @@ def code(module: str) -> str:
 @cache
 def fingerprint(*modules: str) -> str:
     """Changes when, and only when, code that can change a result of `modules` changes."""
-    found = sorted(frozenset().union(*(reachable(module) for module in modules)))
-    counted = (code(m) for m in found if literal(m, "CHANGES_RESULTS", True))
+    return of(sorted(frozenset().union(*(reachable(module) for module in modules))))
+
+
+def of(modules: list[str]) -> str:
+    """The fingerprint of these modules and no others."""
+    counted = (code(m) for m in modules if literal(m, "CHANGES_RESULTS", True))
     return hashlib.sha256("\n".join(counted).encode()).hexdigest()[:12]
 
 
@@ -75,6 +79,16 @@ def literal(module: str, name: str, default: Any = None) -> Any:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == name:
             return ast.literal_eval(node.value)
     return default
+
+
+@cache
+def mentions(module: str, name: str) -> bool:
+    """Whether a module gives an argument of this name, by keyword or by its text."""
+    given = (
+        (node.arg, node.value) for node in ast.walk(tree(module)) if isinstance(node, ast.keyword)
+    )
+    texts = (node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant))
+    return name in {arg for arg, _ in given} or name in set(texts)
 
 
 @cache

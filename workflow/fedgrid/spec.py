@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from fedgrid import source
-from fedgrid.names import UsageError, registered
+from fedgrid.names import UsageError, registered, shown
 
 AXES = ("protocol", "dataset", "partition", "method", "seed")
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
@@ -25,10 +25,10 @@ def runs_of(block: dict[str, list]) -> list[dict[str, Any]]:
 
 def alpha(partition: str) -> float:
     """The Dirichlet concentration in a partition's name, `dir0.05`."""
-    match = re.fullmatch(r"dir(\d+\.?\d*)", partition)
+    match = re.fullmatch(r"dir([0-9]{1,18}\.?[0-9]{0,18})", partition)
     if not match or float(match[1]) <= 0:
         raise UsageError(
-            f"no partition is called `{partition}`: "
+            f"no partition is called `{shown(partition)}`: "
             "it is `dir` and a number above 0, such as dir0.1"
         )
     return float(match[1])
@@ -116,6 +116,19 @@ def inputs(run: dict) -> dict[str, str]:
     if weights in source.literal(f"models.{model}", "WEIGHTS"):
         paths["weights"] = f"weights/{model}-{weights}.safetensors"
     return paths
+
+
+def memory_mb(run: dict) -> int:
+    """What a run's process may take of a machine's memory, with all that its method may keep.
+
+    PyTorch, a dataset's pages and the activations of a batch; the models at work, the cohort's
+    deltas and statistics, and two models for every client of a method that remembers.
+    """
+    protocol = run["protocol"]
+    model = source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+    cohort = protocol["clients"] * protocol.get("participation", 1.0)
+    remembered = any(source.mentions(part, "remember") for part in parts(run))
+    return round(4000 + model * (12 + 2 * cohort + 2 * remembered * protocol["clients"]))
 
 
 def parts(run: dict) -> list[str]:

@@ -7,14 +7,15 @@ JSON of what the name stands for, which is what the workflow passes.
 import argparse
 import json
 import os
+import re
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
 
-from fedgrid import cli, grid, source, spec
-from fedgrid.names import PACKAGE, UsageError, known, registered
+from fedgrid import cli, grid, records, source, spec
+from fedgrid.names import PACKAGE, UsageError, known, registered, shown
 
 CHANGES_RESULTS = False
 
@@ -58,13 +59,22 @@ def resolve(asked: argparse.Namespace) -> dict:
         known("field of the protocol", field, run["protocol"])
         if not value:
             raise UsageError(f"--set {field} lacks its value: --set {field}=VALUE")
-        default, given = run["protocol"][field], yaml.safe_load(value)
+        default, given = run["protocol"][field], parsed(field, value)
         grid.like(f"--set {field}", given, default)
         run["protocol"][field] = given
     if asked.set:
         check_ranges(run["protocol"])
         grid.check_protocol("--set", run["protocol"], run["dataset"])
+    records.NOTES.run = run
     return run
+
+
+def parsed(field: str, text: str):
+    """What a text stands for in YAML."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise UsageError(f"--set {field}={shown(text)} is not YAML") from None
 
 
 def check_ranges(protocol: dict) -> None:
@@ -79,20 +89,29 @@ def spelled_out(text: str) -> dict:
     """The run in a JSON text."""
     try:
         run = json.loads(text)
-    except json.JSONDecodeError as problem:
+    except (ValueError, RecursionError) as problem:
         raise UsageError(f"the run is not JSON: {problem}") from None
-    for key in ("name", "protocol", "dataset", "partition", "method", "seed"):
+    for key, example in SPELLED_OUT.items():
         if key not in run:
             raise UsageError(f"the run lacks `{key}`")
+        if type(run[key]) is not type(example):
+            raise UsageError(f"the run's {key} is {shown(run[key])}, not such as {example!r}")
+    if missing := sorted({*spec.AXES} - run["name"].keys()):
+        raise UsageError(f"the run's name lacks `{missing[0]}`")
     return run
+
+
+# What a run is spelled out with, and an example of each.
+SPELLED_OUT = {"name": {"method": "fedavg"}, "protocol": {"rounds": 40}, "dataset": "digits"}
+SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "seed": 0}
 
 
 def named(name: str) -> dict:
     """The run of a name, by the studies that come with the package."""
     names = dict(zip(spec.AXES, parts := name.strip("/").split("/"), strict=False))
-    if len(parts) != len(spec.AXES) or not names["seed"].removeprefix("seed").isdecimal():
+    if len(parts) != len(spec.AXES) or not re.fullmatch("(seed)?[0-9]{1,18}", names["seed"]):
         raise UsageError(
-            f"`{name}` does not name a run: that takes protocol/dataset/partition/method/seed0"
+            f"`{shown(name)}` names no run: that takes protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
     everything = grid.Grid(grid.read_studies())
@@ -114,7 +133,9 @@ def inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path
     how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
     for one in (name_ for name_ in wanted if name_ in paths):
         need(paths[one], f"python -m fedgrid.{one} {how.get(one, name)}")
-    return {one: paths[one] for one in wanted if one in paths}
+    found = {one: paths[one] for one in wanted if one in paths}
+    records.NOTES.inputs += [path for name, path in found.items() if name != "pretrain"]
+    return found
 
 
 def need(path: Path, how: str) -> Path:

@@ -8,12 +8,13 @@ the same command continues from it, and ends with the same numbers as an uninter
 """
 
 import logging
+import os
 import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
-from fedgrid import cli, spec, stage
+from fedgrid import cli, source, spec, stage
 
 SAVE_EVERY = 120  # seconds between two checkpoints
 
@@ -24,7 +25,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights", "saliency", "..."))
     parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
-    parser.add_argument("--save-every", type=float, default=SAVE_EVERY, metavar="SECONDS")
+    every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
+    parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
     run = stage.resolve(asked)
     paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))
@@ -47,12 +49,28 @@ def train(
     threads: int = 1,
     save_every: float = SAVE_EVERY,
 ) -> None:
-    """Train a resolved run to its end and write its results, continuing from its checkpoint."""
-    from fedgrid import checkpoint, progress, runs
+    """Train a resolved run to its end and write its results, continuing from its checkpoint.
+
+    A process that is at work on it already, such as one that outlived its killed parent, is waited
+    for; what it has finished is not done again.
+    """
+    from fedgrid import files, runs
+
+    key = stage.identity("train", run, paths)
+    with files.alone(checkpoint_path) as waited:
+        if waited and runs.finished(out, key):
+            return log.info("%s has been finished by the process that was waited for", out)
+        files.sweep(checkpoint_path, *(out / name for name in runs.FILES))
+        go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every)
+
+
+def go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every) -> None:
+    """`train`, by the only process that does."""
+    from fedgrid import checkpoint, energy, progress, runs
 
     stop = Interrupt()
     engine, start = runs.engine(run, paths, device, backend, threads)
-    key = stage.identity("train", run, paths)
+    meter = energy.Meter(engine.device)
     start, history = checkpoint.load(checkpoint_path, key, engine.device) or (start, [])
     state = start
     first, began = start.round, time.monotonic()
@@ -66,9 +84,11 @@ def train(
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command continues from here")
     facts = runs.facts(engine, time.monotonic() - began, first, state, threads)
+    facts["joules"] = meter.joules()
     finished = replace(state, server=engine.whole(state.server))
-    runs.write(out, finished, history, {"run": run, "key": key} | facts)
-    checkpoint_path.unlink(missing_ok=True)
+    code = source.fingerprint(*spec.modules("train", run))
+    runs.write(out, finished, history, {"run": run, "code": code, "key": key} | facts)
+    checkpoint.discard(checkpoint_path)
 
 
 class Interrupt:

@@ -30,7 +30,6 @@ def main(arguments: list[str] | None = None) -> None:
 
 def convert(torchvision_name: str, folder: Path, out: Path) -> None:
     """From torchvision's file, fetched if need be; its `fc` is called `head`, as in our models."""
-    from safetensors.torch import save_file
     from torchvision.models import get_weight
 
     from fedgrid import models
@@ -42,7 +41,7 @@ def convert(torchvision_name: str, folder: Path, out: Path) -> None:
     weights = models.read_weights(fetch(url, folder / name, f"sha256:{prefix}"))
     renamed = {re.sub(r"^fc\.", "head.", n): w.contiguous() for n, w in weights.items()}
     with files.replacing(out) as temporary:
-        save_file(renamed, temporary)
+        files.save_tensors(renamed, temporary)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,12 @@ sys.path.insert(0, str(WORKFLOW))  # these rules and ...
 
 from fedgrid import costs, fidelity, grid, schema, source, spec
 from fedgrid import report as reports
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, printable
 
+if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
+    raise WorkflowError(
+        f"the project is in {WORKFLOW.parent}: no folder on the way may have braces"
+    )
 try:
     schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
     STUDIES = grid.read_studies()
@@ -33,13 +37,16 @@ try:
             if (name := experiment.__name__.rpartition(".")[2]) in about:
                 experiment.check(about[name])
 except UsageError as problem:
-    raise WorkflowError(str(problem)) from None
+    raise WorkflowError(printable(str(problem))) from None
 
-shell.prefix(  # ... their jobs import fedgrid uninstalled
+environment = (  # ... their jobs import fedgrid uninstalled
     f"export PYTHONPATH={shlex.quote(str(WORKFLOW))} FEDGRID_DEVICE={config['device']}"
     f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}"
     f" FEDGRID_WARM={os.getpid() if config['warm'] and not workflow.remote_exec else ''}; "
 )
+shell.prefix(
+    environment.replace("{", "{{").replace("}", "}}")
+)  # a folder may have braces
 
 HERE = "results/studies/{study}/{scale}"
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
@@ -81,6 +88,11 @@ def run_spec(stage):
     return lambda wildcards: json.dumps(
         spec.part(stage, resolved(wildcards)), sort_keys=True
     )
+
+
+def memory(wildcards):
+    """Megabytes that a job of the run may take."""
+    return spec.memory_mb(resolved(wildcards))
 
 
 def run_code(*stages):

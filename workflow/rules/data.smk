@@ -26,7 +26,7 @@ rule data:
         code=lambda wildcards: source.fingerprint(
             "data", f"datasets.{wildcards.dataset}"
         ),
-        out=lambda wildcards, output: Path(output[0]).parent,
+        out=lambda wildcards, output: str(Path(output[0]).parent),
     message:
         "data: {wildcards.dataset}"
     shell:

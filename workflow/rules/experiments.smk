@@ -16,7 +16,8 @@ rule originals:
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=2000,
+        mem_mb=lambda wildcards, attempt: 2000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
@@ -43,7 +44,9 @@ rule maps:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=6000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: 6000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
@@ -53,7 +56,8 @@ rule maps:
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -75,7 +79,9 @@ rule scores:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=8000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [
@@ -90,7 +96,8 @@ rule scores:
     message:
         "scores: how similar maps are to images ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 
@@ -105,7 +112,9 @@ rule costs:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=4000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: 4000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 60 * min(attempt, 3),
     params:
         setting=lambda w: json.dumps(costs_setting(w)),
         code=lambda w: source.fingerprint(
@@ -114,5 +123,6 @@ rule costs:
     message:
         "costs: what encoding takes ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
         " --log {log:q}"

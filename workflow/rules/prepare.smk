@@ -1,4 +1,9 @@
-"""What all methods of a seed share: who has which samples, and what clients compute beforehand."""
+"""What all methods of a seed share: who has which samples, and what clients compute beforehand.
+
+With SNAKEMAKE_OUTPUT_CACHE set and --cache, checkouts share what the rules with `cache:` make.
+Snakemake tells their results apart by params and inputs, not by wildcards, configuration or
+imported code: `spec` and `code` hold all of these.
+"""
 
 
 rule partition:
@@ -8,12 +13,12 @@ rule partition:
         f"results/partition/{PARTITION}.npz",
     log:
         f"results/logs/partition/{PARTITION}.log",
-    benchmark:
-        f"results/benchmarks/partition/{PARTITION}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=1000,
+        mem_mb=lambda wildcards, attempt: 1000 * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
     params:
         spec=partition_spec,
         code=source.fingerprint("partition"),
@@ -32,14 +37,17 @@ rule pretrain:
         temp(directory(f"results/pretrain/{CELL}")),
     log:
         f"results/logs/pretrain/{CELL}.log",
-    benchmark:
-        f"results/benchmarks/pretrain/{CELL}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=8000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 240 * min(attempt, 3),
+        # As for `train`; the next attempt goes on with the clients that are left.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("pretrain"),
         code=run_code("pretrain"),
@@ -48,7 +56,8 @@ rule pretrain:
     message:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -56,19 +65,18 @@ rule saliency:
     input:
         unpack(inputs("data", "partition", "pretrain")),
     output:
-        npz=f"results/saliency/{CELL}.npz",
-        csv=f"results/saliency/{CELL}.csv",
-        json=f"results/saliency/{CELL}.json",
+        multiext(f"results/saliency/{CELL}", npz=".npz", csv=".csv", json=".json"),
     log:
         f"results/logs/saliency/{CELL}.log",
-    benchmark:
-        f"results/benchmarks/saliency/{CELL}.tsv"
+    cache: True
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=8000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("saliency"),
         # The pretrained models are temporary: what they depend on counts here.
@@ -77,7 +85,8 @@ rule saliency:
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
         " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
@@ -95,7 +104,9 @@ rule latents:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=4000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
     params:
         spec=run_spec("latents"),
         code=run_code("latents"),
@@ -103,5 +114,6 @@ rule latents:
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --threads {threads} --log {log:q}"

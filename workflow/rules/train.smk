@@ -17,7 +17,11 @@ rule train:
     threads: config["threads"]
     resources:
         gpu=int(config["device"] != "cpu"),
-        mem_mb=8000,
+        vram_gb=config["vram_gb"],
+        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
+        runtime=lambda wildcards, attempt: 480 * min(attempt, 3),
+        # A warning before the time limit, to save a checkpoint; one log for all that a job does.
+        slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("train"),
         code=run_code("train"),
@@ -28,5 +32,6 @@ rule train:
     message:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb}"
+        " python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"

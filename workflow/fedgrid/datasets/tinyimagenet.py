@@ -45,8 +45,11 @@ def _annotations(source: Path) -> dict[str, str]:
     def wanted(name: str) -> bool | None:
         return name.endswith("val/val_annotations.txt") or None
 
-    text = "".join(data.decode() for _, data in images.contents(source, wanted))
-    return dict(line.split()[:2] for line in text.splitlines())
+    lines = b"".join(data for _, data in images.contents(source, wanted)).splitlines()
+    try:
+        return dict(line.decode().split()[:2] for line in lines)
+    except ValueError as problem:
+        raise UsageError(f"{source}: val/val_annotations.txt is damaged ({problem})") from problem
 
 
 def _places(annotations: dict[str, str]) -> Callable[[str], images.Place | None]:

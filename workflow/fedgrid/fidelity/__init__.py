@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgrid import cli, grid, source
+from fedgrid import cli, grid, records, source
 from fedgrid.names import UsageError, known, registered
 
 # The fields of a setting, with an example of each.
@@ -151,6 +151,7 @@ def paths(texts: list[str], wanted: list[str], kind: str = "input") -> dict[str,
             raise UsageError(f"the {kind} {name} is missing: say where it is with {name}=PATH")
         if not Path(found[name]).exists():
             raise UsageError(f"the {kind} {name} is missing: there is no {found[name]}")
+    records.NOTES.inputs += [Path(found[name]) for name in wanted]
     return {name: Path(found[name]) for name in wanted}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fedgrid.arrays import whole
 from fedgrid.names import UsageError, known, registered
 
 
@@ -69,6 +70,8 @@ def load(model: Classifier, path: Path, head: bool = False) -> None:
         if tensor.shape != found[name].shape:
             shapes = tuple(found[name].shape), tuple(tensor.shape)
             raise UsageError(f"{path}: the shape of `{name}` is {shapes[0]}, not {shapes[1]}")
+        if not found[name].isfinite().all():
+            raise UsageError(f"{path}: `{name}` has numbers that are not finite")
         tensor.copy_(found[name])  # not load_state_dict, which asks for the dropped counters
 
 
@@ -76,8 +79,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """A state dict; pickles are read with weights_only, so that they cannot run code."""
     if not Path(path).is_file():
         raise UsageError(f"the weights {path} do not exist")
-    if Path(path).suffix == ".safetensors":
-        from safetensors.torch import load_file
+    with whole(f"the file of weights {path}"):
+        if Path(path).suffix == ".safetensors":
+            from safetensors.torch import load_file
 
-        return load_file(path)
-    return torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        if not all(isinstance(tensor, Tensor) for tensor in dict(found).values()):
+            raise TypeError("it holds more than tensors")
+        return dict(found)

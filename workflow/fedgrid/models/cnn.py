@@ -6,6 +6,7 @@ Strides instead of pooling, because on 8x8 images a CPU spends its time on calls
 from torch import nn
 
 WEIGHTS = {}  # none are published
+MEGABYTES = 1  # of its parameters, in single precision
 
 
 def body(shape: tuple[int, int, int], width: int = 64) -> tuple[nn.Module, int]:

@@ -4,6 +4,7 @@ from torch import nn
 from torchvision.models import resnet50
 
 WEIGHTS = {"imagenet": "ResNet50_Weights.IMAGENET1K_V1"}
+MEGABYTES = 94  # of its parameters, in single precision
 SIDE_PATHS = ("downsample",)  # convolutions beside the main path
 
 

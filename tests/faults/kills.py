@@ -1,0 +1,187 @@
+"""Kill training again and again, and see that it ends with the bytes of a run that nobody killed.
+
+    python -m tests.faults.kills --times 100
+
+Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
+n-th operation on a file (opening, renaming, removing, locking), for every n there is. The last life
+ends by itself. `metrics.csv` and `model.safetensors` are compared byte by byte, and nothing else
+may be left: no checkpoint, no lock, no temporary file.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import torch
+
+from fedgrid import data, grid, partition, pretrain, saliency, spec, train
+
+METHODS = ("moon", "fedau", "fedsls", "fedsls_dynamic")
+OPERATIONS = {"open", "os.rename", "os.remove", "os.link", "fcntl.flock"}
+RESULTS = ("metrics.csv", "model.safetensors")
+PROTOCOL = {"base": "fedsls-quick", "rounds": 12, "clients": 5, "participation": 0.6, "local": 3}
+PROTOCOL |= {"tail": 2, "evaluate_every": 3}
+
+
+class Subject:
+    """A run that is trained in lives."""
+
+    def __init__(self, method: str, results: Path, place: Path):
+        everything = grid.Grid(grid.read_studies(), {"protocols": {"killed": PROTOCOL}})
+        names = ("killed", "digits", "dir0.1", method, 0)
+        self.run = everything.resolve(dict(zip(spec.AXES, names, strict=True)))
+        wanted = ("data", "partition", *spec.needs(self.run))
+        self.paths = {name: results / spec.inputs(self.run)[name] for name in wanted}
+        self.out, self.checkpoint = place / "out", place / "kept" / "checkpoint"
+
+    def live(self, before: Callable[[], None] = lambda: None) -> int:
+        """Fork a life; its process id. `before` is called in it first."""
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                before()
+                train.train(self.run, self.paths, self.out, self.checkpoint, "cpu", save_every=0)
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        return child
+
+    def bytes(self) -> dict[str, bytes]:
+        """The results."""
+        return {name: (self.out / name).read_bytes() for name in RESULTS}
+
+    def left(self) -> list[str]:
+        """Files that should not be there."""
+        known = {*RESULTS, "summary.json"}
+        files = [file for file in self.out.parent.rglob("*") if file.is_file()]
+        return [str(file) for file in files if file.name not in known]
+
+    def clear(self) -> None:
+        """Nothing has been trained yet."""
+        shutil.rmtree(self.out, ignore_errors=True)
+        shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+
+
+def killed(child: int) -> bool:
+    """Wait for the end of a life; whether it was killed. A life may not fail."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code not in (0, -signal.SIGKILL):
+        raise AssertionError(f"a life ended with the status {code}")
+    return code == -signal.SIGKILL
+
+
+def after(seconds: float) -> Callable[[int], None]:
+    """Kill a life after some time."""
+
+    def wait(child: int) -> None:
+        time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+
+    return wait
+
+
+def at_operation(number: int, place: Path) -> Callable[[], None]:
+    """Kill oneself at the n-th operation on a file under `place`."""
+
+    def install() -> None:
+        done = 0
+
+        def hook(event: str, arguments: tuple) -> None:
+            nonlocal done
+            named = str(arguments[0]) if arguments else ""
+            if event in OPERATIONS and (event == "fcntl.flock" or named.startswith(str(place))):
+                done += 1
+                if done == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+
+    return install
+
+
+def prepared(results: Path) -> None:
+    """What the runs need: data, partition, saliency."""
+    data.main(["digits", "--out", str(results / "data/digits")])
+    run = json.dumps(Subject("fedsls", results, results).run)
+    for stage in (partition, pretrain, saliency):
+        stage.main([run, "--results", str(results)])
+
+
+def every_operation(subject: Subject, place: Path, expected: dict[str, bytes]) -> int:
+    """Kill a new run at each operation on a file in turn, and let it go on; how many there are."""
+    for number in count(1):
+        subject.clear()
+        if not killed(subject.live(at_operation(number, place))):
+            return number - 1
+        assert not killed(subject.live())
+        compare(subject, expected, f"operation {number}")
+
+
+def at_random(subject: Subject, rng: random.Random, longest: float) -> int:
+    """Kill one run after random times until it has ended all the same; how often it was killed."""
+    subject.clear()
+    times = 0
+    while True:
+        child = subject.live()
+        after(rng.uniform(0, longest))(child)
+        if not killed(child):
+            return times
+        times += 1
+
+
+def compare(subject: Subject, expected: dict[str, bytes], what: str) -> None:
+    """AssertionError unless all is as if the run had never been killed."""
+    assert subject.bytes() == expected, f"{what}: other bytes"
+    assert not subject.left(), f"{what}: {subject.left()} is left"
+
+
+def campaign(methods: list[str], times: int, seed: int) -> Iterator[tuple[str, str, int]]:
+    """Method, kind of moment and how many kills, each followed by a comparison."""
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        results, place = Path(folder) / "results", Path(folder) / "place"
+        prepared(results)
+        for method in methods:
+            subject = Subject(method, results, place)
+            began = time.monotonic()
+            assert not killed(subject.live())
+            lasts, expected = time.monotonic() - began, subject.bytes()
+            yield method, "operation on a file", every_operation(subject, place, expected)
+            done = 0
+            while done < times:
+                done += at_random(subject, rng, lasts)
+                compare(subject, expected, "a random moment")
+            yield method, "random moment", done
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--times", type=int, default=25, help="random kills of each method")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{'method':16} {'killed at':22} times")
+    total = 0
+    for method, moment, times in campaign(asked.methods, asked.times, asked.seed):
+        print(f"{method:16} {moment:22} {times:5}", flush=True)
+        total += times
+    print(f"{total} kills, every time the same bytes and nothing left over")
+
+
+if __name__ == "__main__":
+    main()

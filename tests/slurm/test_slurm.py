@@ -1,0 +1,335 @@
+"""The workflow on a real SLURM cluster, and what is left of a run when its job is disturbed.
+
+    python -m pytest -m slurm     (make test-slurm)
+
+Takes root, Debian or a relative of it, and not quite half an hour. FEDGRID_WHOLE_TABLE=1 makes the
+whole quick table 1 instead of a part of it: half an hour more on two cores.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import cluster
+import psutil
+import pytest
+from cluster import Cluster, squeue, wait_for
+from safetensors import safe_open
+
+from conftest import ENVIRONMENT, copied
+
+pytestmark = pytest.mark.slurm
+
+HERE = Path(__file__).parent
+PROFILE = ("--workflow-profile", "workflow/profiles/slurm")
+SOON = ("--slurm-init-seconds-before-status-checks", 5)
+TABLE, TEX = "results/table1.csv", "results/table1.tex"
+PART = ("--config", "partition=dir0.1", "method=fedavg,fedsls", "seed=0")
+SAVED = ("metrics.csv", "model.safetensors")
+EARLY = 20  # rounds after which a run is disturbed
+
+
+@pytest.fixture(scope="module")
+def slurm(request, tmp_path_factory) -> Cluster:
+    """A cluster for all tests of this file; where there can be none they are skipped."""
+    if "slurm" not in request.config.option.markexpr:
+        pytest.skip("a SLURM cluster is brought up only when asked for: pytest -m slurm")
+    if reason := cluster.impossible():
+        pytest.skip(reason)
+    with cluster.up(tmp_path_factory.mktemp("slurm")) as running:
+        yield running
+
+
+@pytest.fixture
+def idle(slurm) -> Cluster:
+    """The cluster with all nodes idle, before a test and after it."""
+    yield slurm
+    for snakemake in Snakemake.started:
+        snakemake.kill()
+    slurm.repair()
+
+
+# -- snakemake ------------------------------------------------------------------------------------
+
+
+class Snakemake:
+    """A Snakemake at work in a project, what it says in a file."""
+
+    started: ClassVar[list[subprocess.Popen]] = []
+
+    def __init__(self, project: Path, *arguments):
+        self.said_in = project / f"snakemake{len(list(project.glob('snakemake*.txt')))}.txt"
+        with self.said_in.open("w") as file:
+            self.process = subprocess.Popen(
+                ["snakemake", *map(str, arguments)], cwd=project, stdout=file, stderr=file,
+                env=ENVIRONMENT | {"FEDGRID_SAVE_EVERY": "2"}, start_new_session=True,
+            )  # fmt: skip
+        self.started.append(self.process)
+
+    def said(self) -> str:
+        """All that it has said so far."""
+        return self.said_in.read_text()
+
+    def finished(self, seconds: float = 600) -> str:
+        """What it has said in the end, if it succeeds."""
+        assert self.process.wait(seconds) == 0, self.said()
+        return self.said()
+
+
+def locally(project: Path, *arguments) -> str:
+    """What Snakemake says when it makes something without SLURM."""
+    return Snakemake(project, "--cores", 2, *arguments).finished(3600)
+
+
+def run(protocol: str) -> str:
+    """The folder of a run of `long.yaml`, under results/runs."""
+    return f"{protocol}/digits/dir0.1/fedau/seed0"
+
+
+def target(protocol: str) -> str:
+    """What Snakemake is asked for."""
+    return f"results/runs/{run(protocol)}/metrics.csv"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(slurm, tmp_path_factory) -> Path:
+    """A project with both runs, made without SLURM."""
+    project = copied(tmp_path_factory.mktemp("undisturbed"))
+    shutil.copy(HERE / "long.yaml", project)
+    locally(project, "--configfile", "long.yaml", "--", target("long"), target("longer"))
+    return project
+
+
+@pytest.fixture
+def project(undisturbed, tmp_path) -> Path:
+    """A copy that has the partition and not the runs."""
+    folder = shutil.copytree(undisturbed, tmp_path / "project")
+    shutil.rmtree(folder / "results/runs")
+    return folder
+
+
+# -- what happens to a run ------------------------------------------------------------------------
+
+
+class Disturbed(NamedTuple):
+    """A run that SLURM makes while something happens to it."""
+
+    project: Path
+    protocol: str
+    snakemake: Snakemake
+
+    @property
+    def log(self) -> Path:
+        return self.project / f"results/logs/runs/{run(self.protocol)}.log"
+
+    def saved_round(self) -> int:
+        """The round after which the last checkpoint was saved; 0 if there is none."""
+        path = self.project / f"results/checkpoints/runs/{run(self.protocol)}.safetensors"
+        try:
+            with safe_open(path, "pt") as file:
+                return int(file.metadata()["round"])
+        except FileNotFoundError:
+            return 0
+
+    def wait(self, rounds: int = EARLY) -> None:
+        """Until so many rounds are in a checkpoint, and the log has said how fast they are."""
+        wait_for(lambda: self.saved_round() >= rounds, 120, "no checkpoint")
+        wait_for(lambda: "rounds/s" in self.log.read_text(), 60, "no progress in the log")
+        assert self.snakemake.process.poll() is None
+
+    def job(self) -> tuple[str, str]:
+        """The id of the job that is running, and its node."""
+        (line,) = squeue("%i %N", "--states", "running")
+        return tuple(line.split())
+
+    def reached(self) -> int:
+        """About the round that the run is in, by the time and speed of the log's last line."""
+        progress = r"^(\S+ \S+),\d+ round (\d+)/.* ([\d.]+) rounds/s"
+        then, done, speed = re.findall(progress, self.log.read_text(), re.MULTILINE)[-1]
+        seconds = time.time() - datetime.strptime(then, "%Y-%m-%d %H:%M:%S").timestamp()
+        return int(done) + int(seconds * float(speed))
+
+    def stopped_after(self) -> int | None:
+        """The round after which a job stopped in good order, by SLURM's logs, if one did."""
+        logs = (self.project / "results/logs/slurm").rglob("*.log")
+        logs = sorted(logs, key=lambda path: int(path.stem))
+        found = re.findall(r"stopped after round (\d+)", "".join(map(Path.read_text, logs)))
+        return int(found[-1]) if found else None
+
+    def summary(self) -> dict:
+        path = self.project / f"results/runs/{run(self.protocol)}/summary.json"
+        return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def report(request):
+    """Adds a line to the table that is printed after the last test."""
+    rows = ["event | detected as | reached | resumed at | computed again | same bytes | seconds"]
+    yield lambda *cells: rows.append(" | ".join(map(str, cells)))
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print("", *rows, sep="\n")
+
+
+@pytest.fixture
+def disturb(idle, project, undisturbed, report) -> Callable:
+    """Makes a run on the cluster, does something to it, and says what came of it."""
+
+    def play(name: str, act: Callable, *options, protocol: str = "long", early: int = EARLY):
+        began = time.monotonic()
+        command = (*PROFILE, *SOON, "--configfile", "long.yaml", *options, "--", target(protocol))
+        made = Disturbed(project, protocol, Snakemake(project, *command))
+        made.wait(early)
+        reached = act(made)
+        said = made.snakemake.finished()
+        seconds = round(time.monotonic() - began)
+        detected = re.findall(r"SLURM status is: '(\w+)'", said)
+        reached = made.stopped_after() or reached
+        resumed = made.summary()["resumed_at"]
+        same = same_bytes(project, undisturbed, protocol)
+        again = f"{reached - resumed} of {made.summary()['rounds']}"
+        report(name, ", ".join(detected), reached, resumed, again, same, seconds)
+        assert same
+        assert resumed >= early
+        assert not [p for p in processes("fedgrid.warm") if "SLURM_JOB_ID" in p.environ()]
+        return made, detected
+
+    return play
+
+
+def same_bytes(project: Path, undisturbed: Path, protocol: str) -> bool:
+    """Whether a run's results are those that a run without SLURM leaves."""
+    files = [f"results/runs/{run(protocol)}/{name}" for name in SAVED]
+    return all((project / f).read_bytes() == (undisturbed / f).read_bytes() for f in files)
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def test_a_table_is_that_of_a_run_without_slurm(idle, tmp_path, report):
+    part = () if os.environ.get("FEDGRID_WHOLE_TABLE") else PART
+    here, there = copied(tmp_path / "here"), copied(tmp_path / "there")
+    began = time.monotonic()
+    locally(here, *part, "--", TABLE, TEX)
+    local = time.monotonic() - began
+    said = Snakemake(there, *PROFILE, *SOON, *part, "--", TABLE, TEX).finished(3600)
+    seconds = time.monotonic() - began - local
+    jobs = len(set(re.findall(r"submitted with SLURM jobid (\d+)", said)))
+    for table in (TABLE, TEX):
+        assert (here / table).read_bytes() == (there / table).read_bytes()
+    report(f"none: table 1, {jobs} jobs", "", "", "", "", True, f"{seconds:.0f}, {local:.0f} here")
+    assert not list((there / "results/logs/slurm").rglob("*.log"))
+
+
+# -- what a job asks for --------------------------------------------------------------------------
+
+
+def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
+    where = ("--default-resources", "slurm_partition=high", "slurm_account=lab")
+    longer = ("--set-resources", "train:runtime=2880")
+    command = (*PROFILE, *SOON, "--configfile", "long.yaml", "--config", "device=auto")
+    snakemake = Snakemake(project, *command, *where, *longer, "--", target("long"))
+    made = Disturbed(project, "long", snakemake)
+    made.wait()
+    job, _ = made.job()
+    asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
+    expected = {"Partition": "high", "Account": "lab", "TimeLimit": "2-00:00:00", "Requeue": "1"}
+    expected |= {"MinMemoryNode": "4020M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
+    fields = dict(field.partition("=")[::2] for field in asked.split())
+    assert expected.items() <= fields.items()
+    assert Path(fields["StdOut"]).is_relative_to(project / "results/logs/slurm/rule_train")
+    environment = trainer(project).environ()
+    assert environment["CUDA_VISIBLE_DEVICES"] in {"0", "1"}
+    assert environment["FEDGRID_WARM"] == ""
+    assert not [p for p in processes("fedgrid.warm") if "SLURM_JOB_ID" in p.environ()]
+    snakemake.process.send_signal(signal.SIGINT)
+    snakemake.process.wait(60)
+    wait_for(lambda: not squeue("%i"), 60, "a job after Ctrl-C")
+
+
+def processes(module: str) -> list[psutil.Process]:
+    """Those that run a module."""
+    everything = psutil.process_iter(["cmdline"])
+    return [p for p in everything if ["-m", module] == (p.info["cmdline"] or [])[1:3]]
+
+
+def trainer(project: Path) -> psutil.Process:
+    """The process that trains in a project."""
+    (found,) = [p for p in processes("fedgrid.train") if p.cwd() == str(project)]
+    return found
+
+
+# -- what disturbs a job --------------------------------------------------------------------------
+
+
+def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
+    limit = ("--set-resources", "train:runtime=3 * attempt")
+    made, detected = disturb("time limit, warned", lambda made: 0, *limit, protocol="longer")
+    assert set(detected) == {"FAILED"}  # it saved and ended; twice, on a slow machine
+    assert made.stopped_after() == made.summary()["resumed_at"]
+
+
+def test_scancel(disturb):
+    def act(made: Disturbed) -> int:
+        job, _ = made.job()
+        reached = made.reached()
+        subprocess.run(["scancel", job], check=True)
+        return reached
+
+    assert disturb("scancel", act)[1] == ["CANCELLED"]
+
+
+def important(made: Disturbed) -> int:
+    """Somebody with priority takes both nodes for a while."""
+    reached = made.reached()
+    command = ["sbatch", "--partition", "high", "--nodes", "2", "--exclusive", "--output"]
+    subprocess.run([*command, "/dev/null", "--wrap", "sleep 15"], check=True)
+    return reached
+
+
+def test_preemption_with_time_to_save(disturb):
+    disturb("pre-emption, saved", important, "--default-resources", "slurm_partition=low")
+
+
+def test_preemption_without_a_warning(disturb):
+    disturb("pre-emption at once", important, "--default-resources", "slurm_partition=lowest")
+
+
+def test_a_node_that_goes_down(disturb, idle):
+    def act(made: Disturbed) -> int:
+        reached, (_, node) = made.reached(), made.job()
+        idle.fail_node(node)
+        return reached
+
+    disturb("node down", act)
+
+
+def test_snakemake_killed_while_a_job_trains(idle, project, undisturbed, report):
+    began = time.monotonic()
+    command = (*PROFILE, *SOON, "--configfile", "long.yaml")
+    made = Disturbed(project, "long", Snakemake(project, *command, "--", target("long")))
+    made.wait()
+    made.snakemake.process.kill()
+    orphan, node = made.job()
+    Snakemake(project, "--unlock", "--configfile", "long.yaml").finished()
+    elsewhere = f"train:slurm_extra='--signal=TERM@120 --exclude={node}'"
+    again = Snakemake(project, *command, "--set-resources", elsewhere, "--", target("long"))
+    wait_for(lambda: len(squeue("%N", "--states", "running")) == 2, 60, "not both jobs ran at once")
+    again.finished()
+    states = squeue("%T", "--states", "all", "--jobs", orphan)
+    said = made.log.read_text()
+    same = same_bytes(project, undisturbed, "long")
+    seconds = round(time.monotonic() - began)
+    summary = made.summary()
+    report("snakemake killed", states, "", summary["resumed_at"], 0, same, seconds)
+    assert "which is at work on it" in said
+    assert "finished by the process that was waited for" in said
+    assert states == ["COMPLETED"]
+    assert (same, summary["resumed_at"]) == (True, 0)
