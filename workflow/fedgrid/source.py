@@ -84,11 +84,9 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 @cache
 def mentions(module: str, name: str) -> bool:
     """Whether a module gives an argument of this name, by keyword or by its text."""
-    given = (
-        (node.arg, node.value) for node in ast.walk(tree(module)) if isinstance(node, ast.keyword)
-    )
-    texts = (node.value for node in ast.walk(tree(module)) if isinstance(node, ast.Constant))
-    return name in {arg for arg, _ in given} or name in set(texts)
+    given = {ast.keyword: "arg", ast.Constant: "value"}
+    nodes = (node for node in ast.walk(tree(module)) if type(node) in given)
+    return any(getattr(node, given[type(node)]) == name for node in nodes)
 
 
 @cache
