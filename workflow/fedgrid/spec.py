@@ -15,6 +15,7 @@ AXES = ("protocol", "dataset", "partition", "method", "seed")
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
 PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
 
 
 def runs_of(block: dict[str, list]) -> list[dict[str, Any]]:

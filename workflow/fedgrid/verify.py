@@ -27,7 +27,6 @@ from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
 WRONG = ("altered", "missing", "stale")
-SHARED = {"method": "fedavg"}  # stands for any in the name of what all methods share
 # What is no result: logs, Snakemake's measurements, and what unfinished work goes on from.
 OTHERS = ("logs", "benchmarks", "checkpoints", "pretrain")
 
@@ -109,10 +108,9 @@ def difference(record: dict, everything: grid.Grid) -> str:
     """What of a recorded run has another value today."""
     stage = record["command"][0].rpartition(".")[2]
     then = spec.part(stage, record["run"])
-    names = {
-        axis: SHARED.get(axis, name) if name == "any" else name
-        for axis, name in then["name"].items()
-    }
+    names = dict(then["name"])
+    if names["method"] == "any":
+        names["method"] = spec.ANY_METHOD
     if names["protocol"] == "any":
         return ""  # all that the file depends on is in its path
     try:

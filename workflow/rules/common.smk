@@ -50,7 +50,6 @@ shell.prefix(
 
 HERE = "results/studies/{study}/{scale}"
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
-ANY_METHOD = "fedavg"  # stands in the name of a stage that all methods share
 SHOWN = ("svg", "html", "csv")  # the formats that are in the report
 report_module = reports.module
 
@@ -74,7 +73,9 @@ wildcard_constraints:
 
 def resolved(wildcards):
     """The run of a path's names; a stage that all methods share has none in its path."""
-    return resolve(tuple(({"method": ANY_METHOD} | dict(wildcards.items())).items()))
+    return resolve(
+        tuple(({"method": spec.ANY_METHOD} | dict(wildcards.items())).items())
+    )
 
 
 @cache  # a job asks for its input, its spec and its code, some of them twice
