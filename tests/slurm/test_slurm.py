@@ -276,6 +276,18 @@ def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
     assert made.stopped_after() == made.summary()["resumed_at"]
 
 
+def test_a_time_limit_without_a_checkpoint_in_time(disturb):
+    limit = ("--set-resources", "train:runtime=3 * attempt")
+    assert disturb("time limit, deaf", deaf, *limit)[1] == ["TIMEOUT"]
+
+
+def deaf(made: Disturbed) -> int:
+    """Nothing but SIGKILL reaches the process that trains any more."""
+    reached = made.reached()
+    trainer(made.project).suspend()
+    return reached
+
+
 def test_scancel(disturb):
     def act(made: Disturbed) -> int:
         job, _ = made.job()
@@ -296,6 +308,14 @@ def important(made: Disturbed) -> int:
 
 def test_preemption_with_time_to_save(disturb):
     disturb("pre-emption, saved", important, "--default-resources", "slurm_partition=low")
+
+
+def test_preemption_that_kills_after_the_grace_time(disturb):
+    def act(made: Disturbed) -> int:
+        deaf(made)
+        return important(made)
+
+    disturb("pre-emption, deaf", act, "--default-resources", "slurm_partition=low")
 
 
 def test_preemption_without_a_warning(disturb):

@@ -96,6 +96,16 @@ def memory(wildcards):
     return spec.memory_mb(resolved(wildcards))
 
 
+def growing(amount):
+    """What a job asks for: as much again with its second and its third attempt."""
+
+    def asked(wildcards, attempt):
+        first = amount(wildcards) if callable(amount) else amount
+        return first * min(attempt, 3)
+
+    return asked
+
+
 def run_code(*stages):
     """Changes when, and only when, code that the stages execute for this run changes."""
     return lambda wildcards: source.fingerprint(

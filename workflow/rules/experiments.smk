@@ -16,8 +16,8 @@ rule originals:
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
+        mem_mb=growing(2000),
+        runtime=growing(30),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
@@ -45,8 +45,8 @@ rule maps:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 6000 * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
+        mem_mb=growing(6000),
+        runtime=growing(120),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
@@ -80,8 +80,8 @@ rule scores:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 8000 * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
+        mem_mb=growing(8000),
+        runtime=growing(120),
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [
@@ -113,8 +113,8 @@ rule costs:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: 4000 * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 60 * min(attempt, 3),
+        mem_mb=growing(4000),
+        runtime=growing(60),
     params:
         setting=lambda w: json.dumps(costs_setting(w)),
         code=lambda w: source.fingerprint(

@@ -17,8 +17,8 @@ rule partition:
     conda:
         "../../envs/fedgrid.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 1000 * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 30 * min(attempt, 3),
+        mem_mb=growing(1000),
+        runtime=growing(30),
     params:
         spec=partition_spec,
         code=source.fingerprint("partition"),
@@ -44,8 +44,8 @@ rule pretrain:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 240 * min(attempt, 3),
+        mem_mb=growing(memory),
+        runtime=growing(240),
         # As for `train`; the next attempt goes on with the clients that are left.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
@@ -57,7 +57,7 @@ rule pretrain:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        " exec python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -75,8 +75,8 @@ rule saliency:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
+        mem_mb=growing(memory),
+        runtime=growing(120),
     params:
         spec=run_spec("saliency"),
         # The pretrained models are temporary: what they depend on counts here.
@@ -105,8 +105,8 @@ rule latents:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 120 * min(attempt, 3),
+        mem_mb=growing(memory),
+        runtime=growing(120),
     params:
         spec=run_spec("latents"),
         code=run_code("latents"),

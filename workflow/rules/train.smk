@@ -18,8 +18,8 @@ rule train:
     resources:
         gpu=int(config["device"] != "cpu"),
         vram_gb=config["vram_gb"],
-        mem_mb=lambda wildcards, attempt: memory(wildcards) * min(attempt, 3),
-        runtime=lambda wildcards, attempt: 480 * min(attempt, 3),
+        mem_mb=growing(memory),
+        runtime=growing(480),
         # A warning before the time limit, to save a checkpoint; one log for all that a job does.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
@@ -33,5 +33,5 @@ rule train:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        " exec python -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
