@@ -14,8 +14,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from threading import Thread
 from typing import ClassVar, NamedTuple
 
 import cluster
@@ -29,6 +31,7 @@ from conftest import ENVIRONMENT, copied
 pytestmark = pytest.mark.slurm
 
 HERE = Path(__file__).parent
+SNAKEMAKE = ("env", "--default-signal=INT", "snakemake")  # a shell's background jobs ignore Ctrl-C
 PROFILE = ("--workflow-profile", "workflow/profiles/slurm")
 SOON = ("--slurm-init-seconds-before-status-checks", 5)
 TABLE, TEX = "results/table1.csv", "results/table1.tex"
@@ -69,7 +72,7 @@ class Snakemake:
         self.said_in = project / f"snakemake{len(list(project.glob('snakemake*.txt')))}.txt"
         with self.said_in.open("w") as file:
             self.process = subprocess.Popen(
-                ["snakemake", *map(str, arguments)], cwd=project, stdout=file, stderr=file,
+                [*SNAKEMAKE, *map(str, arguments)], cwd=project, stdout=file, stderr=file,
                 env=ENVIRONMENT | {"FEDGRID_SAVE_EVERY": "2"}, start_new_session=True,
             )  # fmt: skip
         self.started.append(self.process)
@@ -282,9 +285,16 @@ def test_a_time_limit_without_a_checkpoint_in_time(disturb):
 
 
 def deaf(made: Disturbed) -> int:
-    """Nothing but SIGKILL reaches the process that trains any more."""
-    reached = made.reached()
-    trainer(made.project).suspend()
+    """Nothing but SIGKILL reaches the process that trains any more: SLURM's SIGCONT is undone."""
+    reached, process = made.reached(), trainer(made.project)
+
+    def hold() -> None:
+        with suppress(psutil.NoSuchProcess):
+            while process.status() != psutil.STATUS_ZOMBIE:
+                process.suspend()
+                time.sleep(0.005)
+
+    Thread(target=hold, daemon=True).start()
     return reached
 
 

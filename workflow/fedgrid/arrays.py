@@ -4,13 +4,12 @@ The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machin
 """
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedgrid.files import whole
 from fedgrid.names import UsageError
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -39,33 +38,15 @@ class Data:
 
 def open_data(folder: Path) -> Data:
     """The dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
-    try:
-        with whole(f"the dataset in {folder}"):
-            meta = json.loads((folder / "meta.json").read_text())
-            arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-            data = Data(*arrays, meta)
-            for part in ("train", "test"):
-                pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
-                sizes = (meta["sizes"][part], data.shape, data.classes)
-                check(f"{folder}: {part}", *pair, *sizes)
-    except FileNotFoundError as problem:
-        raise UsageError(f"{problem.filename} is missing: make it with fedgrid.data") from problem
+    with whole(f"the dataset in {folder}"):
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+        data = Data(*arrays, meta)
+        for part in ("train", "test"):
+            pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
+            sizes = (meta["sizes"][part], data.shape, data.classes)
+            check(f"{folder}: {part}", *pair, *sizes)
     return data
-
-
-@contextmanager
-def whole(what: str) -> Iterator[None]:
-    """Reading `what`, a file: UsageError if that fails in any way, for bytes may be any bytes.
-
-    What is missing, and what is known to be wrong, is told by others.
-    """
-    try:
-        yield
-    except (UsageError, FileNotFoundError):
-        raise
-    except Exception as problem:
-        said = " ".join(f"{type(problem).__name__}: {problem}".split())
-        raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
 
 
 def statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:

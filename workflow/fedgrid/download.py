@@ -3,14 +3,12 @@
 Partial downloads continue with HTTP range requests (RFC 9110, section 14).
 """
 
-import fcntl
 import hashlib
 import logging
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -18,7 +16,7 @@ from typing import BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from fedgrid import cli
+from fedgrid import cli, files
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -40,10 +38,13 @@ def fetch(url: str, path: Path, checksum: str, mirrors: Iterable[str] = ()) -> P
     at the same time wait for the first of them. UsageError: no network, or a wrong checksum.
     """
     if not path.exists():
-        with _alone(path, url, checksum):
-            if not path.exists():  # nobody else has just finished it
-                _download_from_any([url, *mirrors], path, checksum)
-                return path
+        try:
+            with files.alone(path):
+                if not path.exists():  # nobody else has just finished it
+                    _download_from_any([url, *mirrors], path, checksum)
+                    return path
+        except OSError as problem:
+            raise _unobtainable(url, path, checksum, problem) from problem
     with path.open("rb") as file:
         verify(file, checksum, path)
     return path
@@ -61,19 +62,6 @@ def verify(file: BinaryIO, checksum: str, path: Path | str) -> None:
             f"{path} has the checksum {algorithm}:{found} but {checksum} is expected: "
             "delete or replace it"
         )
-
-
-@contextmanager
-def _alone(path: Path, url: str, checksum: str) -> Iterator[None]:
-    """One process at a time; the lock file stays, since removing it would be a race."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_name(path.name + ".lock").open("w")
-    except OSError as problem:
-        raise _unobtainable(url, path, checksum, problem) from problem
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _download_from_any(urls: list[str], path: Path, checksum: str) -> None:

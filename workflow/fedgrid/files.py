@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import socket
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,14 +119,23 @@ def sweep(*paths: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
+@contextmanager
+def whole(what: str) -> Iterator[None]:
+    """Reading `what`, a file: UsageError if that fails in any way, for bytes may be any bytes."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except FileNotFoundError as problem:
+        raise UsageError(f"{problem.filename} is missing: make it first") from problem
+    except Exception as problem:
+        said = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
+
+
 def read_arrays(path: Path, *names: str) -> dict[str, Any]:
     """The arrays `names` of an .npz file; UsageError if it is damaged or lacks one."""
     import numpy as np
 
-    try:
-        with np.load(path) as arrays:
-            return {name: arrays[name] for name in names}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as problem:
-        raise UsageError(
-            f"{path} is damaged ({type(problem).__name__}): delete it and make it again"
-        ) from problem
+    with whole(str(path)), np.load(path) as arrays:
+        return {name: arrays[name] for name in names}

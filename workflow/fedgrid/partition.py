@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid import arrays, cli, files, seeds, spec, stage
+from fedgrid import cli, files, seeds, spec, stage
 from fedgrid.names import UsageError, known
 
 GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
@@ -143,7 +143,7 @@ def write(made: Partition, path: Path) -> None:
 
 def read(path: Path) -> Partition:
     """What `write` wrote; UsageError if it is damaged."""
-    with arrays.whole(str(path)):
+    with files.whole(str(path)):
         names = ("indices", "offsets", "counts")
         indices, offsets, counts = files.read_arrays(path, *names).values()
         found = [(str(array.dtype), array.ndim) for array in (indices, offsets, counts)]

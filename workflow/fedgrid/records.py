@@ -59,12 +59,18 @@ def write() -> None:
         "versions": versions(),
         "host": socket.gethostname(),
         "seconds": round(time.monotonic() - BEGAN, 1),
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_memory_mb": peak_memory_mb(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     temporary = path(last).with_suffix(".tmp")
     temporary.write_text(json.dumps(record, indent=1) + "\n")
     temporary.replace(path(last))
+
+
+def peak_memory_mb() -> int:
+    """The most memory that this process has held so far, in MiB."""
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes, elsewhere kilobytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
 
 
 def relative(file: Path, folder: Path) -> str:

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import platform
-import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import reduce
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from fedgrid import arrays, federation, files, models, records, seeds, spec
+from fedgrid import federation, files, models, records, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
 
@@ -67,7 +66,7 @@ def read_artifact(
     name: str, path: Path, device: torch.device, clients: int
 ) -> dict[str, torch.Tensor]:
     """The numbers that the stage `name` left for the methods; UsageError if they are not those."""
-    with arrays.whole(str(path)):
+    with files.whole(str(path)):
         found = files.read_arrays(path, *ARTIFACTS[name])
         sizes = {"N": clients, "L": len(found.get("main", ()))}
         for key, (dtype, axes) in ARTIFACTS[name].items():
@@ -124,7 +123,7 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
         "threads": threads,
         "versions": records.versions(),
         "seconds": round(seconds, 3),
-        "peak_memory_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "peak_memory_mb": records.peak_memory_mb(),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
     }
 

@@ -14,7 +14,7 @@ import logging
 import time
 from pathlib import Path
 
-from fedgrid import cli, spec, stage
+from fedgrid import cli, files, spec, stage
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
     """Encode all clients and write what was found, with what it cost."""
     import numpy as np
 
-    from fedgrid import arrays, encoder, files, runs
+    from fedgrid import encoder, runs
 
     engine, _ = runs.engine(run | {"method": {}}, paths, device, "loop", threads)
     began = time.monotonic()
     contributions, layers = encoded(engine, paths["pretrain"])
     costs = runs.machine(engine, time.monotonic() - began, threads)
-    with arrays.whole(str(timed := paths["pretrain"] / "seconds.txt")):
+    with files.whole(str(timed := paths["pretrain"] / "seconds.txt")):
         costs["pretrain_seconds"] = float(timed.read_text())
     main = encoder.main_path(engine.empty, layers)
     with files.replacing(out) as temporary, temporary.open("wb") as file:
@@ -76,9 +76,7 @@ def client_model(engine, path: Path) -> dict:
     """A client's model, on the device; UsageError if the file is damaged or another model's."""
     from safetensors.torch import load_file
 
-    from fedgrid import arrays
-
-    with arrays.whole(str(path)):
+    with files.whole(str(path)):
         state, wanted = load_file(path, str(engine.device)), engine.empty.state_dict()
         if {n: w.shape for n, w in state.items()} != {n: w.shape for n, w in wanted.items()}:
             raise ValueError("it is not of this model")

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedgrid.arrays import whole
+from fedgrid.files import whole
 from fedgrid.names import UsageError, known, registered
 
 
