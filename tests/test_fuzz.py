@@ -179,9 +179,22 @@ def test_yaml_that_is_no_study_is_named(tmp_path):
 def test_any_name_of_a_run_is_answered(text):
     asked = stage.parser("").parse_args(["--", text])
     try:
-        assert stage.resolve(asked)["name"]
+        assert stage.resolve(asked, "train")["name"]
     except UsageError as problem:
         assert_one_sentence(problem)
+
+
+@pytest.mark.parametrize("stage_name", spec.STAGES)
+def test_a_protocol_without_a_field_that_a_stage_needs_is_refused(stage_name):
+    asked = stage.parser("").parse_args(["fedsls-quick/digits/dir0.1/fedavg/seed0"])
+    run = stage.resolve(asked, stage_name)
+    field = spec.STAGES[stage_name][0]
+    for wrong, said in ((None, f"the run's protocol lacks `{field}`"), ([], f"{field} is \\[\\]")):
+        given = {key: value for key, value in run["protocol"].items() if key != field}
+        given |= {} if wrong is None else {field: wrong}
+        asked = stage.parser("").parse_args([json.dumps(run | {"protocol": given})])
+        with pytest.raises(UsageError, match=said):
+            stage.resolve(asked, stage_name)
 
 
 @quick
@@ -194,7 +207,7 @@ def test_any_set_value_is_answered(field, text):
     name = "fedsls-quick/digits/dir0.1/fedavg/seed0"
     asked = stage.parser("").parse_args([name, "--out", "x", f"--set={field}={text}"])
     try:
-        assert_usable_protocol(stage.resolve(asked)["protocol"])
+        assert_usable_protocol(stage.resolve(asked, "train")["protocol"])
     except UsageError as problem:
         assert_one_sentence(problem)
 

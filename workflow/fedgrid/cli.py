@@ -13,7 +13,8 @@ from fedgrid import records, warm
 from fedgrid.names import UsageError, printable
 
 CHANGES_RESULTS = False
-DATA = Path(os.environ.get("FEDGRID_DATA", "data"))  # where originals are, or are downloaded to
+# Where originals are, or are downloaded to; `~` is left as it is where nobody is called that.
+DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
 # What the machine refuses, whatever the program: rights, space, names, broken disks.
 REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
 REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     asked = stage.machine(stage.parser(__doc__, "data", "partition")).parse_args(arguments)
-    run = stage.resolve(asked)
+    run = stage.resolve(asked, "latents")
     out = asked.out or asked.results / spec.inputs(run)["latents"]
     paths = stage.inputs(asked, run, "data", "partition")
     encode(run, paths, out, asked.device, asked.threads)

@@ -158,7 +158,7 @@ def read(path: Path) -> Partition:
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     asked = stage.parser(__doc__, "data").parse_args(arguments)
-    run = stage.resolve(asked)
+    run = stage.resolve(asked, "partition")
     from fedgrid.arrays import open_data
 
     data = open_data(stage.inputs(asked, run, "data")["data"])

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights"))
     parser.add_argument("--checkpoint", type=Path, help="where unfinished work is kept")
     asked = parser.parse_args(arguments)
-    run = stage.resolve(asked)
+    run = stage.resolve(asked, "pretrain")
     paths = stage.inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / spec.inputs(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = stage.machine(stage.parser(__doc__, "data", "partition", "pretrain"))
     asked = parser.parse_args(arguments)
-    run = stage.resolve(asked)
+    run = stage.resolve(asked, "saliency")
     out = asked.out or asked.results / spec.inputs(run)["saliency"]
     paths = stage.inputs(asked, run, "data", "partition", "pretrain")
     encode(run, paths, out, asked.device, asked.threads)

@@ -50,9 +50,9 @@ def machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return parser
 
 
-def resolve(asked: argparse.Namespace) -> dict:
-    """The run that was asked for, with what all of its names stand for."""
-    run = spelled_out(asked.run) if asked.run.startswith("{") else named(asked.run)
+def resolve(asked: argparse.Namespace, stage: str) -> dict:
+    """The run that a stage was asked for, with what all of its names stand for."""
+    run = spelled_out(asked.run, stage) if asked.run.startswith("{") else named(asked.run)
     if asked.set and not asked.out:
         raise UsageError("--set changes what the run's name stands for: say where with --out")
     for field, _, value in (text.partition("=") for text in asked.set):
@@ -85,8 +85,8 @@ def check_ranges(protocol: dict) -> None:
         schema.check("--set", protocol, PACKAGE.parent / "schemas/study.schema.yaml", "protocol")
 
 
-def spelled_out(text: str) -> dict:
-    """The run in a JSON text."""
+def spelled_out(text: str, stage: str) -> dict:
+    """The run in a JSON text, with all fields of the protocol that the stage depends on."""
     try:
         run = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -98,6 +98,10 @@ def spelled_out(text: str) -> dict:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not such as {example!r}")
     if missing := sorted({*spec.AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
+    for field in spec.STAGES[stage]:
+        if field not in run["protocol"]:
+            raise UsageError(f"the run's protocol lacks `{field}`")
+        grid.like(f"the run's protocol: {field}", run["protocol"][field], spec.PROTOCOL[field])
     return run
 
 

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
     parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
-    run = stage.resolve(asked)
+    run = stage.resolve(asked, "train")
     paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))
     name = spec.RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
