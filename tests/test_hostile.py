@@ -931,9 +931,10 @@ def test_a_second_snakemake_in_the_folder_says_that_the_first_is_at_work(tmp_pat
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        while not list(project.glob(".snakemake/locks/*")):
+        while not any(lock.stat().st_size for lock in project.glob(".snakemake/locks/*.output.*")):
             assert first.poll() is None
             time.sleep(0.1)
+        os.killpg(first.pid, signal.SIGSTOP)  # however long the second takes to start
         second = snakemake(project)
     finally:
         os.killpg(first.pid, signal.SIGKILL)

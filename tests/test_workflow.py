@@ -122,10 +122,10 @@ def test_products_of_emptied_grids_are_left_out(fresh):
 
 
 def test_the_papers_table_has_540_runs_and_is_planned_in_seconds(fresh):
-    began = time.monotonic()
+    before = os.times()
     jobs = planned(fresh, "--quiet", "rules", "--config", "scale=paper").jobs
-    seconds = time.monotonic() - began
-    print(f"the paper's table was planned in {seconds:.1f} s")
+    seconds = sum(os.times()[2:4]) - sum(before[2:4])  # of children, user and system
+    print(f"the paper's table was planned in {seconds:.1f} s of CPU")
     shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
     stages = {"data": 4, "weights": 2, "train": 540} | shared
     assert jobs == stages | SUMMED

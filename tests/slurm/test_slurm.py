@@ -36,6 +36,7 @@ PROFILE = ("--workflow-profile", "workflow/profiles/slurm")
 SOON = ("--slurm-init-seconds-before-status-checks", 5)
 TABLE, TEX = "results/table1.csv", "results/table1.tex"
 PART = ("--config", "partition=dir0.1", "method=fedavg,fedsls", "seed=0")
+CONFIGURED = {"FEDGRID_SAVE_EVERY": "2", "SLURM_CONF": str(cluster.CONFIGURATION / "slurm.conf")}
 SAVED = ("metrics.csv", "model.safetensors")
 EARLY = 20  # rounds after which a run is disturbed
 
@@ -73,7 +74,7 @@ class Snakemake:
         with self.said_in.open("w") as file:
             self.process = subprocess.Popen(
                 [*SNAKEMAKE, *map(str, arguments)], cwd=project, stdout=file, stderr=file,
-                env=ENVIRONMENT | {"FEDGRID_SAVE_EVERY": "2"}, start_new_session=True,
+                env=ENVIRONMENT | CONFIGURED, start_new_session=True,
             )  # fmt: skip
         self.started.append(self.process)
 
