@@ -28,7 +28,6 @@ from fedgrid.method import (
     Method,
     Start,
     State,
-    Trained,
     by_samples,
     relative,
 )
@@ -193,6 +192,7 @@ class Engine:
             counts=counts,
             steps=torch.from_numpy(work.steps).to(self.device),
             lr=lr,
+            momentum=self.protocol["momentum"],
             deltas=unknown,
             before=before,
             memory=unknown,
@@ -217,13 +217,12 @@ class Engine:
             state = {name: tensor[i] for name, tensor in states.items()}
             what = dict(state=state, server=run.server, memory=before[c], shared=run.shared)
             what |= dict(counts=self.federation.counts[client], steps=work.steps[c], lr=lr)
-            keep = method.remember(Trained(**what)) if method.remember else {}
+            what |= dict(momentum=self.protocol["momentum"], model=self.empty)
+            trained = Client(**what, total=partial(self.total, client))
+            keep = method.remember(trained) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {n: state[n] for n in before[c]["private"]}}
-            told = None
-            if method.measure:
-                total = partial(self.total, client)
-                told = method.measure(Client(**what, model=self.empty, total=total))
+            told = method.measure(trained) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
         return left
 

@@ -68,6 +68,7 @@ class Trained:
     counts: Tensor  # (K,)
     steps: Tensor  # () how many steps it took
     lr: float
+    momentum: float
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Cohort:
     counts: Tensor  # (C, K)
     steps: Tensor  # (C,)
     lr: float
+    momentum: float
     deltas: State  # (C, ...) pseudo-gradients, server - local, of the parameters
     before: list[Memory]  # the clients' memories before and ...
     memory: list[Memory]  # ... after the round
@@ -115,7 +117,7 @@ class Method:
     loss: Callable[[Step], Tensor] | None = None  # replaces the cross-entropy
     penalty: Callable[[Step], Tensor] | None = None  # added to the loss
     correct: Callable[[Step, State], State] | None = None  # gradient -> descent direction
-    remember: Callable[[Trained], Memory] | None = None  # what the client keeps
+    remember: Callable[[Client], Memory] | None = None  # what the client keeps
     measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent along
     frozen: tuple[str, ...] = ()  # parameters (by prefix) that are not trained
     private: tuple[str, ...] = ()  # entries of the model (by prefix) that never leave the client
@@ -140,6 +142,11 @@ def relative(values: Tensor) -> Tensor:
 def by_samples(cohort: Cohort) -> Tensor:
     """FedAvg's weights: n_k over the sum of the cohort's."""
     return relative(cohort.sizes)
+
+
+def effective_steps(steps: Any, momentum: float) -> Any:
+    """How many plain steps the same gradient would take as far (FedNova's a_k)."""
+    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 def weighted_sum(cohort: Cohort, weights: Tensor) -> State:

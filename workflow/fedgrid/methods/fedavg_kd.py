@@ -1,0 +1,18 @@
+"""FedAvg with knowledge distilled from the server's model over all classes (Lu et al., 2023)."""
+
+import torch
+from torch import Tensor
+
+from fedgrid import distill
+from fedgrid.method import Method, Step
+
+
+def method(beta: float = 1.0, tau: float = 1.0) -> Method:
+    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models."""
+
+    def penalty(step: Step) -> Tensor:
+        every = torch.ones_like(step.logits, dtype=torch.bool)
+        _, logits = step.forward(step.server, step.x)
+        return beta * distill.divergence(step, distill.teacher(logits, every, tau), every, tau)
+
+    return Method(penalty=penalty)

@@ -1,0 +1,16 @@
+"""FedAvg with label smoothing (Szegedy et al., 2016; Lu et al., 2023, table 2)."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedgrid.method import Method, Step
+
+
+def method(mu: float = 0.1) -> Method:
+    """mu in [0, 1] is the mass that is spread over all classes; 0 is FedAvg."""
+
+    def smoothed(step: Step) -> Tensor:
+        everywhere = -step.mean(F.log_softmax(step.logits, dim=1).mean(1))
+        return (1 - mu) * step.cross_entropy() + mu * everywhere
+
+    return Method(loss=smoothed)

@@ -1,0 +1,27 @@
+"""FedAvgM: momentum on the server (Hsu et al., 2019).
+
+The default is FedNTD's and FedLMD's form, a heavy ball without damping; `damped` is MOON's and
+FedDecorr's, where the update counts 1 - beta.
+"""
+
+from fedgrid.method import Cohort, Memory, Method, Start, State
+
+
+def method(beta: float = 0.7, damped: bool = False) -> Method:
+    """beta in [0, 1) is the momentum; 0 is FedAvg."""
+
+    def still(start: Start) -> Memory:
+        return {
+            "fedavgm": {
+                name: tensor.new_zeros(tensor.shape) for name, tensor in start.server.items()
+            }
+        }
+
+    def remember(cohort: Cohort, update: State) -> Memory:
+        scale, before = (1 - beta if damped else 1), cohort.shared["fedavgm"]
+        return {"fedavgm": {n: beta * before[n] + scale * step for n, step in update.items()}}
+
+    def step(update: State, shared: Memory) -> State:
+        return {name: shared["fedavgm"][name] for name in update}
+
+    return Method(server=step, share=remember, shared=still)

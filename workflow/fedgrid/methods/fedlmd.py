@@ -1,0 +1,50 @@
+"""FedLMD: distil what the server's model knows of a client's minority classes (Lu et al., 2023).
+
+The teacher's probabilities are over the classes of which the client has no more than n_k / K
+samples, but for the sample's own; the student's are over all but the sample's own. The paper masks
+only the majority in the teacher (equation 3); as in the official code the true class is masked as
+well, or the divergence would compare mass there with a student that has none.
+"""
+
+import torch
+from torch import Tensor
+
+from fedgrid import distill
+from fedgrid.method import Cohort, Memory, Method, Start, State, Step
+
+
+def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = False) -> Method:
+    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.
+
+    In the rounds before `switch` there is no teacher, as in FedLMD-Tf (figure 8); `exact` is its
+    option there.
+    """
+
+    def minority(step: Step) -> Tensor:
+        others = distill.but_true(step)
+        kept = others & ~distill.majority(step)
+        _, logits = step.forward(step.server, step.x)
+        return distill.divergence(step, distill.teacher(logits, kept, tau), others, tau)
+
+    def penalty(step: Step) -> Tensor:
+        if not switch:
+            return beta * minority(step)
+        early = step.shared["fedlmd_round"] < switch
+        return beta * torch.where(early, teacher_free(step, tau, exact), minority(step))
+
+    def first(start: Start) -> Memory:
+        return {"fedlmd_round": next(iter(start.server.values())).new_zeros(())}
+
+    def next_round(cohort: Cohort, update: State) -> Memory:
+        return {"fedlmd_round": cohort.shared["fedlmd_round"] + 1}
+
+    counting = {"shared": first, "share": next_round} if switch else {}
+    return Method(penalty=penalty, **counting)
+
+
+def teacher_free(step: Step, tau: float, exact: bool) -> Tensor:
+    """The divergence from a uniform distribution over the client's minority classes."""
+    others, majority = distill.but_true(step), distill.majority(step)
+    kept = others & ~majority
+    classes = kept.sum(1, keepdim=True) if exact else (~majority).sum()
+    return distill.divergence(step, distill.uniform(step, kept, classes), others, tau)

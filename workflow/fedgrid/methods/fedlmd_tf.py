@@ -1,0 +1,20 @@
+"""FedLMD-Tf: FedLMD without a teacher (Lu et al., 2023, equation 8).
+
+The target is 1 / (K - |M_k|) for each minority class but the sample's own, so that it sums to less
+than 1 for a sample of a minority class; `exact` makes it sum to 1. (The published code divides by
+1 - K - |batch|, a negative number, and cannot be called.)
+"""
+
+from torch import Tensor
+
+from fedgrid.method import Method, Step
+from fedgrid.methods.fedlmd import teacher_free
+
+
+def method(beta: float = 1.0, tau: float = 1.0, exact: bool = False) -> Method:
+    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the student's temperature."""
+
+    def penalty(step: Step) -> Tensor:
+        return beta * teacher_free(step, tau, exact)
+
+    return Method(penalty=penalty)

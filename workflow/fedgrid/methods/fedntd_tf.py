@@ -1,0 +1,17 @@
+"""FedNTD without a teacher: uniform over the classes that are not true (Lu et al., 2023, table 2)."""
+
+from torch import Tensor
+
+from fedgrid import distill
+from fedgrid.method import Method, Step
+
+
+def method(beta: float = 1.0, tau: float = 1.0) -> Method:
+    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the student's temperature."""
+
+    def penalty(step: Step) -> Tensor:
+        kept = distill.but_true(step)
+        target = distill.uniform(step, kept, kept.sum(1, keepdim=True))
+        return beta * distill.divergence(step, target, kept, tau)
+
+    return Method(penalty=penalty)

@@ -1,0 +1,28 @@
+"""FedRS: restrain the logits of classes that a client does not have (Li & Zhan, KDD 2021)."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Method, Step
+from fedgrid.names import UsageError
+
+
+def method(alpha: float = 0.5, by: str = "presence") -> Method:
+    """A logit is multiplied by alpha in [0, 1] where the class is missing; 1 is FedAvg.
+
+    by="presence" is the paper's rule; by="count", the authors' later code's, goes from alpha to 1
+    with the share of the client's most frequent class.
+    """
+    if by not in ("presence", "count"):
+        raise UsageError(f"fedrs: by is presence or count, not {by!r}")
+
+    def restricted(step: Step) -> Tensor:
+        counts = step.counts.to(step.logits)
+        share = (counts > 0).to(counts) if by == "presence" else counts / counts.max().clamp(min=1)
+        return replace(
+            step, logits=step.logits * torch.lerp(share, torch.ones_like(share), alpha)
+        ).cross_entropy()
+
+    return Method(loss=restricted)
