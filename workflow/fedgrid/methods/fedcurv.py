@@ -37,9 +37,8 @@ def method(penalty: float = 1.0) -> Method:
         sums = {part: dict(of) for part, of in cohort.shared["fedcurv"].items()}
         for before, after in zip(cohort.before, cohort.memory, strict=True):
             for part, of in sums.items():
-                for name in of:
-                    now, then = after["fedcurv"][part][name], before["fedcurv"][part][name]
-                    of[name] = of[name] + now - then
+                for name, now in after["fedcurv"][part].items():
+                    of[name] = of[name] + now - before["fedcurv"][part][name]
         return {"fedcurv": sums}
 
     return Method(penalty=curvature, memory=nothing, remember=keep, shared=nothing, share=gather)

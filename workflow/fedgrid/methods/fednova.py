@@ -1,8 +1,8 @@
 """FedNova: average what clients do per step, not per round (Wang et al., NeurIPS 2020).
 
 With momentum rho a step counts as often as it moves the model: a_k is the sum of the running
-factors l_s = rho l_{s-1} + 1. Where all clients take as many steps it is FedAvg. `ccvr` adds what FedNTD's
-and FedLMD's code does by default: every gradient has its client's own previous normalised
+factors l_s = rho l_{s-1} + 1. Where all clients take as many steps it is FedAvg. `ccvr` adds what
+FedNTD's and FedLMD's code does by default: every gradient has its client's own previous normalised
 direction subtracted, since the average that should be added is never updated there.
 """
 

@@ -1,4 +1,4 @@
-"""FedNTD without a teacher: uniform over the classes that are not true (Lu et al., 2023, table 2)."""
+"""FedNTD without a teacher: uniform over the classes that are not true (Lu et al., 2023)."""
 
 from torch import Tensor
 
