@@ -229,7 +229,7 @@ def test_any_name_is_said_in_one_line(name):
 def dealt(tmp_path_factory):
     path = tmp_path_factory.mktemp("dealt") / "p.npz"
     labels = np.arange(60) % 3
-    partition.write(partition.partition(labels, 3, 4, "classwise", 0.5, 0), path)
+    partition.write(partition.dirichlet(labels, 3, 4, "classwise", 0.5, 0), path)
     return path, path.read_bytes(), labels
 
 

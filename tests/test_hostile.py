@@ -315,7 +315,7 @@ def resolved(method: str = "fedavg", **protocol) -> dict:
 def dealt(folder: Path, path: Path, clients: int = 5) -> Path:
     """A partition of the data in `folder`."""
     labels = np.load(folder / "train_labels.npy")
-    partition.write(partition.partition(labels, 10, clients, "classwise", 0.1, 0), path)
+    partition.write(partition.dirichlet(labels, 10, clients, "classwise", 0.1, 0), path)
     return path
 
 
@@ -384,7 +384,7 @@ def test_a_file_that_is_no_partition_is_refused(change, made, tmp_path):
 def test_no_changed_byte_of_a_partition_is_a_traceback(step, tmp_path):
     path = tmp_path / "p.npz"
     labels = np.arange(12) % 3
-    made = partition.partition(labels, 3, 2, "classwise", 1.0, 0)
+    made = partition.dirichlet(labels, 3, 2, "classwise", 1.0, 0)
     partition.write(made, path)
     whole = path.read_bytes()
     for where in range(0, len(whole), 5):
@@ -602,14 +602,14 @@ def test_clients_that_no_round_samples_keep_nothing_and_change_nothing():
 @pytest.mark.parametrize("labels", [np.arange(40) % 2 * 2, np.zeros(40, int), np.arange(40) // 39])
 def test_classes_with_no_or_one_sample_are_dealt_out(recipe, labels):
     for clients in (1, 2, 3):
-        made = partition.partition(labels, 4, clients, recipe, 0.5, 0)
+        made = partition.dirichlet(labels, 4, clients, recipe, 0.5, 0)
         assert partition.fits(made, labels, 4)
 
 
 @pytest.mark.parametrize("recipe", partition.RECIPES)
 def test_more_clients_than_samples_are_refused(recipe):
     with pytest.raises(UsageError, match="3 samples are too few for 4 clients"):
-        partition.partition(np.zeros(3, int), 2, 4, recipe, 0.5, 0)
+        partition.dirichlet(np.zeros(3, int), 2, 4, recipe, 0.5, 0)
 
 
 @pytest.mark.parametrize("recipe", partition.RECIPES)
@@ -618,7 +618,7 @@ def test_an_extreme_alpha_is_drawn_with_or_refused(recipe, alpha, monkeypatch):
     monkeypatch.setattr(partition, "RESTARTS", 256)
     labels = np.arange(200) % 4
     try:
-        made = partition.partition(labels, 4, 5, recipe, alpha, 0)
+        made = partition.dirichlet(labels, 4, 5, recipe, alpha, 0)
     except UsageError as problem:
         assert "alpha" in str(problem) or "no balanced partition" in str(problem)  # noqa: PT017
     else:

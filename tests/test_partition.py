@@ -14,7 +14,7 @@ LABELS = np.random.default_rng(0).permutation(np.arange(2000) % 10)
 
 
 def made(recipe: str, alpha: float = 0.1, *names, clients: int = 20, labels=LABELS):
-    return partition.partition(labels, 10, clients, recipe, alpha, *(names or ("digits", 0)))
+    return partition.dirichlet(labels, 10, clients, recipe, alpha, *(names or ("digits", 0)))
 
 
 def same(one: partition.Partition, other: partition.Partition) -> bool:

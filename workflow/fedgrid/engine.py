@@ -135,7 +135,8 @@ class Engine:
         """Augmented images and labels of the samples `index` (B,)."""
         data = self.federation
         images = augment.augment(data.images[index], self.protocol["augment"], draws)
-        return self.normalise(images), data.labels[index]
+        x = augment.cut_out(self.normalise(images), self.protocol["augment"], draws)
+        return x, data.labels[index]
 
     def normalise(self, images: Tensor) -> Tensor:
         """uint8 images as the model takes them."""
@@ -157,7 +158,8 @@ class Engine:
         """The run after one more round."""
         federation, protocol = self.federation, self.protocol
         names = (*federation.names, run.round)
-        clients = schedule.cohort(len(federation.members), protocol["participation"], *names)
+        who = len(federation.members), protocol["participation"]
+        clients = schedule.cohort(*who, *names, sampler=protocol["sampler"])
         work = schedule.work(clients, federation.members, protocol, *names)
         if not work.valid.any():  # clients with too few samples to train on, all of them
             return replace(run, round=run.round + 1)

@@ -15,7 +15,7 @@ import yaml
 
 from fedgrid import report, source
 from fedgrid.names import PACKAGE, UsageError, known, registered, shown
-from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, alpha, runs_of
+from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, runs_of, skew
 
 CHANGES_RESULTS = False  # what it resolves is what a job is given
 # Sources of products that come from no grid, and the part of a scale that describes them.
@@ -242,7 +242,7 @@ class Grid:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
         for name in map(str, listed(block["partition"])):
-            alpha(name)
+            skew(name)
         for name, dataset in product(listed(block["protocol"]), listed(block["dataset"])):
             known("dataset", dataset, registered("datasets"))
             check_protocol(name, self.protocol(name), dataset)
@@ -271,6 +271,8 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     known(f"normalization of {dataset}", protocol["normalization"], statistics)
     for key in protocol["augment"]:
         known(f"augmentation of protocol `{name}`", key, source.literal("augment", "DRAWS"))
+    if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
+        raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
     if protocol["clients"] > (samples := source.literal(f"datasets.{dataset}", "TRAIN")):
         raise UsageError(
             f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "

@@ -1,8 +1,9 @@
-"""Partition a dataset over clients by Dirichlet(alpha), and write who has which samples.
+"""Partition a dataset over clients, and write who has which samples.
 
     python -m fedgrid.partition fedsls-quick/digits/dir0.1/fedavg/seed0
 
-Three recipes go by the same name in the literature; a protocol chooses one:
+`shards2` deals every client two shards of one class each. For `dir0.1`, several recipes go by the
+same name in the literature; a protocol chooses one:
 
   classwise   every class is cut over the clients by a Dirichlet draw of its own, after each client
               got two samples of random classes (GradMA)
@@ -10,6 +11,8 @@ Three recipes go by the same name in the literature; a protocol chooses one:
               again until the smallest client has 10 samples (FedNova, MOON, FedNTD)
   clientwise  every client draws its mixture of classes, and classes are cut in proportion; sizes
               stay close to each other (FedAU)
+  fedntd      `balanced` as FedNTD's and FedLMD's code draws it, number for number: whatever the
+              run's seed, and shards likewise (`legacy.py`)
 
 The numbers of samples per client and class are drawn first, and samples dealt out once at the end.
 """
@@ -20,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid import cli, files, seeds, spec, stage
+from fedgrid import cli, files, legacy, seeds, spec, stage
 from fedgrid.names import UsageError, known
 
 GIVEN = 2  # samples of random classes that a client of `classwise` is sure to have
@@ -87,14 +90,28 @@ def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarra
 
 RECIPES = {"classwise": classwise, "balanced": balanced, "clientwise": clientwise}
 NEEDS_SAMPLES = {"classwise": GIVEN, "balanced": SMALLEST, "clientwise": 1}  # per client
+FIXED = {"fedntd": legacy.SEED}  # recipes that draw the same whatever the seed
 
 
-def partition(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha: float, *names):
-    """Deal out all samples; `names` seed the draw.
+def shards(labels: np.ndarray, classes: int, clients: int, recipe: str, each: float, *names):
+    """Deal out all samples in shards of one class, `each` to a client.
+
+    Raises UsageError if they cannot be dealt out evenly.
+    """
+    seed = FIXED.get(recipe, seeds.seed("shards", clients, each, *names) % 2**32)
+    members = legacy.shards(labels, classes, clients, int(each), seed)
+    return of_members(members, labels, classes)
+
+
+def dirichlet(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha: float, *names):
+    """Deal out all samples by Dirichlet(alpha); `names` seed the draw.
 
     Raises UsageError for an unknown recipe and for too few samples per client.
     """
-    draw = RECIPES[known("recipe", recipe, RECIPES)]
+    if recipe in FIXED:
+        members = legacy.dirichlet(labels, classes, clients, alpha)
+        return of_members(members, labels, classes)
+    draw = RECIPES[known("recipe", recipe, [*RECIPES, *FIXED])]
     if len(labels) < clients * NEEDS_SAMPLES[recipe]:
         raise UsageError(
             f"{len(labels)} samples are too few for {clients} clients of a {recipe} partition, "
@@ -109,6 +126,15 @@ def partition(labels: np.ndarray, classes: int, clients: int, recipe: str, alpha
         for k, part in enumerate(np.split(order, counts[:, c].cumsum()[:-1])):
             members[k].append(part)
     return Partition([np.sort(np.concatenate(parts)) for parts in members], counts)
+
+
+KINDS = {"dir": dirichlet, "shards": shards}
+
+
+def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> Partition:
+    """The partition that gives every client these samples."""
+    counts = np.stack([np.bincount(labels[ids], minlength=classes) for ids in members])
+    return Partition([np.sort(ids) for ids in members], counts)
 
 
 def drawn(draw, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
@@ -163,9 +189,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     data = open_data(stage.inputs(asked, run, "data")["data"])
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
-    size = spec.alpha(run["partition"])
-    made = partition(
-        *(data.train_labels, data.classes, protocol["clients"], protocol["recipe"]), size, *names
+    kind, number = spec.skew(run["partition"])
+    made = KINDS[kind](
+        *(data.train_labels, data.classes, protocol["clients"], protocol["recipe"]), number, *names
     )
     out = asked.out or asked.results / spec.inputs(run)["partition"]
     write(made, out)

@@ -4,7 +4,8 @@ A client with fewer samples than the batch size uses them all in each step. An e
 dropped if it has fewer than `smallest_batch` samples, and a client that has fewer in all does not
 train. At 2 this is GradMA's rule, except that a client with one sample trains on it twice over,
 which is the same mean gradient. At 3 it spares BatchNorm batches of two, over which it multiplies
-gradients by up to 1 / sqrt(eps), 316, in every layer whose maps are single pixels.
+gradients by up to 1 / sqrt(eps), 316, in every layer whose maps are single pixels. At 1, for models
+without BatchNorm, nothing is dropped.
 """
 
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from itertools import count, islice
 
 import numpy as np
 
-from fedgrid import augment, seeds
+from fedgrid import augment, legacy, seeds
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,14 @@ class Work:
         return self.valid.any(-1).sum(0)
 
 
-def cohort(population: int, participation: float, *names) -> np.ndarray:
-    """The ids of a round's clients, uniformly without replacement, ascending."""
+def cohort(population: int, participation: float, *names, sampler: str = "seeded") -> np.ndarray:
+    """The ids of a round's clients, uniformly without replacement, ascending.
+
+    The last of the names is the round; the sampler "round" draws by it alone (`legacy.py`).
+    """
     size = cohort_size(population, participation)
+    if sampler == "round":
+        return np.sort(legacy.cohort(population, size, names[-1]))
     return np.sort(seeds.generator("cohort", *names).choice(population, size, replace=False))
 
 

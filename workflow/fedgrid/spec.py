@@ -24,15 +24,28 @@ def runs_of(block: dict[str, list]) -> list[dict[str, Any]]:
     return [dict(zip(AXES, values, strict=True)) for values in names]
 
 
+# The partitions that there are, each followed by a number above 0.
+PARTITIONS = {"dir": r"[0-9]{1,18}\.?[0-9]{0,18}", "shards": "[0-9]{1,9}"}
+
+
+def skew(partition: str) -> tuple[str, float]:
+    """What a name says: ("dir", 0.05) is Dirichlet's alpha, ("shards", 2) a client's shards."""
+    for kind, number in PARTITIONS.items():
+        match = re.fullmatch(f"{kind}({number})", partition)
+        if match and float(match[1]) > 0:
+            return kind, float(match[1])
+    raise UsageError(
+        f"no partition is called `{shown(partition)}`: it is `dir` or `shards` and a number "
+        "above 0, such as dir0.1 or shards2"
+    )
+
+
 def alpha(partition: str) -> float:
-    """The Dirichlet concentration in a partition's name, `dir0.05`."""
-    match = re.fullmatch(r"dir([0-9]{1,18}\.?[0-9]{0,18})", partition)
-    if not match or float(match[1]) <= 0:
-        raise UsageError(
-            f"no partition is called `{shown(partition)}`: "
-            "it is `dir` and a number above 0, such as dir0.1"
-        )
-    return float(match[1])
+    """The Dirichlet concentration in a partition's name, `dir0.05`; UsageError for another kind."""
+    kind, number = skew(partition)
+    if kind != "dir":
+        raise UsageError(f"the partition {partition} is no Dirichlet draw, and has no alpha")
+    return number
 
 
 # A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
@@ -41,6 +54,7 @@ PROTOCOL: dict[str, Any] = {
     "weights": "none",
     "clients": 100,
     "participation": 0.1,
+    "sampler": "seeded",
     "recipe": "classwise",
     "rounds": 100,
     "local": 10,

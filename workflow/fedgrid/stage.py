@@ -120,7 +120,7 @@ def named(name: str) -> dict:
     names["seed"] = int(names["seed"].removeprefix("seed"))
     everything = grid.Grid(grid.read_studies())
     known("dataset", names["dataset"], registered("datasets"))
-    spec.alpha(names["partition"])
+    spec.skew(names["partition"])
     run = everything.resolve(names)
     grid.check_protocol(names["protocol"], run["protocol"], run["dataset"])
     return run
