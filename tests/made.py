@@ -15,7 +15,15 @@ from fedgrid.names import PACKAGE
 
 STUDIES = grid.read_studies(PACKAGE.parent / "studies")
 STUDY = STUDIES["fedsls"]
-SUMMED = {"rounds": 10, "tail": 4, "recipe": "classwise", "clients": 4}
+SUMMED = {
+    "rounds": 10,
+    "metric": "tail",
+    "tail": 4,
+    "participation": 0.5,
+    "sampler": "seeded",
+    "recipe": "classwise",
+    "clients": 4,
+}
 GRID = grid.Grid(STUDIES)
 NAMES = {"protocol": "p", "dataset": "cifar10", "partition": "dir0.1", "method": "fedavg"}
 NAMES |= {"seed": 0}

@@ -321,7 +321,7 @@ def cells(*runs: pd.DataFrame, study: dict = STUDY) -> list[dict]:
 @pytest.mark.parametrize(("tail", "expected"), [(1, 60), (2, 60), (3, 55), (5, 200 / 3), (10, 55)])
 def test_the_tail_is_counted_in_rounds(tail, expected):
     # 10 | 10 | 8, 10 | 6, 8, 10 | 2, 6, 8, 10: never round 0
-    means = tables.tail_means(FIRST.assign(tail=tail))
+    means = tables.scores(FIRST.assign(tail=tail))
     assert means["accuracy"].tolist() == pytest.approx([expected])
 
 

@@ -13,7 +13,7 @@ def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
     Accuracies in percent, differences in points with their 95 % interval over seeds; effective
     clients are the mean of 1 / sum a_k^2 over the rounds of a run.
     """
-    means = tables.tail_means(runs)
+    means = tables.scores(runs)
     table = tables.over_seeds(means, KEYS)
     clients = runs.groupby(KEYS, sort=False)["effective_clients"].mean().reset_index()
     others = [name for name in table["method"].unique() if name != reference]

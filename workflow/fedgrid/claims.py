@@ -40,7 +40,7 @@ SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 
 def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     """What runs count with, in percent."""
-    means = tables.tail_means(runs).rename(columns={"accuracy": "value"})
+    means = tables.scores(runs).rename(columns={"accuracy": "value"})
     return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
 
 

@@ -6,6 +6,7 @@ r"""Gather what the runs of a grid left into one table.
 The grid is a list of blocks, each with a list of names for every axis of a run. What is gathered:
 
     runs        a row per run and evaluated round: its metrics
+    predictions a row per run, evaluated round and class: how often the server's model says so
     seconds     a row per run: how long it took, on what
     settings    a row per run and field of its protocol or hyper-parameter of its method
     partition   a row per client and class of every partition: how many samples
@@ -103,6 +104,16 @@ def numbers(path: Path):
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
+def predictions(path: Path):
+    """How many test images were taken for which class, after which round."""
+    import pandas as pd
+
+    table = pd.read_csv(path)
+    if table.empty or [*table] != ["round", "class", "predicted"]:
+        raise ValueError("it is not a table of predictions")
+    return table.astype(int)
+
+
 def settings(path: Path):
     """What a run was made with: every field of its protocol and of its method's files."""
     import pandas as pd
@@ -137,6 +148,7 @@ def saliency(path: Path):
 
 READERS = {
     "runs": metrics,
+    "predictions": predictions,
     "seconds": numbers,
     "settings": settings,
     "partition": counts,

@@ -109,7 +109,7 @@ class Engine:
         """A run before its first round, with the initial model drawn from `seed`."""
         self.seed = seed
         server = state_of(self.build(seed))
-        self._start = Start(server, len(self.federation.members), self.random)
+        self._start = Start(server, len(self.federation.members), self.random, self.parameters)
         return Progress(server, self.method.shared(self._start) if self.method.shared else {})
 
     def random(self, client: int) -> State:
@@ -246,19 +246,23 @@ class Engine:
     # -- evaluation ------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def evaluate(self, server: State) -> dict[str, float]:
-        """Accuracy (0..1) and mean cross-entropy of the server's model on the whole test set."""
+    def evaluate(self, server: State) -> dict[str, Any]:
+        """Accuracy (0..1), mean cross-entropy and predictions per class on the whole test set."""
         data, correct, loss = self.federation, 0.0, 0.0
+        predicted = torch.zeros_like(data.counts[0])
         for images, y in zip(
             data.test_images.split(EVALUATION_BATCH),
             data.test_labels.split(EVALUATION_BATCH),
             strict=True,
         ):
             _, logits = self.forward(server, self.normalise(images))
-            correct += (logits.argmax(1) == y).sum()
+            said = logits.argmax(1)
+            correct += (said == y).sum()
+            predicted += said.bincount(minlength=len(predicted))
             loss += F.cross_entropy(logits, y, reduction="sum").double()
         total = len(data.test_labels)
-        return {"accuracy": float(correct) / total, "loss": float(loss) / total}
+        found = {"accuracy": float(correct) / total, "loss": float(loss) / total}
+        return found | {"predicted": predicted.tolist()}
 
 
 def reseed(device: torch.device, seed: int) -> None:

@@ -106,6 +106,11 @@ class Start:
     server: State
     population: int
     random: Callable[[int], State]  # client -> a model with initial weights of its own
+    parameters: list[str] = field(default_factory=list)  # those entries of it
+
+    def zeros(self) -> State:
+        """A zero for every parameter of the model."""
+        return {n: self.server[n].new_zeros(self.server[n].shape) for n in self.parameters}
 
 
 @dataclass(frozen=True)

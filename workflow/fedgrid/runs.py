@@ -103,7 +103,7 @@ def means(state: Progress) -> dict[str, float]:
 def diverged(history: list[dict]) -> int | None:
     """The round at which a loss was no longer finite, or None."""
     for row in history:
-        if not all(math.isfinite(value) for value in row.values()):
+        if not all(math.isfinite(value) for name, value in row.items() if name != "predicted"):
             return row["round"]
     return None
 
@@ -128,7 +128,7 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
     }
 
 
-FILES = ("model.safetensors", "summary.json", "metrics.csv")
+FILES = ("model.safetensors", "summary.json", "predictions.csv", "metrics.csv")
 
 
 def finished(out: Path, key: str) -> bool:
@@ -140,16 +140,33 @@ def finished(out: Path, key: str) -> bool:
 
 
 def write(out: Path, state: Progress, history: list[dict], summary: dict) -> None:
-    """The three files of a finished run, metrics.csv last."""
+    """The files of a finished run, metrics.csv last."""
+    history, predictions = apart(history)
     summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
         tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
         files.save_tensors(tensors, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
-    with files.replacing(out / "metrics.csv") as temporary, temporary.open("w") as file:
-        columns = dict.fromkeys([*history[0], *MEANS])
-        rows = csv.DictWriter(file, list(columns), lineterminator="\n")
-        rows.writeheader()
-        rows.writerows(history)
+    write_rows(out / "predictions.csv", list(predictions[0]), predictions)
+    write_rows(out / "metrics.csv", list(dict.fromkeys([*history[0], *MEANS])), history)
     log.info("%s: accuracy %.4f after %d rounds", out, history[-1]["accuracy"], state.round)
+
+
+def apart(history: list[dict]) -> tuple[list[dict], list[dict]]:
+    """The metrics, and a row per evaluation and class: how many test images were taken for it."""
+    metrics = [{n: value for n, value in row.items() if n != "predicted"} for row in history]
+    predictions = [
+        {"round": row["round"], "class": label, "predicted": count}
+        for row in history
+        for label, count in enumerate(row["predicted"])
+    ]
+    return metrics, predictions
+
+
+def write_rows(path: Path, columns: list[str], rows: list[dict]) -> None:
+    """A .csv; what a row lacks stays empty."""
+    with files.replacing(path) as temporary, temporary.open("w") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)

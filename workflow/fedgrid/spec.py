@@ -69,11 +69,13 @@ PROTOCOL: dict[str, Any] = {
     "normalization": "standard",
     "precision": "fp32",
     "evaluate_every": 10,
+    "metric": "tail",
     "tail": 100,
     "pretrain_epochs": 1,
 }
 
 _SHARED = ("recipe", "clients")
+_AFTER = ("metric", "tail", "pretrain_epochs")  # none changes a run's training
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision")
 # The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
@@ -83,7 +85,7 @@ STAGES = {
     "pretrain": (*_SHARED, *_LOCAL, *_MODEL),
     "saliency": (*_SHARED, *_LOCAL, *_MODEL),
     "latents": (*_SHARED, *_LOCAL),
-    "train": tuple(field for field in PROTOCOL if field not in ("tail", "pretrain_epochs")),
+    "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
 
 
@@ -98,13 +100,15 @@ def part(stage: str, run: dict) -> dict:
 # What a grid's runs leave that is collected into one table, relative to results/ (`collect.py`).
 COLLECTED = {
     "runs": f"runs/{RUN}/metrics.csv",
+    "predictions": f"runs/{RUN}/predictions.csv",
     "seconds": f"runs/{RUN}/summary.json",
     "settings": f"runs/{RUN}/summary.json",
     "partition": f"partition/{PARTITION}.npz",
     "saliency": f"saliency/{CELL}.csv",
     "encoding": f"saliency/{CELL}.json",
 }
-SUMMED = ("rounds", "tail", *_SHARED)  # fields of a protocol that go along
+# Fields of a protocol that go along.
+SUMMED = ("rounds", "metric", "tail", "participation", "sampler", *_SHARED)
 
 
 def leaves(kind: str, run: dict, protocol: dict) -> str:

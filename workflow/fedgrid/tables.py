@@ -1,8 +1,8 @@
 """What tables and figures have in common: what a run counts with, means over seeds, pairs of runs.
 
-A run counts with its tail mean, the mean accuracy in percent of the evaluations in its last `tail`
-rounds. A run that diverged counts with no number, and takes its mean along: nothing is averaged
-over a missing run.
+A run counts, by its protocol's metric, with the mean accuracy in percent of the evaluations in its
+last `tail` rounds, or with its best. A run that diverged counts with no number, and takes its mean
+along: nothing is averaged over a missing run.
 """
 
 import numpy as np
@@ -17,20 +17,28 @@ LOST = "{diverged:g}/{seeds:g} lost"  # ... one with runs that diverged
 CELL = ["method", "dataset", "partition", "protocol"]
 
 
-def tail_means(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per run: its accuracy in percent, missing if it diverged.
+def scores(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row per run: its accuracy in percent, and that of its last round; missing if it diverged.
 
-    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it.
+    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it. For a
+    run that diverged, `ended` is the round after which it did.
     """
-    last = runs[(runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]]
-    means = last.groupby([*CELL, "seed"], sort=False).agg(
-        accuracy=("accuracy", "mean"),
+    in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
+    whole = runs.assign(counted=runs["accuracy"].where(in_tail))
+    found = whole.groupby([*CELL, "seed"], sort=False).agg(
+        accuracy=("counted", "mean"),
+        best=("accuracy", "max"),
+        final=("accuracy", "last"),
+        ended=("round", "last"),
         diverged=("diverged", "any"),
+        metric=("metric", "first"),
         rounds=("rounds", "first"),
         tail=("tail", "first"),
     )
-    means["accuracy"] = (100 * means["accuracy"]).mask(means["diverged"])
-    return means.reset_index()
+    found["accuracy"] = found["accuracy"].where(found["metric"] != "best", found.pop("best"))
+    percents = ["accuracy", "final"]
+    found[percents] = (100 * found[percents]).mask(found["diverged"])
+    return found.reset_index()
 
 
 def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:

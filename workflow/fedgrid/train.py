@@ -2,9 +2,10 @@
 
     python -m fedgrid.train fedsls-quick/digits/dir0.1/fedavg/seed0
 
-Writes metrics.csv (a row per evaluated round), summary.json (what was run, on what, how long) and
-model.safetensors to --out. The state between two rounds is saved every few minutes and on SIGTERM;
-the same command continues from it, and ends with the same numbers as an uninterrupted run.
+Writes metrics.csv (a row per evaluated round), predictions.csv (a row per class of these),
+summary.json (what was run, on what, how long) and model.safetensors to --out. The state between two
+rounds is saved every few minutes and on SIGTERM; the same command continues from it, and ends with
+the same numbers as an uninterrupted run.
 """
 
 import logging

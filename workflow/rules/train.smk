@@ -6,6 +6,7 @@ rule train:
         unpack(inputs("data", "partition", "weights", "needs")),
     output:
         metrics=f"results/runs/{RUN}/metrics.csv",
+        predictions=f"results/runs/{RUN}/predictions.csv",
         summary=f"results/runs/{RUN}/summary.json",
         model=f"results/runs/{RUN}/model.safetensors",
     log:

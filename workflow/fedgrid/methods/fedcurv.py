@@ -18,8 +18,7 @@ def method(penalty: float = 1.0) -> Method:
     """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, the others' u and u w; 0 is FedAvg."""
 
     def nothing(start: Start, client: int | None = None) -> Memory:
-        flat = {name: tensor.new_zeros(tensor.shape) for name, tensor in start.server.items()}
-        return {"fedcurv": {"u": flat, "uw": flat}}
+        return {"fedcurv": {"u": start.zeros(), "uw": start.zeros()}}
 
     def curvature(step: Step) -> Tensor:
         everybody, own = step.shared["fedcurv"], step.memory["fedcurv"]

@@ -30,15 +30,12 @@ def method(ccvr: bool = False) -> Method:
         return (share * steps).sum() * share / steps.clamp(min=1)
 
     def still(start: Start, client: int) -> Memory:
-        return {
-            "fednova": {
-                name: tensor.new_zeros(tensor.shape) for name, tensor in start.server.items()
-            }
-        }
+        return {"fednova": start.zeros()}
 
     def direction(end: Trained) -> Memory:
         steps = effective_steps(end.steps, end.momentum)
-        return {"fednova": {n: (w - end.state[n]) / max(steps, 1) for n, w in end.server.items()}}
+        own = end.memory["fednova"]
+        return {"fednova": {n: (end.server[n] - end.state[n]) / max(steps, 1) for n in own}}
 
     def subtract(step: Step, gradient: State) -> State:
         return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}

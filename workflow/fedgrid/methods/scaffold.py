@@ -18,11 +18,7 @@ def method(division: str = "effective") -> Method:
         raise UsageError(f"scaffold: division is effective or steps, not {division!r}")
 
     def none(start: Start, client: int | None = None) -> Memory:
-        return {
-            "scaffold": {
-                name: tensor.new_zeros(tensor.shape) for name, tensor in start.server.items()
-            }
-        }
+        return {"scaffold": start.zeros()}
 
     def correct(step: Step, gradient: State) -> State:
         own, server = step.memory["scaffold"], step.shared["scaffold"]

@@ -17,7 +17,7 @@ KEYS = ["dataset", "partition", "over"]
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per dataset, alpha and method compared with: gains in points of percent."""
     shown = study["published"]["figure1"]
-    pairs = tables.paired(tables.tail_means(runs), shown["method"], shown["over"])
+    pairs = tables.paired(tables.scores(runs), shown["method"], shown["over"])
     ours = tables.over_seeds(pairs, ["protocol", *KEYS])
     table = ours.merge(published(study, shown), how="outer", on=KEYS, sort=False)
     table = tables.with_alpha(table.assign(scale=scale)).round(4)

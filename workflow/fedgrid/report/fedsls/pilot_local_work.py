@@ -14,7 +14,7 @@ PRINTED = "published"  # in the place of a protocol
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per reading and setting, and the published ones: percent; which reading is nearer."""
-    ours, printed = tables.over_seeds(tables.tail_means(runs), tables.CELL), published(runs, study)
+    ours, printed = tables.over_seeds(tables.scores(runs), tables.CELL), published(runs, study)
     table = ours.merge(printed[[*KEYS, "published"]], how="left", on=KEYS)
     table["difference"] = table["mean"] - table["published"]
     gap = table["difference"].abs()
