@@ -52,7 +52,8 @@ def measured(runs: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
 def published(study: dict) -> pd.DataFrame:
     """The printed means, as if they were of one seed."""
     cells = tables.published_cells(study).rename(columns={"published": "value"})
-    return cells.assign(measure="accuracy", protocol="paper", seed=0)[[*SETTING, "method", "value"]]
+    cells = cells.assign(measure="accuracy", protocol="paper " + cells["as_protocol"], seed=0)
+    return cells[[*SETTING, "method", "value"]]
 
 
 def similarities(scores: pd.DataFrame) -> pd.DataFrame:

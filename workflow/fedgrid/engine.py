@@ -144,10 +144,12 @@ class Engine:
         x = augment.normalise(images, data.mean, data.std)
         return x.contiguous(memory_format=self.layout)
 
-    def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
+    def total(
+        self, client: int, function: Callable[[Tensor, Tensor], Any], size: int = CHUNK
+    ) -> Any:
         """The sum of function(x, y) over chunks of a client's data, not augmented."""
         data, summed = self.federation, None
-        for index in torch.from_numpy(data.members[client]).to(self.device).split(CHUNK):
+        for index in torch.from_numpy(data.members[client]).to(self.device).split(size):
             part = function(self.normalise(data.images[index]), data.labels[index])
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed
@@ -219,8 +221,8 @@ class Engine:
             state = {name: tensor[i] for name, tensor in states.items()}
             what = dict(state=state, server=run.server, memory=before[c], shared=run.shared)
             what |= dict(counts=self.federation.counts[client], steps=work.steps[c], lr=lr)
-            what |= dict(momentum=self.protocol["momentum"], model=self.empty)
-            trained = Client(**what, total=partial(self.total, client))
+            what |= {"momentum": self.protocol["momentum"], "batch": self.protocol["batch"]}
+            trained = Client(**what, model=self.empty, total=partial(self.total, client))
             keep = method.remember(trained) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {n: state[n] for n in before[c]["private"]}}

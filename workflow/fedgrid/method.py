@@ -76,7 +76,8 @@ class Client(Trained):
     """One trained client with its data at hand."""
 
     model: nn.Module  # the architecture, in evaluation mode, to call with any state
-    total: Callable[[Callable[[Tensor, Tensor], Any]], Any]  # sum f(x, y) over chunks of its data
+    batch: int  # the protocol's batch size
+    total: Callable[..., Any]  # sum f(x, y) over chunks of its data, of so many samples
 
 
 @dataclass(frozen=True)

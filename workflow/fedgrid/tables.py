@@ -49,6 +49,7 @@ def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> p
         seeds=("seed", "nunique"),
         diverged=("diverged", "sum"),
         rounds=("rounds", "first"),
+        metric=("metric", "first"),
         tail=("tail", "first"),
     ).reset_index()  # fmt: skip
 
@@ -80,15 +81,38 @@ def with_alpha(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def published_cells(study: dict) -> pd.DataFrame:
-    """A row per cell of the study's published table 1: percent, mean and deviation."""
-    published = study.get("published", {}).get("table1", {})
+    """A row per cell of the study's published tables: percent, deviation and speed-up if printed.
+
+    Cells that several tables show are there once. `as_protocol` is empty for those of the study's
+    main setting.
+    """
     rows = [
-        (method, *column, *value)
-        for method, values in published.get("rows", {}).items()
-        for column, value in zip(published["columns"], values, strict=True)
+        (method, *(*column, "")[:3], *(value if isinstance(value, list) else (value, None)), faster)
+        for table in study.get("published", {}).values()
+        for method, values in table.get("rows", {}).items()
+        for column, value, faster in zip(
+            table["columns"], values, sooner(table, method), strict=True
+        )
     ]
-    columns = ["method", "dataset", "partition", "published", "published_std"]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(columns[3:], float))
+    keys = ["method", "dataset", "partition", "as_protocol"]
+    columns = [*keys, "published", "published_std", "published_speedup"]
+    cells = pd.DataFrame(rows, columns=columns)
+    cells = cells.astype(dict.fromkeys(("published", "published_std"), float))
+    return cells.groupby(keys, sort=False, as_index=False).first()
+
+
+def sooner(table: dict, method: str) -> list:
+    """The published speed-ups of a method, or as many that are missing."""
+    return table.get("speedups", {}).get(method) or [None] * len(table["columns"])
+
+
+def beside_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
+    """Cells by method and setting with what is published of them, where something is."""
+    cells = published_cells(study)
+    special = table["protocol"].isin(cells["as_protocol"])
+    keyed = table.assign(as_protocol=table["protocol"].where(special, ""))
+    keys = ["method", "dataset", "partition", "as_protocol"]
+    return keyed.merge(cells, how="left", on=keys).drop(columns="as_protocol")
 
 
 def wide(

@@ -99,7 +99,9 @@ def mapped_step(engine):
             outputs = functional_call(engine.live, state, (x,))
         outputs = [output.to(engine.dtype) for output in outputs]
         step = seen(state, server, shared, memory, x, y, valid, counts, *outputs)
-        return objective(method, step), masked.statistics, *(outputs if method.correct else ())
+        with masked:  # a teacher may normalise by its batch too
+            value = objective(method, step)
+        return value, masked.statistics, *(outputs if method.correct else ())
 
     def correct(grads, state, *rest):
         return method.correct(seen(state, *rest), grads)
@@ -185,6 +187,8 @@ class Masked(TorchFunctionMode):
         variance = (centred.square() * mask).sum(axes) / samples
         unbiased = variance * samples / (samples - 1)
         for running, batch in ((running_mean, mean), (running_var, unbiased)):
+            if running is None:
+                continue
             name = self.names[id(running)]
             old = self.statistics.get(name, running)  # a module may be called more than once
             self.statistics[name] = (1 - momentum) * old + momentum * batch.detach()

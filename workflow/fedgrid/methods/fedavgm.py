@@ -11,11 +11,7 @@ def method(beta: float = 0.7, damped: bool = False) -> Method:
     """beta in [0, 1) is the momentum; 0 is FedAvg."""
 
     def still(start: Start) -> Memory:
-        return {
-            "fedavgm": {
-                name: tensor.new_zeros(tensor.shape) for name, tensor in start.server.items()
-            }
-        }
+        return {"fedavgm": start.zeros()}
 
     def remember(cohort: Cohort, update: State) -> Memory:
         scale, before = (1 - beta if damped else 1), cohort.shared["fedavgm"]

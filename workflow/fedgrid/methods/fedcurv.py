@@ -54,7 +54,7 @@ def fisher(client: Client) -> State:
         gradient = grad(loss)(trained, x, y)
         return {name: g.square() for name, g in gradient.items()} | {"batches": torch.ones(())}
 
-    sums = client.total(squared)
+    sums = client.total(squared, client.batch)
     if sums is None:  # a client without data
         return {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
     batches = sums.pop("batches")

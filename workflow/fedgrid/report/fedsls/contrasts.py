@@ -5,24 +5,12 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 
 import pandas as pd
 
-from fedgrid import claims, tables
+from fedgrid import claims
+from fedgrid.report.contrasts import caption, of_values
+
+__all__ = ["caption", "draw"]
 
 
 def draw(runs: pd.DataFrame, scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per comparison, numbered by its claim."""
-    values = claims.measured(runs, scores)
-    found = [
-        claims.compare(claim, values).assign(claim=number)
-        for number, claim in enumerate(study["claims"], start=1)
-    ]
-    table = pd.concat([one for one in found if len(one)]).assign(scale=scale)
-    table.insert(0, "claim", table.pop("claim"))
-    return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
-
-
-def caption(table: pd.DataFrame) -> str:
-    """What the numbers are."""
-    return (
-        "Differences over seeds with their 95 % intervals (paired t-test) behind each claim: "
-        f"{tables.each(table, 'scale')} scale."
-    )
+    return of_values(claims.measured(runs, scores), study, scale)

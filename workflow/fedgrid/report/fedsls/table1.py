@@ -13,8 +13,7 @@ from fedgrid import tables
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per cell: percent, over seeds; published values and differences where there are any."""
     table = tables.with_alpha(tables.over_seeds(tables.scores(runs), tables.CELL))
-    published = tables.published_cells(study)
-    table = table.merge(published, how="left", on=["method", "dataset", "partition"])
+    table = tables.beside_published(table, study).drop(columns="published_speedup")
     table = table.assign(scale=scale, difference=table["mean"] - table["published"])
     return table.round(dict.fromkeys(("mean", "std", "difference"), 4))
 

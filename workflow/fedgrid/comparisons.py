@@ -1,0 +1,116 @@
+"""How good methods get and how soon: best and last accuracy, speed-up over another, published ones.
+
+The speed-up is FedLMD's (section 5.3): with T the first round after which the method that is
+compared with has its own best accuracy, and T' the first after which another has at least that
+accuracy, it is T / T', and 1 where the other never has, or not sooner; its mean over seeds.
+"""
+
+import numpy as np
+import pandas as pd
+
+from fedgrid import figures, tables
+
+FAILED = "Failed"  # the speed-up of a run that diverged
+ROWS = ["ours", "last round", "published"]
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
+    """A row per method and setting: percent over seeds, rounds saved, what is published."""
+    scores = tables.scores(runs).merge(speedups(runs, over), on=[*tables.CELL, "seed"])
+    table = tables.over_seeds(scores, tables.CELL)
+    for name in ("final", "speedup"):
+        table[name] = tables.over_seeds(scores, tables.CELL, name)["mean"]
+    ended = scores[scores["diverged"]].groupby(tables.CELL)["ended"].min().rename("diverged_at")
+    table = table.merge(ended, how="left", on=tables.CELL)
+    table = tables.beside_published(table, study).drop(columns="published_std")
+    table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
+    for axis in ("method", "protocol", "dataset"):
+        table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
+    return table.round(4)
+
+
+def speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
+    """A row per run: how many times sooner it is as good as the other method gets.
+
+    Missing where there is no run of the other method, or either diverged.
+    """
+    keys = [*tables.SETTING, "seed"]
+    rounds = runs[runs["round"] > 0]
+    other = rounds[rounds["method"] == over].sort_values(["accuracy", "round"])
+    goal = other.groupby(keys).last().reset_index()
+    first = other.merge(goal[[*keys, "accuracy"]], on=[*keys, "accuracy"])
+    first = first.groupby(keys)["round"].min().rename("goal_round")
+    goal = goal[[*keys, "accuracy"]].rename(columns={"accuracy": "goal"}).merge(first, on=keys)
+    goal = goal.merge(lost(other, keys), on=keys)
+    every = rounds.merge(goal, on=keys, how="left")
+    there = every["round"].where(every["accuracy"] >= every["goal"])
+    reached = every.assign(there=there).groupby([*tables.CELL, "seed"], sort=False).agg(
+        there=("there", "min"), goal_round=("goal_round", "first"), goal=("goal", "first"),
+        diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
+    ).reset_index()  # fmt: skip
+    ratio = (reached["goal_round"] / reached["there"]).fillna(1).clip(lower=1)
+    known = reached["goal"].notna() & ~reached["diverged"] & (reached["other_diverged"] == 0)
+    return reached[[*tables.CELL, "seed"]].assign(speedup=ratio.where(known))
+
+
+def lost(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Whether the runs diverged."""
+    return runs.groupby(keys)["diverged"].any().astype(int).rename("other_diverged").reset_index()
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows per method: ours with its speed-up, that of the last round, the published one."""
+    columns = ["dataset_label", "partition"]
+    if tables.varies(table, "protocol"):
+        columns.append("protocol_label")
+    texts = {"ours": table.apply(ours, axis=1), "last round": table.apply(last, axis=1)}
+    texts["published"] = table.apply(published, axis=1)
+    long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
+    long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
+    methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
+    cells = long.pivot(index=["method_", "what"], columns=columns, values="cell")
+    rows = [(m, what) for m in methods for what in ROWS if (m, what) in cells.index]
+    cells = cells.reindex(index=pd.MultiIndex.from_tuples(rows), columns=order).fillna("")
+    return cells.rename(columns=written)
+
+
+def written(partition: str) -> str:
+    """A partition as papers write it: alpha=0.05 or s=2; anything else as it is."""
+    for kind, letter in (("dir", "alpha"), ("shards", "s")):
+        number = str(partition).removeprefix(kind)
+        if number != partition and number.replace(".", "").isdigit():
+            return f"{letter}={number}"
+    return partition
+
+
+def ours(row: pd.Series) -> str:
+    """Percent over seeds, and the speed-up."""
+    if row["diverged"]:
+        return f"diverged at {row['diverged_at']:g} ({FAILED})"
+    text = tables.ACCURACY.format(**row).replace(" ± nan", "")
+    return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
+
+
+def last(row: pd.Series) -> str:
+    """Percent after the last round."""
+    return "" if row["diverged"] else f"{row['final']:.2f}"
+
+
+def published(row: pd.Series) -> str:
+    """Percent and speed-up as printed."""
+    if np.isnan(row["published"]):
+        return ""
+    speedup, text = row["published_speedup"], f"{row['published']:.2f}"
+    if isinstance(speedup, str):
+        return f"{text} ({speedup})"
+    return text if pd.isna(speedup) else f"{text} ({speedup:.2f}x)"
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the numbers are."""
+    best = "best test accuracy over all rounds" if (table["metric"] == "best").all() else "accuracy"
+    over = tables.each(table, "over")
+    return (
+        f"The {best} in percent (and how many times sooner it is as good as {over}'s best), that "
+        f"after the last round, and what is published: {tables.scope(table)}."
+    )

@@ -1,0 +1,35 @@
+"""MobileNet of FedLMD's table 4: MobileNetV1 for CIFAR (Howard et al., 2017).
+
+3,217,226 parameters for ten classes. FedLMD's code has no such model; this is the layout of the
+same laboratory's FedBABU: a stem of stride 1, and BatchNorm without running statistics, which takes
+the batch's in evaluations too.
+"""
+
+from torch import nn
+
+from fedgrid.models.resnet8 import norm
+
+WEIGHTS = {}  # none are published
+MEGABYTES = 13  # of its parameters, in single precision
+# Output channels and stride of the depthwise-separable blocks.
+BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
+BLOCKS += (*((512, 1),) * 5, (1024, 2), (1024, 1))
+
+
+def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    """A 3x3 stem and 13 blocks, average-pooled; images of any size."""
+    layers = [*layer(shape[0], 32)]
+    before = 32
+    for after, stride in BLOCKS:
+        layers += layer(before, before, stride=stride, groups=before)
+        layers += layer(before, after, kernel=1)
+        before = after
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), before
+
+
+def layer(
+    before: int, after: int, kernel: int = 3, stride: int = 1, groups: int = 1
+) -> tuple[nn.Module, ...]:
+    """A convolution that keeps the size but for its stride, BatchNorm and ReLU."""
+    same = dict(padding=kernel // 2, groups=groups, bias=False)
+    return nn.Conv2d(before, after, kernel, stride, **same), norm(after), nn.ReLU()

@@ -1,0 +1,95 @@
+"""The paper's checkable sentences: its own evidence, ours, and a verdict computed from both.
+
+A sentence that the paper's printed numbers contradict is reported as such; otherwise the runs
+decide by paired tests over seeds (how, says fedgrid/claims.py; each comparison is in contrasts).
+"""
+
+import numpy as np
+import pandas as pd
+
+from fedgrid import claims, tables
+
+PAPER = "paper"  # the scale that speaks of the paper
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per claim."""
+    return of_values(claims.accuracies(runs), study, scale, tables.each(runs, "dataset"))
+
+
+def of_values(values: pd.DataFrame, study: dict, scale: str, datasets: str) -> pd.DataFrame:
+    """A row per claim, of all that was measured."""
+    printed = claims.published(study)
+    about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {datasets}"
+    rows = [row(claim, values, printed) for claim in study["claims"]]
+    table = pd.DataFrame(rows).assign(speaks_of=about, scale=scale)
+    table.insert(0, "claim", range(1, len(table) + 1))
+    return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
+
+
+def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame) -> dict:
+    """The evidence for and against one claim."""
+    theirs, ours = claims.printed(claim, printed), claims.compare(claim, values)
+    verdict = claims.verdict(ours, claim.get("share"))
+    final = theirs["published_verdict"]
+    return {
+        **{"says": claim["says"], "section": claim["section"], **theirs},
+        **{"ours": evidence(ours), "our_verdict": verdict},
+        **deciding(ours),
+        "verdict": final if final == claims.CONTRADICTED else verdict,
+    }
+
+
+def evidence(comparisons: pd.DataFrame) -> str:
+    """How many comparisons hold, do not hold and are open."""
+    if comparisons.empty:
+        return "no runs at this scale"
+    found = comparisons["verdict"].value_counts()
+    counted = (f"{found[name]} {name}" for name in found.index)
+    return f"of {len(comparisons)} comparisons " + ", ".join(counted)
+
+
+def deciding(comparisons: pd.DataFrame) -> dict:
+    """The numbers of the comparison on which the verdict hangs: the worst, then the most open."""
+    columns = ["measure", "method", "over", "dataset", "partition"]
+    columns += ["difference", "low", "high", "p", "seeds", "seeds_needed"]
+    if comparisons.empty:
+        return dict.fromkeys(columns, np.nan)
+    rank = comparisons["verdict"].map({claims.FAILS: 0, claims.UNDECIDED: 1, claims.HOLDS: 2})
+    ordered = comparisons.assign(rank=rank).sort_values(
+        ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
+    )
+    return ordered[columns].iloc[0].to_dict()
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
+    where = table[["measure", "method", "over", "dataset", "partition"]].astype(object).fillna("")
+    shown = table[["says", "published", "ours"]].assign(
+        deciding=where.agg(" ".join, axis=1).str.strip(),
+        difference=[numbers(row) for row in table.itertuples()],
+        seeds_needed=table["seeds_needed"].map(counted),
+        verdict=table["verdict"],
+    )
+    return shown.set_index("says")
+
+
+def numbers(row) -> str:
+    """A difference with its interval and p, as a text."""
+    if pd.isna(row.difference):
+        return ""
+    return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
+
+
+def counted(seeds: float) -> str:
+    """A number of seeds, as a text."""
+    return "" if pd.isna(seeds) else f">{claims.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the verdicts speak of."""
+    return (
+        f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
+        "is 'holds' or 'does not hold' where the 95 % intervals of paired differences over seeds "
+        "say so."
+    )

@@ -1,0 +1,1 @@
+"""The tables and figures of FedLMD (ACM Multimedia 2023)."""

@@ -1,0 +1,50 @@
+"""Methods that cost a client no more than FedAvg, by partition (FedLMD's figure 5)."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid import comparisons, figures, tables
+
+PANELS = {"shards": "classes per client s", "dir": "Dirichlet alpha"}
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per method and partition: percent over seeds."""
+    return comparisons.draw(runs, study, scale)
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """A panel per kind of partition; groups of bars by its number, a colour per method."""
+    figure, (row,) = figures.panels(1, 2, width=3.4, sharey=True)
+    look = figures.colours(table["method"])
+    for axes, (kind, label) in zip(row, PANELS.items(), strict=True):
+        of = table[table["partition"].str.startswith(kind)]
+        bars(axes, of, look, study)
+        names = [name.removeprefix(kind) for name in of["partition"].unique()]
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlabel(label)
+    row[0].set_ylabel("best test accuracy (%)")
+    figures.legend(figure, row, columns=4)
+    return figure
+
+
+def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+    """A bar per method and partition; a cross where a run diverged."""
+    partitions, width = table["partition"].unique(), 0.8 / len(look)
+    for i, (method, colour) in enumerate(look.items()):
+        of = table[table["method"] == method].set_index("partition").reindex(partitions)
+        at = np.arange(len(partitions)) + (i + 0.5) * width - 0.4
+        error = dict(yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
+        axes.bar(at, of["mean"], width, color=colour, label=figures.label(study, method), **error)
+        gone = of["diverged"].fillna(0).to_numpy() > 0
+        axes.plot(at[gone], 0 * at[gone], "x", color=colour)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the bars are."""
+    return (
+        f"Best test accuracy over the rounds, percent: {tables.scope(table)}. A cross: a run "
+        "diverged."
+    )
