@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from conftest import HAND, assert_same, federated, simulate
+from conftest import HAND, assert_same, federated, methods, simulate
 from fedgrid import download, models, source, weights
 from fedgrid.engine import state_of
 from fedgrid.method import Method
@@ -202,3 +202,30 @@ def test_weights_cannot_run_code(tmp_path):
     with pytest.raises(Exception, match=r"[Ww]eights"):
         made("cnn", weights=tmp_path / "weights.pth")
     assert not (tmp_path / "evil").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("fedavg_cnn", 2_156_490), ("mobilenet", 3_217_226), ("resnet8", 78_042)],
+)
+def test_fedlmds_models_have_as_many_parameters_as_theirs(name, parameters):
+    assert sum(w.numel() for w in made(name).parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "resnet8"])
+def test_batch_statistics_are_taken_in_evaluations_too(name):
+    model = made(name)
+    assert not any("running" in key for key in model.state_dict())
+    x = torch.rand(4, *SHAPE)
+    torch.testing.assert_close(model.eval()(x)[1], model.train()(x)[1])
+
+
+def test_the_stack_leaves_padding_out_of_a_teachers_batch_statistics():
+    def build(seed: int):
+        return models.build("resnet8", (1, 6, 6), 3, seed=seed).double()
+
+    runs = [
+        simulate(methods("fedntd"), backend, build=build, smallest_batch=2).play(2)
+        for backend in ("loop", "stacked")
+    ]
+    assert_same(*runs, rtol=1e-7, atol=1e-9)

@@ -121,6 +121,28 @@ def test_an_unknown_recipe_names_the_nearest():
         made("claswise")
 
 
+@pytest.mark.parametrize("recipe", [*RECIPES, *partition.FIXED])
+def test_shards_give_clients_few_classes(recipe):
+    found = partition.shards(LABELS, 10, 20, recipe, 2, "digits", 0)
+    assert np.array_equal(np.sort(np.concatenate(found.members)), np.arange(len(LABELS)))
+    assert (found.counts > 0).sum(1).max() == 2
+    assert [len(m) for m in found.members] == found.counts.sum(1).tolist()
+
+
+def test_shards_depend_on_the_names_but_for_a_fixed_recipe():
+    def counts(recipe, seed):
+        return partition.shards(LABELS, 10, 20, recipe, 2, "digits", seed).counts.tolist()
+
+    assert counts("balanced", 0) == counts("balanced", 0) != counts("balanced", 1)
+    assert counts("fedntd", 0) == counts("fedntd", 1)
+
+
+def test_a_fixed_recipe_is_the_same_for_all_seeds():
+    one, other = (partition.dirichlet(LABELS, 10, 20, "fedntd", 0.5, n) for n in range(2))
+    assert all(np.array_equal(*pair) for pair in zip(one.members, other.members, strict=True))
+    assert one.counts.sum(1).min() >= 10
+
+
 # --- one recipe each -------------------------------------------------------------------------
 
 

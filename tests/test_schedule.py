@@ -156,6 +156,12 @@ def test_cohorts_differ_between_rounds_and_between_seeds():
     assert len(cohorts) == 90
 
 
+def test_cohorts_by_the_round_are_the_same_for_all_names():
+    one, other = (schedule.cohort(100, 0.1, n, 9, sampler="round") for n in ("x", "y"))
+    assert one.tolist() == other.tolist() == [3, 20, 23, 39, 42, 46, 68, 70, 73, 75]
+    assert schedule.cohort(100, 0.1, "x", 8, sampler="round").tolist() != one.tolist()
+
+
 def test_everybody_takes_part_equally_often():
     taken = np.concatenate([schedule.cohort(20, 0.2, "x", round) for round in range(2000)])
     # 400 each; the standard deviation is sqrt(2000 * 0.2 * 0.8) = 18.
@@ -271,3 +277,42 @@ def test_normalised_images_have_the_given_mean_and_deviation():
 def test_draws_are_counted():
     assert augment.draws([]) == 0
     assert augment.draws(["crop", "flip"]) == 3
+
+
+def mirrored(image: torch.Tensor, top: int, left: int) -> torch.Tensor:
+    """The window at (top, left) of the image with four pixels around it, as torch mirrors them."""
+    padded = torch.nn.functional.pad(image[None].float(), [4] * 4, mode="reflect")[0].byte()
+    return padded[:, top : top + image.shape[1], left : left + image.shape[2]]
+
+
+def test_a_reflecting_crop_mirrors_the_image_at_its_borders():
+    images = torch.arange(3 * 2 * 6 * 6).byte().view(3, 2, 6, 6)
+    draws = torch.tensor([[0.0, LAST], [0.5, 0.5], [0.9, 0.2]])
+    found = augment.augment(images, ["crop-reflect"], draws)
+    expected = [mirrored(images[0], 0, 8), images[1], mirrored(images[2], 8, 1)]
+    assert torch.equal(found, torch.stack(expected))
+
+
+def test_cutout_is_a_square_of_zeros_around_a_pixel_clipped_to_the_image():
+    x = torch.ones(3, 2, 32, 30)
+    draws = torch.tensor([[0.0, 0.0], [0.5, 0.5], [LAST, 0.1]])
+    found = augment.cut_out(x, ["cutout"], draws)
+    expected = x.clone()
+    expected[0, :, 0:8, 0:8] = 0  # around (0, 0)
+    expected[1, :, 8:24, 7:23] = 0  # (16, 15)
+    expected[2, :, 23:32, 0:11] = 0  # (31, 3)
+    assert torch.equal(found, expected)
+    assert x.min() == 1
+    assert augment.cut_out(x, ["flip"], torch.zeros(3, 1)) is x
+
+
+def test_cutout_alone_moves_nothing():
+    assert augment.augment(IMAGES, ["cutout"], torch.zeros(3, 2)) is IMAGES
+
+
+def test_every_augmentation_has_draws_of_its_own():
+    names = ["flip", "cutout", "crop"]
+    found = augment.drawn(names, torch.arange(10.0).view(2, 5))
+    assert {name: part[0].tolist() for name, part in found.items()} == {
+        "flip": [0], "cutout": [1, 2], "crop": [3, 4],
+    }  # fmt: skip

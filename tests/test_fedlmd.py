@@ -1,0 +1,233 @@
+"""Every table and figure of FedLMD, and what they are made with: `fedgrid.report.fedlmd`."""
+
+from functools import cache
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import made
+from fedgrid import comparisons, draw, figures, report, schedule, sweeps, tables
+from made import STUDIES
+
+STUDY = STUDIES["fedlmd"]
+BEST = {"metric": "best", "tail": 1}
+
+
+def module(name: str):
+    return import_module(f"fedgrid.{report.module('fedlmd', name)}")
+
+
+def curve(percents: list[float], method: str = "fedavg", **names) -> pd.DataFrame:
+    """A run with these accuracies after rounds 1, 2, ..., and 10 percent before."""
+    by_round = {r: p / 100 for r, p in enumerate([10, *percents])}
+    about = {"rounds": len(percents)} | BEST | names
+    return made.evaluations(by_round, method=method, **about)
+
+
+def compared(*runs: pd.DataFrame) -> pd.DataFrame:
+    return comparisons.draw(pd.concat(runs), STUDY, "quick").set_index("method")
+
+
+# --- best rounds and speed-ups ---------------------------------------------------------------
+
+
+def test_a_run_counts_with_its_best_round_and_the_last_stands_beside():
+    found = compared(curve([20, 60, 40])).loc["fedavg"]
+    assert (found["mean"], found["final"], found["metric"]) == (60, 40, "best")
+
+
+def test_a_speed_up_is_a_ratio_of_first_rounds():
+    # FedAvg is best, 50 %, after round 4; the other has that after round 2, a third one never.
+    runs = curve([20, 30, 30, 50, 50, 40]), curve([20, 55, 20, 20, 60, 20], "fedlmd")
+    found = compared(*runs, curve([20, 20, 20, 20, 20, 49], "fedntd"))
+    assert found["speedup"].to_dict() == {"fedavg": 1, "fedlmd": 2, "fedntd": 1}
+
+
+def test_who_is_later_is_not_faster():
+    assert compared(curve([50, 20]), curve([20, 50], "fedlmd"))["speedup"]["fedlmd"] == 1
+
+
+def test_a_speed_up_is_the_mean_over_seeds():
+    runs = [curve([20, 50], seed=s) for s in range(2)]
+    runs += [curve([50, 20], "fedlmd"), curve([20, 50], "fedlmd", seed=1)]
+    assert compared(*runs)["speedup"]["fedlmd"] == 1.5
+
+
+def test_settings_are_compared_apart():
+    runs = [curve([20, 50]), curve([50, 20], partition="shards2")]
+    runs += [curve([50, 20], "fedlmd", partition=p) for p in ("dir0.1", "shards2")]
+    found = comparisons.draw(pd.concat(runs), STUDY, "quick").set_index(["method", "partition"])
+    assert found["speedup"]["fedlmd"].to_dict() == {"dir0.1": 2, "shards2": 1}
+
+
+def test_a_diverged_run_is_shown_as_such_and_never_averaged():
+    runs = [curve([20, 50], seed=s) for s in range(2)]
+    runs += [curve([60, 20], "scaffold"), curve([60], "scaffold", seed=1, diverged=True, rounds=2)]
+    table = comparisons.draw(pd.concat(runs), STUDY, "quick")
+    found = table.set_index("method").loc["scaffold"]
+    assert found[["mean", "final", "speedup"]].isna().all()
+    assert (found["diverged"], found["diverged_at"]) == (1, 1)
+    cells = comparisons.wide(table)
+    assert cells.loc[("SCAFFOLD", "ours")].tolist() == ["diverged at 1 (Failed)"]
+
+
+def test_without_the_other_method_there_is_no_speed_up():
+    assert np.isnan(compared(curve([20, 50], "fedlmd"))["speedup"]["fedlmd"])
+
+
+def test_a_method_stands_beside_what_is_published():
+    runs = [curve([20, 50], m, partition="dir0.05") for m in ("fedavg", "fedlmd")]
+    found = compared(*runs)
+    assert found["published"].to_dict() == {"fedavg": 33.02, "fedlmd": 50.45}
+    assert found["difference"]["fedlmd"] == pytest.approx(50 - 50.45)
+    cells = comparisons.wide(found.reset_index())
+    assert cells.loc[("FedLMD", "published")].tolist() == ["50.45 (5.26x)"]
+    assert cells.loc[("FedLMD", "ours")].tolist() == ["50.00 (1.00x)"]
+    assert cells.columns.tolist() == [("CIFAR-10", "alpha=0.05")]
+
+
+def test_another_network_stands_beside_its_own_column():
+    names = {"partition": "dir0.05", "protocol": "fedlmd-resnet8"}
+    runs = [curve([20, 50], "fedlmd", **names), curve([20, 50], "fedavg", **names)]
+    found = compared(*runs)
+    assert found["published"].to_dict() == {"fedlmd": 34.60, "fedavg": 30.96}
+    assert found["published_speedup"].isna().all()
+
+
+def test_every_published_cell_is_read_once():
+    cells = tables.published_cells(STUDY)
+    assert not cells.duplicated(["method", "dataset", "partition", "as_protocol"]).any()
+    # table 3 has 9 x 14, tables 1 and 2 one and three more, table 4 5 x 2 and table 5 three
+    assert len(cells) == 9 * 14 + 1 + 3 + 10 + 3
+    failed = cells[cells["published_speedup"] == "Failed"]
+    assert sorted(failed["method"]) == ["fednova", "scaffold"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("dir0.05", "alpha=0.05"), ("shards2", "s=2"), ("CIFAR-10", "CIFAR-10")]
+)
+def test_a_partition_is_written_as_in_papers(name, text):
+    assert comparisons.written(name) == text
+
+
+# --- sweeps ----------------------------------------------------------------------------------
+
+
+def settings(**values) -> pd.DataFrame:
+    """By method: (of, field, value)."""
+    rows = [
+        made.NAMES | {"method": method, "of": of, "field": field, "value": value}
+        for method, (of, field, value) in values.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_sweep_is_along_a_methods_hyper_parameter():
+    runs = pd.concat([curve([50], "a"), curve([60], "b"), curve([70], "c")])
+    given = settings(
+        a=("fedlmd", "beta", "2.0"), b=("fedlmd", "beta", "0.5"), c=("fedlmd_tf", "beta", "1.0")
+    )
+    found = sweeps.draw(runs, given, "beta")
+    assert found[["series", "at", "mean"]].values.tolist() == [
+        ["fedlmd", 0.5, 60], ["fedlmd_tf", 1.0, 70], ["fedlmd", 2.0, 50],
+    ]  # fmt: skip
+
+
+def test_a_sweep_is_along_a_protocols_field_by_method():
+    runs = pd.concat([curve([50], "fedavg"), curve([60], "fedlmd")])
+    given = settings(fedavg=(np.nan, "local", "5"), fedlmd=(np.nan, "local", "5"))
+    found = sweeps.draw(runs, given, "local").set_index("series")
+    assert found["mean"].to_dict() == {"fedavg": 50, "fedlmd": 60}
+    assert set(found["at"]) == {5}
+
+
+# --- labels and predictions ------------------------------------------------------------------
+
+
+def test_labels_are_those_of_the_rounds_clients():
+    counts = pd.DataFrame({"client": range(20), "class": [k % 3 for k in range(20)]})
+    counts = counts.assign(samples=range(1, 21), **made.NAMES)
+    about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round"}
+    said = pd.DataFrame([{"round": 3, "class": 0, "predicted": 7} | about])
+    found = module("figure2").labels(counts, said).set_index("class")["number"]
+    cohort = schedule.cohort(20, 0.2, 2, sampler="round")  # rounds of the schedule count from 0
+    expected = {c: sum(k + 1 for k in cohort if k % 3 == c) for c in range(3)}
+    assert found.to_dict() == {c: n for c, n in expected.items() if n}
+
+
+# --- every product ---------------------------------------------------------------------------
+
+
+@cache
+def sources(name: str) -> dict[str, pd.DataFrame]:
+    """Made-up results of the runs of the quick scale."""
+    found = {}
+    for key, text in STUDY["products"][name]["from"].items():
+        kind, _, grid = text.partition("/")
+        runs = made.GRID.runs("fedlmd", "quick", grid)
+        found[key] = pd.concat(LEFT[kind](run, number) for number, run in enumerate(runs))
+    return found
+
+
+def left_runs(run: dict, number: int) -> pd.DataFrame:
+    rng = np.random.default_rng(number)
+    return curve(list(rng.uniform(20, 80, 6)), **run)
+
+
+def left_settings(run: dict, number: int) -> pd.DataFrame:
+    resolved = made.GRID.resolve(run)
+    parts = {np.nan: resolved["protocol"]} | resolved["method"]
+    rows = [
+        run | {"of": of, "field": field, "value": str(v)}
+        for of, fields in parts.items()
+        for field, v in fields.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def left_predictions(run: dict, number: int) -> pd.DataFrame:
+    rows = [{"round": r, "class": c, "predicted": r + c} for r in range(4) for c in range(10)]
+    about = made.SUMMED | {"clients": 20, "participation": 0.2, "sampler": "round"}
+    return pd.DataFrame(rows).assign(**about | run)
+
+
+def left_partition(run: dict, number: int) -> pd.DataFrame:
+    rows = [{"client": k, "class": k % 10, "samples": 5} for k in range(20)]
+    return pd.DataFrame(rows).assign(**run)
+
+
+LEFT = {
+    "runs": left_runs,
+    "settings": left_settings,
+    "predictions": left_predictions,
+    "partition": left_partition,
+}
+
+
+@pytest.mark.parametrize("name", STUDY["products"])
+def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
+    product = module(name)
+    table = product.draw(**sources(name), study=STUDY, scale="quick")
+    assert len(table)
+    assert "quick scale" in product.caption(table)
+    paths = [tmp_path / f"{name}.{form}" for form in STUDY["products"][name]["formats"]]
+    draw.write(product, table, STUDY, paths)
+    assert all(path.stat().st_size > 200 for path in paths)
+    again = product.draw(**sources(name), study=STUDY, scale="quick")
+    pd.testing.assert_frame_equal(table, again)
+
+
+@pytest.mark.parametrize("name", [n for n in STUDY["products"] if n.startswith("figure")])
+def test_a_figures_lines_can_be_told_apart(name):
+    product = module(name)
+    table = product.draw(**sources(name), study=STUDY, scale="quick")
+    with figures.style():
+        figure = product.plot(table, STUDY)
+        figure.canvas.draw()
+    for legend in figure.legends:
+        texts = [text.get_text() for text in legend.get_texts()]
+        assert len(texts) == len(set(texts))
+    labelled = [axes for axes in figure.axes if axes.get_xlabel() or axes.get_ylabel()]
+    assert labelled
