@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import comparisons, draw, figures, report, schedule, sweeps, tables
+from fedgrid import comparisons, draw, figures, report, schedule, sweeps
+from fedgrid.tables import published_cells
 from made import STUDIES
 
 STUDY = STUDIES["fedlmd"]
@@ -97,7 +98,7 @@ def test_another_network_stands_beside_its_own_column():
 
 
 def test_every_published_cell_is_read_once():
-    cells = tables.published_cells(STUDY)
+    cells = published_cells(STUDY)
     assert not cells.duplicated(["method", "dataset", "partition", "as_protocol"]).any()
     # table 3 has 9 x 14, tables 1 and 2 one and three more, table 4 5 x 2 and table 5 three
     assert len(cells) == 9 * 14 + 1 + 3 + 10 + 3
@@ -167,7 +168,8 @@ def sources(name: str) -> dict[str, pd.DataFrame]:
     for key, text in STUDY["products"][name]["from"].items():
         kind, _, grid = text.partition("/")
         runs = made.GRID.runs("fedlmd", "quick", grid)
-        found[key] = pd.concat(LEFT[kind](run, number) for number, run in enumerate(runs))
+        tables = [LEFT[kind](run, number) for number, run in enumerate(runs)]
+        found[key] = pd.concat(tables, ignore_index=True)
     return found
 
 

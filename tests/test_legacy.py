@@ -104,5 +104,5 @@ def test_shards_that_do_not_come_out_even_are_refused(clients, each):
 
 def test_a_draw_that_never_fits_is_refused(monkeypatch):
     monkeypatch.setattr(legacy, "RESTARTS", 3)
-    with pytest.raises(UsageError, match="no balanced partition of dir0.01 over 100 clients"):
+    with pytest.raises(UsageError, match=r"no balanced partition of dir0\.01 over 100 clients"):
         legacy.dirichlet(np.arange(1442) % 10, 10, 100, 0.01)

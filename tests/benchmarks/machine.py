@@ -3,7 +3,8 @@
 import os
 import platform
 from datetime import date
-from pathlib import Path
+
+from fedgrid.records import processor
 
 
 def describe(device: str) -> str:
@@ -15,13 +16,3 @@ def describe(device: str) -> str:
     if device == "cuda":
         parts.insert(0, torch.cuda.get_device_name())
     return ", ".join(parts)
-
-
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())

@@ -11,7 +11,7 @@ import pandas as pd
 from fedgrid import figures, tables
 
 FAILED = "Failed"  # the speed-up of a run that diverged
-ROWS = ["ours", "last round", "published"]
+ROWS = ["ours", "last round", "reference", "published"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
@@ -23,6 +23,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> p
     ended = scores[scores["diverged"]].groupby(tables.CELL)["ended"].min().rename("diverged_at")
     table = table.merge(ended, how="left", on=tables.CELL)
     table = tables.beside_published(table, study).drop(columns="published_std")
+    table = tables.beside_reference(table, study)
     table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
     for axis in ("method", "protocol", "dataset"):
         table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
@@ -59,11 +60,12 @@ def lost(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows per method: ours with its speed-up, that of the last round, the published one."""
+    """Rows per method: ours with its speed-up, that of the last round, kept and published ones."""
     columns = ["dataset_label", "partition"]
     if tables.varies(table, "protocol"):
         columns.append("protocol_label")
     texts = {"ours": table.apply(ours, axis=1), "last round": table.apply(last, axis=1)}
+    texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
     texts["published"] = table.apply(published, axis=1)
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
     long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
@@ -110,7 +112,8 @@ def caption(table: pd.DataFrame) -> str:
     """What the numbers are."""
     best = "best test accuracy over all rounds" if (table["metric"] == "best").all() else "accuracy"
     over = tables.each(table, "over")
+    kept = ", that of the runs kept with the study" * bool(table["reference"].notna().any())
     return (
         f"The {best} in percent (and how many times sooner it is as good as {over}'s best), that "
-        f"after the last round, and what is published: {tables.scope(table)}."
+        f"after the last round{kept}, and what is published: {tables.scope(table)}."
     )

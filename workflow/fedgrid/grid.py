@@ -4,6 +4,7 @@ A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve
 name stands for: the study's protocol, the method's files and all of their hyper-parameters.
 """
 
+import csv
 import json
 import math
 import re
@@ -38,9 +39,12 @@ def find_study(text: str) -> Path:
 
 
 def read_study(path: Path) -> dict:
-    """A study's file."""
+    """A study's file; in place of the name of its `reference` stand that table's rows."""
     try:
         study = yaml.safe_load(path.read_text())
+        if isinstance(study, dict) and isinstance(study.get("reference"), str):
+            text = (path.parent / study["reference"]).read_text()
+            study["reference"] = list(csv.DictReader(text.splitlines()))
         json.dumps(study)  # products depend on it as JSON
         return study
     except yaml.YAMLError as problem:

@@ -13,6 +13,7 @@ import resource
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -71,6 +72,15 @@ def peak_memory_mb() -> int:
     """The most memory that this process has held so far, in MiB."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes, elsewhere kilobytes
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
+
+
+def processor() -> str:
+    """What the processor calls itself; Python has it from Linux as nothing at all."""
+    with suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def relative(file: Path, folder: Path) -> str:

@@ -4,7 +4,6 @@ import csv
 import json
 import logging
 import math
-import platform
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import reduce
@@ -118,7 +117,7 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
     """On what and how fast something was computed."""
     on_gpu = engine.device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name() if on_gpu else platform.processor() or "cpu",
+        "device": torch.cuda.get_device_name() if on_gpu else records.processor(),
         "backend": engine.local_training.__module__.rpartition(".")[2],
         "threads": threads,
         "versions": records.versions(),

@@ -14,7 +14,8 @@ def draw(runs: pd.DataFrame, settings: pd.DataFrame, field: str) -> pd.DataFrame
     A series are the runs of a method, or, along a hyper-parameter, of the file that has it.
     """
     rows = settings[settings["field"] == field]
-    rows = rows.assign(at=rows["value"].astype(float), series=rows["of"].fillna(rows["method"]))
+    series = rows["of"].where(rows["of"].notna(), rows["method"])
+    rows = rows.assign(at=rows["value"].astype(float), series=series)
     scores = tables.scores(runs).merge(rows[[*KEYS, "at", "series"]], on=KEYS)
     by = ["series", "dataset", "partition", "at"]
     table = tables.over_seeds(scores, by).assign(field=field)

@@ -115,6 +115,14 @@ def beside_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
     return keyed.merge(cells, how="left", on=keys).drop(columns="as_protocol")
 
 
+def beside_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
+    """Cells with the mean over seeds of the runs that were committed with the study, if any."""
+    kept = pd.DataFrame(study.get("reference", []), columns=[*CELL, "accuracy"])
+    kept["accuracy"] = pd.to_numeric(kept["accuracy"])  # a run that diverged has none
+    means = kept.groupby(CELL)["accuracy"].agg(lambda a: a.mean(skipna=False))
+    return table.merge(means.rename("reference").reset_index(), how="left", on=CELL)
+
+
 def wide(
     table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
 ) -> pd.DataFrame:

@@ -198,7 +198,8 @@ def drawn(study, product):
 
 def facts(study):
     """Changes with what of a study, beside its runs, products are drawn with."""
-    used = {key: STUDIES[study].get(key) for key in ("published", "claims", "labels")}
+    shown = ("published", "reference", "claims", "labels")
+    used = {key: STUDIES[study].get(key) for key in shown}
     return sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:12]
 
 

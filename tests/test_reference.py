@@ -1,0 +1,83 @@
+"""Runs that a study keeps, `fedgrid.reference`, and their place in its tables."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import made
+from fedgrid import comparisons, grid, reference, tables
+from fedgrid.names import UsageError
+
+NAMES = dict(zip(tables.CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))
+
+
+def leave(folder: Path, percents: list[float], method: str = "fedavg", **about) -> None:
+    """A run's files in a folder, evaluated after every round."""
+    folder.mkdir(parents=True)
+    table = pd.DataFrame({"accuracy": percents}).rename_axis("round").reset_index()
+    table.assign(accuracy=table["accuracy"] / 100, loss=1, train_loss=1).to_csv(
+        folder / "metrics.csv", index=False
+    )
+    done = len(percents) - 1
+    protocol = {"rounds": done, "tail": 1, "metric": "best", "participation": 0.1}
+    protocol |= {"sampler": "round", "recipe": "fedntd", "clients": 100}
+    summary = {
+        "run": {"name": NAMES | {"method": method, "seed": 0}, "protocol": protocol},
+        **{"rounds": done, "seconds": 12.0, "resumed_at": 0, "device": "a CPU", "threads": 1},
+        **{"versions": {"torch": "2.11"}, "code": "c0de"},
+    }
+    (folder / "summary.json").write_text(json.dumps(summary | about))
+
+
+def kept(folder: Path, capsys) -> pd.DataFrame:
+    """What the command prints of a folder."""
+    reference.main([str(folder)])
+    (folder / "kept.csv").write_text(capsys.readouterr().out)
+    return pd.read_csv(folder / "kept.csv")
+
+
+def test_a_row_per_run_says_how_good_it_was_and_what_made_it(tmp_path, capsys):
+    leave(tmp_path / "a/fedavg/seed0", [10, 50, 40])
+    leave(tmp_path / "a/fedlmd/seed0", [10, 30, 60, 50], "fedlmd", resumed_at=1)
+    table = kept(tmp_path, capsys).set_index("method")
+    assert table["accuracy"].to_dict() == {"fedavg": 50, "fedlmd": 60}
+    assert table["final"].to_dict() == {"fedavg": 40, "fedlmd": 50}
+    # of 2 and of 3 - 1 rounds: those that the seconds are of
+    assert table["seconds_per_round"].to_dict() == {"fedavg": 6, "fedlmd": 6}
+    assert (table[["device", "threads", "torch", "code"]] == ["a CPU", 1, 2.11, "c0de"]).all(axis=None)
+
+
+def test_without_runs_there_is_nothing_to_keep(tmp_path):
+    with pytest.raises(UsageError, match="no finished run in"):
+        reference.main([str(tmp_path)])
+
+
+def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
+    leave(tmp_path / "run", [10, 50, 40])
+    kept(tmp_path, capsys)
+    (tmp_path / "mine.yaml").write_text("title: mine\nreference: kept.csv\n")
+    study = made.STUDIES["fedlmd"] | grid.read_study(tmp_path / "mine.yaml")
+    curve = made.evaluations({1: 0.2, 2: 0.3}, **NAMES, rounds=2, metric="best", tail=1)
+    table = comparisons.draw(curve, study, "paper")
+    assert table["reference"].tolist() == [50]
+    assert comparisons.wide(table).loc[("FedAvg", "reference")].tolist() == ["50.00"]
+    assert "kept with the study" in comparisons.caption(table)
+    other = comparisons.draw(curve.assign(protocol="fedlmd-quick"), study, "quick")
+    assert other["reference"].isna().all()
+    assert ("FedAvg", "reference") not in comparisons.wide(other).index
+    assert "kept" not in comparisons.caption(other)
+
+
+def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):
+    leave(tmp_path / "run", [10, 50, 40])
+    table = kept(tmp_path, capsys).assign(accuracy=None)
+    study = {"reference": table.astype(object).where(table.notna(), "").to_dict("records")}
+    assert tables.beside_reference(table[tables.CELL], study)["reference"].isna().all()
+
+
+def test_a_reference_that_is_not_there_is_named(tmp_path):
+    (tmp_path / "mine.yaml").write_text("title: mine\nreference: gone.csv\n")
+    with pytest.raises(UsageError, match=r"gone\.csv"):
+        grid.read_study(tmp_path / "mine.yaml")

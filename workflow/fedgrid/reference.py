@@ -1,0 +1,66 @@
+"""What finished runs came to, for a study to keep: a row per run, printed as CSV.
+
+    python -m fedgrid.reference results/runs/fedlmd > workflow/studies/reference/fedlmd.csv
+
+A study that names the file (`reference:`) has these accuracies in its tables, beside those of the
+runs at hand and the published ones. A row says what the run was made with: device, threads, seconds
+per round, PyTorch's version and the fingerprint of the code.
+"""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+from fedgrid import cli, collect, spec
+from fedgrid.names import UsageError
+
+CHANGES_RESULTS = False
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders with runs")
+    asked = parser.parse_args(arguments)
+    summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))
+    if not summaries:
+        raise UsageError(f"there is no finished run in {', '.join(map(str, asked.runs))}")
+    rows(summaries).to_csv(sys.stdout, index=False)
+
+
+def rows(summaries: list[Path]):
+    """A row per run: names, accuracies in percent, and what it was made with."""
+    import pandas as pd
+
+    from fedgrid import tables
+
+    facts = [collect.read(fact, path) for path in summaries]
+    metrics = [collect.read(collect.metrics, path.with_name("metrics.csv")) for path in summaries]
+    runs = pd.concat(
+        table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
+    )
+    scores = tables.scores(runs).drop(columns="tail").round(4)
+    keys = [*tables.CELL, "seed"]
+    return scores.merge(pd.DataFrame([names | made for names, made in facts])[[*keys, *MADE]])
+
+
+MADE = ("seconds_per_round", "device", "threads", "torch", "code")
+
+
+def fact(path: Path) -> tuple[dict, dict]:
+    """A run's names with what its protocol counts by, and what it was made with."""
+    summary = json.loads(path.read_text())
+    run = summary["run"]
+    names = run["name"] | {name: run["protocol"][name] for name in spec.SUMMED}
+    done = summary["rounds"] - summary["resumed_at"]  # in the seconds that the summary gives
+    made = {
+        "seconds_per_round": round(summary["seconds"] / done, 3) if done else math.nan,
+        "torch": summary["versions"]["torch"],
+        **{name: summary[name] for name in ("device", "threads", "code")},
+    }
+    return names, made
+
+
+if __name__ == "__main__":
+    cli.run(main)
