@@ -26,6 +26,7 @@ SUMMARY = {
     },
 }
 METRICS = "round,loss,accuracy,train_loss\n0,2.3,0.1,\n5,1.5,0.4,1.6\n10,1.0,0.6,1.1\n"
+PREDICTED = "round,class,predicted\n0,0,5\n0,1,2\n10,0,4\n10,1,3\n"
 SALIENCY = "client,size,R,R_per_sample,weight,effective_clients\n0,10,5.0,0.5,0.25,1.6\n"
 SALIENCY += "1,30,15.0,0.5,0.75,1.6\n"
 COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
@@ -41,6 +42,7 @@ def write(path: Path, content: str | dict | np.ndarray) -> None:
 
 FILES = {  # by kind: where a run leaves it, and what
     "runs": ("runs/{cell}/{method}/seed{seed}/metrics.csv", METRICS),
+    "predictions": ("runs/{cell}/{method}/seed{seed}/predictions.csv", PREDICTED),
     "seconds": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "settings": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "partition": ("partition/digits/dir0.1/classwise-3/seed{seed}.npz", COUNTS),

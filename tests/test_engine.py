@@ -802,12 +802,16 @@ def test_what_a_run_writes(tmp_path):
     run, history = finish(simulation)
     runs.write(tmp_path, run, history, {"key": "abc"})
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary == {"key": "abc", "rounds": 4, "diverged": None, "final": history[-1]}
+    final = {name: value for name, value in history[-1].items() if name != "predicted"}
+    assert summary == {"key": "abc", "rounds": 4, "diverged": None, "final": final}
     rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))
     assert [float(row["accuracy"]) for row in rows] == [row["accuracy"] for row in history]
     assert rows[0]["train_loss"] == ""  # nobody has trained yet
+    said = list(csv.DictReader((tmp_path / "predictions.csv").open()))
+    assert [int(row["predicted"]) for row in said] == sum((row["predicted"] for row in history), [])
+    assert [(row["round"], row["class"]) for row in said[:3]] == [*zip("000", "012", strict=True)]
     model = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(w, run.server[name]) for name, w in model.items())
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("metrics.csv", "model.safetensors", "summary.json"),
+        *("metrics.csv", "model.safetensors", "predictions.csv", "summary.json"),
     ]

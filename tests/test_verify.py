@@ -105,7 +105,8 @@ def test_changed_code_makes_stale_what_it_made(project):
     _, said = verify(project)
     stale = set(re.findall(r"^stale +(\S+):", said, re.M))
     assert stale == {
-        f"{RUN}/{name}" for name in ("metrics.csv", "model.safetensors", "summary.json")
+        f"{RUN}/{name}"
+        for name in ("metrics.csv", "model.safetensors", "predictions.csv", "summary.json")
     }
 
 
