@@ -808,7 +808,8 @@ def test_what_a_run_writes(tmp_path):
     assert [float(row["accuracy"]) for row in rows] == [row["accuracy"] for row in history]
     assert rows[0]["train_loss"] == ""  # nobody has trained yet
     said = list(csv.DictReader((tmp_path / "predictions.csv").open()))
-    assert [int(row["predicted"]) for row in said] == sum((row["predicted"] for row in history), [])
+    predicted = [n for row in history for n in row["predicted"]]
+    assert [int(row["predicted"]) for row in said] == predicted
     assert [(row["round"], row["class"]) for row in said[:3]] == [*zip("000", "012", strict=True)]
     model = load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(w, run.server[name]) for name, w in model.items())

@@ -103,7 +103,7 @@ def test_resnet18_is_torchvisions():
 
 
 def test_an_unknown_model_names_the_nearest():
-    with pytest.raises(UsageError, match="did you mean .*resnet18"):
+    with pytest.raises(UsageError, match=r"did you mean .*resnet18"):
         made("resnet81")
 
 

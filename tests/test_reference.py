@@ -46,7 +46,8 @@ def test_a_row_per_run_says_how_good_it_was_and_what_made_it(tmp_path, capsys):
     assert table["final"].to_dict() == {"fedavg": 40, "fedlmd": 50}
     # of 2 and of 3 - 1 rounds: those that the seconds are of
     assert table["seconds_per_round"].to_dict() == {"fedavg": 6, "fedlmd": 6}
-    assert (table[["device", "threads", "torch", "code"]] == ["a CPU", 1, 2.11, "c0de"]).all(axis=None)
+    made_with = table[["device", "threads", "torch", "code"]]
+    assert (made_with == ["a CPU", 1, 2.11, "c0de"]).all(axis=None)
 
 
 def test_without_runs_there_is_nothing_to_keep(tmp_path):
