@@ -126,7 +126,7 @@ def federated(workload: dict, recipe: str, device: torch.device, dtype: torch.dt
 
     labels = torch.arange(workload["samples"]) % CLASSES
     names = (workload["name"], f"dir{workload['alpha']}", SEED)
-    made = partition.partition(
+    made = partition.dirichlet(
         *(labels.numpy(), CLASSES, workload["clients"], recipe, workload["alpha"]), *names
     )
     mean = torch.full((workload["shape"][0], 1, 1), 0.5, device=device, dtype=dtype)
