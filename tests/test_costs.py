@@ -275,7 +275,7 @@ def test_the_command_writes_all_rows_and_the_counted_ones_are_always_the_same(tm
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"model": "resnet81"}, "no model is called `resnet81`: did you mean resnet18"),
+        ({"model": "resnt18"}, "no model is called `resnt18`: did you mean resnet18"),
         ({"dataset": "cifar"}, "no dataset is called `cifar`: did you mean cifar10"),
         ({"chunks": 4}, "no field of the setting is called `chunks`: did you mean chunk?"),
         ({"images": 0}, "the setting's images is a whole number from 1, not 0"),

@@ -4,8 +4,8 @@
 
 Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
 n-th operation on a file (opening, renaming, removing, locking), for every n there is. The last life
-ends by itself. `metrics.csv` and `model.safetensors` are compared byte by byte, and nothing else
-may be left: no checkpoint, no lock, no temporary file.
+ends by itself. Its metrics, predictions and model are compared byte by byte, and nothing else may be
+left: no checkpoint, no lock, no temporary file.
 """
 
 import argparse
@@ -26,9 +26,9 @@ import torch
 
 from fedgrid import data, grid, partition, pretrain, saliency, spec, train
 
-METHODS = ("moon", "fedau", "fedsls", "fedsls_dynamic")
+METHODS = ("moon", "scaffold", "fedau", "fedsls", "fedsls_dynamic")
 OPERATIONS = {"open", "os.rename", "os.remove", "os.link", "fcntl.flock"}
-RESULTS = ("metrics.csv", "model.safetensors")
+RESULTS = ("metrics.csv", "predictions.csv", "model.safetensors")
 PROTOCOL = {"base": "fedsls-quick", "rounds": 12, "clients": 5, "participation": 0.6, "local": 3}
 PROTOCOL |= {"tail": 2, "evaluate_every": 3}
 

@@ -145,11 +145,11 @@ class Engine:
         return x.contiguous(memory_format=self.layout)
 
     def total(
-        self, client: int, function: Callable[[Tensor, Tensor], Any], size: int = CHUNK
+        self, client: int, function: Callable[[Tensor, Tensor], Any], size: int | None = None
     ) -> Any:
         """The sum of function(x, y) over chunks of a client's data, not augmented."""
         data, summed = self.federation, None
-        for index in torch.from_numpy(data.members[client]).to(self.device).split(size):
+        for index in torch.from_numpy(data.members[client]).to(self.device).split(size or CHUNK):
             part = function(self.normalise(data.images[index]), data.labels[index])
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed
