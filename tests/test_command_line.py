@@ -264,7 +264,7 @@ NEW = f"{FIVE} --out results/new"
 RANGE = f"train {QUICK}/moon/seed0 --inputs partition={PARTITION} --out results/new --set clients=5"
 COMMANDED = {
     "unknown protocol": (command("train fedsls-quik/digits/dir0.1/moon/seed0"), "fedsls-quick or"),
-    "unknown method": (command(f"train {QUICK}/mooon/seed0"), "mooon", "moon?"),
+    "unknown method": (command(f"train {QUICK}/mooon/seed0"), "mooon", "mean moon "),
     "half a name": (
         command("train fedsls-quick/digits"), "protocol/dataset/partition/method/seed0",
     ),

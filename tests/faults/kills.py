@@ -4,8 +4,8 @@
 
 Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
 n-th operation on a file (opening, renaming, removing, locking), for every n there is. The last life
-ends by itself. Its metrics, predictions and model are compared byte by byte, and nothing else may be
-left: no checkpoint, no lock, no temporary file.
+ends by itself. Its metrics, predictions and model are compared byte by byte, and nothing else may
+be left: no checkpoint, no lock, no temporary file.
 """
 
 import argparse
