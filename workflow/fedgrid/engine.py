@@ -145,11 +145,18 @@ class Engine:
         return x.contiguous(memory_format=self.layout)
 
     def total(
-        self, client: int, function: Callable[[Tensor, Tensor], Any], size: int | None = None
+        self, client: int, function: Callable[[Tensor, Tensor], Any], batch: int | None = None
     ) -> Any:
-        """The sum of function(x, y) over chunks of a client's data, not augmented."""
+        """The sum of function(x, y) over chunks of a client's data, not augmented; None for none.
+
+        With a batch's size these are the batches that it is trained on, in order.
+        """
         data, summed = self.federation, None
-        for index in torch.from_numpy(data.members[client]).to(self.device).split(size or CHUNK):
+        chunks = torch.from_numpy(data.members[client]).split(CHUNK)
+        if batch:
+            found = schedule.split(data.members[client], batch, self.protocol["smallest_batch"])
+            chunks = map(torch.from_numpy, found)
+        for index in (chunk.to(self.device) for chunk in chunks):
             part = function(self.normalise(data.images[index]), data.labels[index])
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed

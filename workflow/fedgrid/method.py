@@ -77,7 +77,7 @@ class Client(Trained):
 
     model: nn.Module  # the architecture, in evaluation mode, to call with any state
     batch: int  # the protocol's batch size
-    total: Callable[..., Any]  # sum f(x, y) over chunks of its data, of so many samples
+    total: Callable[..., Any]  # sum f(x, y) over its data, in chunks or batches of a size
 
 
 @dataclass(frozen=True)

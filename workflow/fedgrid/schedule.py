@@ -49,26 +49,24 @@ def cohort_size(population: int, participation: float) -> int:
     return round(population * participation)
 
 
-def epoch(
-    samples: int, batch: int, rng: np.random.Generator, smallest: int = 2
-) -> list[np.ndarray]:
-    """One epoch's batches of positions 0..samples-1, shuffled."""
-    if samples == 1:
-        return [np.zeros(2, dtype=np.int64)]
-    order = rng.permutation(samples)
-    split = [order[start : start + batch] for start in range(0, samples, batch)]
-    return split[:-1] if len(split[-1]) < min(smallest, batch) else split
+def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
+    """The batches of samples in this order; none if they are too few to train on."""
+    if not len(order) or 2 < smallest > len(order):
+        return []
+    if len(order) == 1:
+        return [order.repeat(2)]
+    found = [order[start : start + batch] for start in range(0, len(order), batch)]
+    return found[:-1] if len(found[-1]) < min(smallest, batch) else found
 
 
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """A client's batches in one round: `local` epochs, or `local` steps over shuffled epochs."""
-    smallest = protocol["smallest_batch"]
-    too_few = samples < smallest and smallest > 2
-    if not samples or too_few:
+    size = protocol["batch"], protocol["smallest_batch"]
+    if not split(np.arange(samples), *size):
         return iter(())
     in_steps = protocol["local_unit"] == "steps"
     epochs = count() if in_steps else range(protocol["local"])
-    endless = (b for _ in epochs for b in epoch(samples, protocol["batch"], rng, smallest))
+    endless = (b for _ in epochs for b in split(rng.permutation(samples), *size))
     return islice(endless, protocol["local"] if in_steps else None)
 
 

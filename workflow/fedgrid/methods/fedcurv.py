@@ -55,7 +55,7 @@ def fisher(client: Client) -> State:
         return {name: g.square() for name, g in gradient.items()} | {"batches": torch.ones(())}
 
     sums = client.total(squared, client.batch)
-    if sums is None:  # a client without data
+    if sums is None:  # a client without a batch
         return {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
     batches = sums.pop("batches")
     return {name: total / batches for name, total in sums.items()}
