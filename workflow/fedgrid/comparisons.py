@@ -73,7 +73,8 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     cells = long.pivot(index=["method_", "what"], columns=columns, values="cell")
     rows = [(m, what) for m in methods for what in ROWS if (m, what) in cells.index]
     cells = cells.reindex(index=pd.MultiIndex.from_tuples(rows), columns=order).fillna("")
-    return cells.rename(columns=written)
+    named = [name.removesuffix("_label") for name in columns]
+    return cells.rename_axis(columns=named).rename(columns=written)
 
 
 def written(partition: str) -> str:
@@ -112,8 +113,10 @@ def caption(table: pd.DataFrame) -> str:
     """What the numbers are."""
     best = "best test accuracy over all rounds" if (table["metric"] == "best").all() else "accuracy"
     over = tables.each(table, "over")
-    kept = ", that of the runs kept with the study" * bool(table["reference"].notna().any())
+    beside = ["that after the last round"]
+    beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
+    beside += ["what is published"] * bool(table["published"].notna().any())
     return (
-        f"The {best} in percent (and how many times sooner it is as good as {over}'s best), that "
-        f"after the last round{kept}, and what is published: {tables.scope(table)}."
+        f"The {best} in percent (and how many times sooner it is as good as {over}'s best), "
+        f"{', '.join(beside)}: {tables.scope(table)}."
     )

@@ -38,4 +38,5 @@ def plot(axes: Axes, table: pd.DataFrame, look: dict[str, dict], study: dict) ->
 def caption(table: pd.DataFrame) -> str:
     """What the lines are."""
     best = "Best test accuracy over the rounds" if (table["metric"] == "best").all() else "Accuracy"
-    return f"{best}, percent: {tables.scope(table)}. A cross: a run diverged."
+    cross = " A cross: a run diverged." * bool(table["diverged"].any())
+    return f"{best}, percent: {tables.scope(table)}.{cross}"

@@ -5,7 +5,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import comparisons, figures, tables
+from fedgrid import comparisons, figures
+from fedgrid.sweeps import caption
+
+__all__ = ["caption", "draw", "plot"]
 
 PANELS = {"shards": "classes per client s", "dir": "Dirichlet alpha"}
 
@@ -36,15 +39,7 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
     for i, (method, colour) in enumerate(look.items()):
         of = table[table["method"] == method].set_index("partition").reindex(partitions)
         at = np.arange(len(partitions)) + (i + 0.5) * width - 0.4
-        error = dict(yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
+        error = dict(yerr=of["std"], error_kw={"lw": 0.8, "capsize": 2})
         axes.bar(at, of["mean"], width, color=colour, label=figures.label(study, method), **error)
         gone = of["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[gone], 0 * at[gone], "x", color=colour)
-
-
-def caption(table: pd.DataFrame) -> str:
-    """What the bars are."""
-    return (
-        f"Best test accuracy over the rounds, percent: {tables.scope(table)}. A cross: a run "
-        "diverged."
-    )
