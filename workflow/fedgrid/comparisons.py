@@ -117,6 +117,6 @@ def caption(table: pd.DataFrame) -> str:
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
     beside += ["what is published"] * bool(table["published"].notna().any())
     return (
-        f"The {best} in percent (and how many times sooner it is as good as {over}'s best), "
-        f"{', '.join(beside)}: {tables.scope(table)}."
+        f"The {best} in percent (and how many times sooner it is as good as {over}'s best); "
+        f"beside it {' and '.join(beside)}: {tables.scope(table)}."
     )
