@@ -114,7 +114,7 @@ def test_docstrings_do_not_count(before, package, module, old):
         ("encoder", "maps.mean(1)", "maps.sum(1)", {"fedsls", "fedsls_dynamic"}),
         ("autoencoder", "(2, 4, 8)", "(2, 4)", {"fedsl"}),
         ("engine", "CHUNK = 64", "CHUNK = 65", set(METHODS)),
-        ("schedule", "samples == 1", "samples == 0", set(METHODS)),
+        ("schedule", "len(order) == 1", "len(order) == 0", set(METHODS)),
         ("backends/loop", "alpha=-lr", "alpha=lr", set(METHODS)),
         ("backends/stacked", "value.sum()", "value.mean()", set(METHODS)),
         ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
