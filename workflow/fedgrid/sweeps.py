@@ -2,6 +2,7 @@
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fedgrid import figures, tables
 
@@ -21,6 +22,18 @@ def draw(runs: pd.DataFrame, settings: pd.DataFrame, field: str) -> pd.DataFrame
     table = tables.over_seeds(scores, by).assign(field=field)
     table["final"] = tables.over_seeds(scores, by, "final")["mean"]
     return table.sort_values("at", kind="stable").round(4)
+
+
+def panels(table: pd.DataFrame, study: dict, fields: dict[str, str], **shared) -> Figure:
+    """A panel beside the other for every field, with its label below."""
+    figure, (row,) = figures.panels(1, len(fields), width=2.6, **shared)
+    look = figures.lines(table["series"])
+    for axes, (field, label) in zip(row, fields.items(), strict=True):
+        plot(axes, table[table["field"] == field], look, study)
+        axes.set_xlabel(label)
+    row[0].set_ylabel("best test accuracy (%)")
+    figures.legend(figure, row)
+    return figure
 
 
 def plot(axes: Axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:

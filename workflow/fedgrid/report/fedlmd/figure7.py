@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid import figures, sweeps
+from fedgrid import sweeps
 
 SHOWN = {"local": "local epochs", "participation": "clients in a round"}
 
@@ -25,14 +25,7 @@ def draw(
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
     """Two panels: epochs, clients."""
-    figure, (row,) = figures.panels(1, 2, width=2.6)
-    look = figures.lines(table["series"])
-    for axes, (field, label) in zip(row, SHOWN.items(), strict=True):
-        sweeps.plot(axes, table[table["field"] == field], look, study)
-        axes.set_xlabel(label)
-    row[0].set_ylabel("best test accuracy (%)")
-    figures.legend(figure, row)
-    return figure
+    return sweeps.panels(table, study, SHOWN)
 
 
 caption = sweeps.caption

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid import figures, sweeps
+from fedgrid import sweeps
 
 
 def draw(
@@ -21,14 +21,7 @@ def draw(
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
     """Two panels: beta, tau."""
-    figure, (row,) = figures.panels(1, 2, width=2.6, sharey=True)
-    look = figures.lines(table["series"])
-    for axes, field in zip(row, ("beta", "tau"), strict=True):
-        sweeps.plot(axes, table[table["field"] == field], look, study)
-        axes.set_xlabel(field)
-    row[0].set_ylabel("best test accuracy (%)")
-    figures.legend(figure, row)
-    return figure
+    return sweeps.panels(table, study, {"beta": "beta", "tau": "tau"}, sharey=True)
 
 
 caption = sweeps.caption
