@@ -131,8 +131,10 @@ class Disturbed(NamedTuple):
     snakemake: Snakemake
 
     @property
-    def log(self) -> Path:
-        return self.project / f"results/logs/runs/{run(self.protocol)}.log"
+    def log(self) -> str:
+        """What the run has said; Snakemake starts its file anew with every job."""
+        path = self.project / f"results/logs/runs/{run(self.protocol)}.log"
+        return path.read_text() if path.exists() else ""
 
     def saved_round(self) -> int:
         """The round after which the last checkpoint was saved; 0 if there is none."""
@@ -146,7 +148,7 @@ class Disturbed(NamedTuple):
     def wait(self, rounds: int = EARLY) -> None:
         """Until so many rounds are in a checkpoint, and the log has said how fast they are."""
         wait_for(lambda: self.saved_round() >= rounds, 120, "no checkpoint")
-        wait_for(lambda: "rounds/s" in self.log.read_text(), 60, "no progress in the log")
+        wait_for(lambda: "rounds/s" in self.log, 60, "no progress in the log")
         assert self.snakemake.process.poll() is None
 
     def job(self) -> tuple[str, str]:
@@ -157,7 +159,7 @@ class Disturbed(NamedTuple):
     def reached(self) -> int:
         """About the round that the run is in, by the time and speed of the log's last line."""
         progress = r"^(\S+ \S+),\d+ round (\d+)/.* ([\d.]+) rounds/s"
-        then, done, speed = re.findall(progress, self.log.read_text(), re.MULTILINE)[-1]
+        then, done, speed = re.findall(progress, self.log, re.MULTILINE)[-1]
         seconds = time.time() - datetime.strptime(then, "%Y-%m-%d %H:%M:%S").timestamp()
         return int(done) + int(seconds * float(speed))
 
@@ -347,20 +349,22 @@ def test_snakemake_killed_while_a_job_trains(idle, project, undisturbed, report)
     command = (*PROFILE, *SOON, "--configfile", "long.yaml")
     made = Disturbed(project, "long", Snakemake(project, *command, "--", target("long")))
     made.wait()
-    made.snakemake.process.kill()
+    held = trainer(project)
+    held.suspend()  # or it might be through before the second job begins
     orphan, node = made.job()
+    made.snakemake.process.kill()
     Snakemake(project, "--unlock", "--configfile", "long.yaml").finished()
     elsewhere = f"train:slurm_extra='--signal=TERM@120 --exclude={node}'"
     again = Snakemake(project, *command, "--set-resources", elsewhere, "--", target("long"))
-    wait_for(lambda: len(squeue("%N", "--states", "running")) == 2, 60, "not both jobs ran at once")
+    wait_for(lambda: "which is at work on it" in made.log, 120, "no second job")
+    held.resume()
     again.finished()
     states = squeue("%T", "--states", "all", "--jobs", orphan)
-    said = made.log.read_text()
+    said = made.log
     same = same_bytes(project, undisturbed, "long")
     seconds = round(time.monotonic() - began)
     summary = made.summary()
     report("snakemake killed", states, "", summary["resumed_at"], 0, same, seconds)
-    assert "which is at work on it" in said
     assert "finished by the process that was waited for" in said
     assert states == ["COMPLETED"]
     assert (same, summary["resumed_at"]) == (True, 0)

@@ -37,12 +37,12 @@ def speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     """
     keys = [*tables.SETTING, "seed"]
     rounds = runs[runs["round"] > 0]
-    other = rounds[rounds["method"] == over].sort_values(["accuracy", "round"])
-    goal = other.groupby(keys).last().reset_index()
-    first = other.merge(goal[[*keys, "accuracy"]], on=[*keys, "accuracy"])
-    first = first.groupby(keys)["round"].min().rename("goal_round")
-    goal = goal[[*keys, "accuracy"]].rename(columns={"accuracy": "goal"}).merge(first, on=keys)
-    goal = goal.merge(lost(other, keys), on=keys)
+    other = rounds[rounds["method"] == over]
+    best_first = other.sort_values(["accuracy", "round"], ascending=[False, True])
+    goal = best_first.groupby(keys, as_index=False).agg(
+        goal=("accuracy", "first"), goal_round=("round", "first"),
+        other_diverged=("diverged", "any"),
+    )  # fmt: skip
     every = rounds.merge(goal, on=keys, how="left")
     there = every["round"].where(every["accuracy"] >= every["goal"])
     reached = every.assign(there=there).groupby([*tables.CELL, "seed"], sort=False).agg(
@@ -52,11 +52,6 @@ def speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     ratio = (reached["goal_round"] / reached["there"]).fillna(1).clip(lower=1)
     known = reached["goal"].notna() & ~reached["diverged"] & (reached["other_diverged"] == 0)
     return reached[[*tables.CELL, "seed"]].assign(speedup=ratio.where(known))
-
-
-def lost(runs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Whether the runs diverged."""
-    return runs.groupby(keys)["diverged"].any().astype(int).rename("other_diverged").reset_index()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:

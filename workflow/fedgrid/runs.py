@@ -102,7 +102,7 @@ def means(state: Progress) -> dict[str, float]:
 def diverged(history: list[dict]) -> int | None:
     """The round at which a loss was no longer finite, or None."""
     for row in history:
-        if not all(math.isfinite(value) for name, value in row.items() if name != "predicted"):
+        if not all(math.isfinite(value) for value in row.values() if isinstance(value, float)):
             return row["round"]
     return None
 

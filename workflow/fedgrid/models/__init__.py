@@ -58,6 +58,11 @@ def build(
     return model
 
 
+def batch_norm(channels: int) -> nn.Module:
+    """For bodies: BatchNorm without running statistics, by those of the batch at hand alone."""
+    return nn.BatchNorm2d(channels, track_running_stats=False)
+
+
 def load(model: Classifier, path: Path, head: bool = False) -> None:
     """Copy a body's weights from a .safetensors or .pth file, and with `head` its classifier's."""
     found = {n.removeprefix("body."): w for n, w in read_weights(path).items()}

@@ -7,7 +7,7 @@ the batch's in evaluations too.
 
 from torch import nn
 
-from fedgrid.models.resnet8 import norm
+from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # none are published
 MEGABYTES = 13  # of its parameters, in single precision
@@ -32,4 +32,4 @@ def layer(
 ) -> tuple[nn.Module, ...]:
     """A convolution that keeps the size but for its stride, BatchNorm and ReLU."""
     same = dict(padding=kernel // 2, groups=groups, bias=False)
-    return nn.Conv2d(before, after, kernel, stride, **same), norm(after), nn.ReLU()
+    return nn.Conv2d(before, after, kernel, stride, **same), batch_norm(after), nn.ReLU()

@@ -8,6 +8,8 @@ in evaluations too.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedgrid.models import batch_norm
+
 WEIGHTS = {}  # none are published
 MEGABYTES = 1  # of its parameters, in single precision
 SIDE_PATHS = ("shortcut",)  # convolutions beside the main path
@@ -16,15 +18,10 @@ SIDE_PATHS = ("shortcut",)  # convolutions beside the main path
 def body(shape: tuple[int, int, int], width: int = 16) -> tuple[nn.Module, int]:
     """A 3x3 stem and blocks of 16, 32 and 64 channels, average-pooled; images of any size."""
     return nn.Sequential(
-        *(nn.Conv2d(shape[0], width, 3, padding=1, bias=False), norm(width), nn.ReLU()),
+        *(nn.Conv2d(shape[0], width, 3, padding=1, bias=False), batch_norm(width), nn.ReLU()),
         *(Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
     ), 4 * width
-
-
-def norm(channels: int) -> nn.Module:
-    """BatchNorm by the statistics of the batch alone."""
-    return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 class Block(nn.Module):
@@ -33,13 +30,13 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int, stride: int):
         super().__init__()
         self.main = nn.Sequential(
-            *(nn.Conv2d(before, after, 3, stride, 1, bias=False), norm(after), nn.ReLU()),
-            *(nn.Conv2d(after, after, 3, 1, 1, bias=False), norm(after)),
+            *(nn.Conv2d(before, after, 3, stride, 1, bias=False), batch_norm(after), nn.ReLU()),
+            *(nn.Conv2d(after, after, 3, 1, 1, bias=False), batch_norm(after)),
         )
         self.shortcut = nn.Identity()
         if before != after:
             convolution = nn.Conv2d(before, after, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(convolution, norm(after))
+            self.shortcut = nn.Sequential(convolution, batch_norm(after))
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, before, height, width) -> (B, after, height / stride, width / stride)."""
