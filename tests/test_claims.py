@@ -319,6 +319,28 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
     assert row["ours"] == "of 1 comparisons 1 undecided"
 
 
+def test_a_method_that_always_diverged_is_worse_than_one_that_never_did():
+    runs = made.runs({"a": [60, 61, 62], "b": [None] * 3, "c": [None] * 3})
+    measured = claims.accuracies(runs)
+    beaten, beats, both = (
+        claims.compare(above(method=one, over=other), measured).iloc[0]
+        for one, other in (("a", "b"), ("b", "a"), ("b", "c"))
+    )
+    assert (beaten["verdict"], beaten["difference"], beaten["p"]) == (claims.HOLDS, inf, 0)
+    assert (beats["verdict"], beats["difference"], beats["p"]) == (claims.FAILS, -inf, 0)
+    assert (both["verdict"], isnan(both["difference"])) == (claims.UNDECIDED, True)
+    one_seed = claims.compare(above(), measured[measured["seed"] == 0]).iloc[0]
+    assert one_seed["verdict"] == claims.UNDECIDED
+
+
+def test_a_gain_over_what_diverged_cannot_grow():
+    growing = above(along=["dir0.5", "dir0.1"])
+    parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
+    parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
+    found = claims.compare(growing, claims.accuracies(pd.concat(parts)))
+    assert found["verdict"].tolist() == [claims.UNDECIDED]
+
+
 def test_accuracies_are_tail_means_in_percent():
     found = claims.accuracies(made.run(55, "a", 3))
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [

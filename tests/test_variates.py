@@ -84,9 +84,9 @@ def test_fednova_is_fedavg_where_all_take_as_many_steps():
     torch.testing.assert_close(*(run.server for run in runs))
 
 
-def test_fednovas_correction_subtracts_a_clients_own_direction():
+def test_fednovas_correction_subtracts_a_clients_own_mean_gradient():
     run = by_hand(methods("fednova", ccvr=True), rounds=2)
-    steps = {k: SECOND[k] - LR * FIRST[k] for k in (0, 1)}
+    steps = {k: SECOND[k] - FIRST[k] for k in (0, 1)}
     expected = AFTER_ONE - LR * sum(SHARE[k] * steps[k] for k in (0, 1))
     torch.testing.assert_close(of_class_0(run.server), expected)
 
@@ -104,20 +104,32 @@ def test_fedcurv_pulls_to_the_others_models_by_their_curvature(backend):
     torch.testing.assert_close(of_class_0(two.server), expected)
 
 
+def squared(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The squares of the gradient of a batch of client B."""
+    error = torch.sigmoid(2 * (state[0] * x + state[1]))
+    return torch.stack([(error * x).mean(), error.mean()]).square()
+
+
 @pytest.mark.parametrize(("smallest", "taken"), [(1, 2), (2, 1)])
 def test_fedcurv_squares_the_gradients_of_batches_that_are_trained_on(smallest, taken):
     local = -LR * FIRST[1]
     about = {"batch": 2, "local_unit": "epochs", "local": 1, "smallest_batch": smallest}
     one = by_hand(methods("fedcurv"), **about)
     moved = of_class_0(one.memory[1]["fedcurv"]["uw"]) / of_class_0(one.memory[1]["fedcurv"]["u"])
-    batches = [t(1.0, 1.0), t(4.0)][:taken]
-    squares = []
-    for x in batches:
-        error = torch.sigmoid(2 * (moved[0] * x + moved[1]))
-        squares.append(torch.stack([(error * x).mean(), error.mean()]).square())
-    expected = sum(squares) / taken
-    torch.testing.assert_close(of_class_0(one.memory[1]["fedcurv"]["u"]), expected)
+    found = of_class_0(one.memory[1]["fedcurv"]["u"])
+    orders = [(t(*x[:2]), t(*x[2:])) for x in ([1.0, 1.0, 4.0], [1.0, 4.0, 1.0])]  # shuffled
+    possible = [sum(squared(moved, x) for x in order[:taken]) / taken for order in orders]
+    assert any(torch.allclose(found, one) for one in possible)
     assert not torch.allclose(local, moved)
+
+
+def test_fedcurv_stops_after_more_samples_than_it_is_asked_for():
+    about = {"batch": 1, "local_unit": "epochs", "local": 1, "smallest_batch": 1}
+    for size, possible in ((1, [(1, 1), (1, 4)]), (0, [(1, 1, 4)]), (2, [(1, 1, 4)])):
+        own = by_hand(methods("fedcurv", size=size), **about).memory[1]["fedcurv"]
+        moved = of_class_0(own["uw"]) / of_class_0(own["u"])
+        means = [sum(squared(moved, t(float(x))) for x in xs) / len(xs) for xs in possible]
+        assert any(torch.allclose(of_class_0(own["u"]), mean) for mean in means)
 
 
 @pytest.mark.parametrize(("damped", "scale"), [(False, 1.0), (True, 0.3)])

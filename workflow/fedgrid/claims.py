@@ -39,8 +39,9 @@ SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 
 
 def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """What runs count with, in percent."""
+    """What runs count with, in percent; one that diverged with minus infinity: nothing is worse."""
     means = tables.scores(runs).rename(columns={"accuracy": "value"})
+    means["value"] = means["value"].mask(means["diverged"], -np.inf)
     return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
 
 
@@ -99,9 +100,8 @@ def growth(table: pd.DataFrame, along: list[str]) -> pd.DataFrame:
     for before, after in pairwise(along):
         first, second = (table[table["partition"] == name] for name in (before, after))
         both = first.merge(second, on=keys)
-        steps.append(
-            both.assign(partition=f"{before} to {after}", value=both.value_y - both.value_x)
-        )
+        grown = (both.value_y - both.value_x).where(np.isfinite(both.value_x + both.value_y))
+        steps.append(both.assign(partition=f"{before} to {after}", value=grown))
     return pd.concat(steps, ignore_index=True)[table.columns]
 
 
@@ -109,14 +109,18 @@ def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """Student's two-sided confidence interval of the mean; infinite for fewer than two."""
     if len(sample) < 2:
         return -np.inf, np.inf
+    if (sample == sample[0]).all():
+        return sample[0], sample[0]
     half = stats.t.ppf(1 - level / 2, len(sample) - 1) * sample.std(ddof=1) / np.sqrt(len(sample))
     return sample.mean() - half, sample.mean() + half
 
 
 def p_value(sample: np.ndarray, bound: float) -> float:
     """Of the paired t-test that the mean difference is `bound`; 1 for fewer than two."""
-    if len(sample) < 2 or sample.std() == 0:
-        return 1.0 if len(sample) < 2 or sample.mean() == bound else 0.0
+    if len(sample) < 2:
+        return 1.0
+    if (sample == sample[0]).all():
+        return float(sample[0] == bound)
     return float(stats.ttest_1samp(sample, bound).pvalue)
 
 
@@ -127,7 +131,7 @@ def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: i
     """
     inside = bounds[0] <= sample.mean() <= bounds[1]
     level = LEVEL if inside else LEVEL / comparisons
-    if len(sample) < 2:
+    if len(sample) < 2 or not np.isfinite(sample).all():
         return np.nan
     room = min(abs(sample.mean() - bound) for bound in bounds if np.isfinite(bound))
     n = np.arange(2, MANY + 1)
@@ -139,7 +143,8 @@ def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: i
 def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     """A row per comparison: mean difference, interval, p, seeds, seeds needed and verdict.
 
-    A comparison with a run that diverged has no difference, and is undecided.
+    Where all seeds of one method diverged and none of the other's, that decides; where some did,
+    or both methods', nothing is decided.
     """
     bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
     names = [*SETTING[:-1], "method", "over"]
@@ -154,11 +159,14 @@ def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
 
 def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) -> dict:
     """One comparison among several."""
+    if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
+        sample = np.full_like(sample, np.nan)
     low, high = interval(sample)
     least, most = interval(sample, LEVEL / comparisons)
-    nearest = min(bounds, key=lambda bound: abs(sample.mean() - bound))
-    within, outside = bounds[0] < low and high < bounds[1], most < bounds[0] or least > bounds[1]
-    verdict = HOLDS if within else FAILS if outside else UNDECIDED
+    nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
+    above, below = low > bounds[0] or np.isinf(bounds[0]), high < bounds[1] or np.isinf(bounds[1])
+    outside = most < bounds[0] or least > bounds[1]
+    verdict = HOLDS if above and below else FAILS if outside else UNDECIDED
     needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
     return {
         "difference": sample.mean(), "low": low, "high": high, "p": p_value(sample, nearest),

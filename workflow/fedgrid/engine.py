@@ -6,13 +6,14 @@ scaled to sum to 1, whatever a method does to the parameters, so that a variance
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -144,22 +145,24 @@ class Engine:
         x = augment.normalise(images, data.mean, data.std)
         return x.contiguous(memory_format=self.layout)
 
-    def total(
-        self, client: int, function: Callable[[Tensor, Tensor], Any], batch: int | None = None
-    ) -> Any:
-        """The sum of function(x, y) over chunks of a client's data, not augmented; None for none.
-
-        With a batch's size these are the batches that it is trained on, in order.
-        """
+    def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
+        """The sum of function(x, y) over chunks of a client's data, not augmented; None without."""
         data, summed = self.federation, None
         chunks = torch.from_numpy(data.members[client]).split(CHUNK)
-        if batch:
-            found = schedule.split(data.members[client], batch, self.protocol["smallest_batch"])
-            chunks = map(torch.from_numpy, found)
         for index in (chunk.to(self.device) for chunk in chunks):
             part = function(self.normalise(data.images[index]), data.labels[index])
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed
+
+    def epoch(self, client: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """A client's batches of one more epoch after round `number`: shuffled, augmented."""
+        once = self.protocol | {"local": 1, "local_unit": "epochs"}
+        names = (*self.federation.names, number, "once more")
+        work = schedule.work(np.array([client]), self.federation.members, once, *names)
+        for s in range(int(work.steps[0])):
+            real = work.valid[s, 0]
+            rows = (torch.from_numpy(of[s, 0][real]) for of in (work.index, work.draws))
+            yield self.batch(*(row.to(self.device) for row in rows))
 
     # -- a round ---------------------------------------------------------------------------------
 
@@ -228,8 +231,9 @@ class Engine:
             state = {name: tensor[i] for name, tensor in states.items()}
             what = dict(state=state, server=run.server, memory=before[c], shared=run.shared)
             what |= dict(counts=self.federation.counts[client], steps=work.steps[c], lr=lr)
-            what |= {"momentum": self.protocol["momentum"], "batch": self.protocol["batch"]}
-            trained = Client(**what, model=self.empty, total=partial(self.total, client))
+            what |= {"momentum": self.protocol["momentum"], "model": self.empty}
+            what |= {"epoch": partial(self.epoch, client, run.round)}
+            trained = Client(**what, total=partial(self.total, client))
             keep = method.remember(trained) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {n: state[n] for n in before[c]["private"]}}

@@ -7,7 +7,7 @@ run on the server see the whole cohort, and every tensor of it leads with a clie
 Axes: N population, C cohort, S local steps, B batch, K classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -76,8 +76,8 @@ class Client(Trained):
     """One trained client with its data at hand."""
 
     model: nn.Module  # the architecture, in evaluation mode, to call with any state
-    batch: int  # the protocol's batch size
-    total: Callable[..., Any]  # sum f(x, y) over its data, in chunks or batches of a size
+    total: Callable[[Callable[[Tensor, Tensor], Any]], Any]  # sum f(x, y) over its data, in chunks
+    epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]]  # one more of training batches: x, y
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """FedCurv: stay where other clients' losses are curved (Shoham et al., 2019).
 
 A client that has trained leaves the diagonal Fisher information u_k of its data at its model w_k,
-as the mean over batches of squared gradients, and u_k w_k; the server holds the sums of everybody's
-latest. A client's own share is subtracted from a copy. (FedNTD's and FedLMD's code subtracts it
+and u_k w_k; the server holds the sums of everybody's latest. As in FedNTD's and FedLMD's code u_k
+is the mean of squared gradients over training batches, shuffled and augmented, until more than
+`size` samples were used. A client's own share is subtracted from a copy. (That code subtracts it
 from the sums themselves, so that within a round a client also misses those trained before it.)
 """
 
@@ -14,8 +15,11 @@ from torch.func import functional_call, grad
 from fedgrid.method import Client, Cohort, Memory, Method, Start, State, Step
 
 
-def method(penalty: float = 1.0) -> Method:
-    """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, the others' u and u w; 0 is FedAvg."""
+def method(penalty: float = 1.0, size: int = 500) -> Method:
+    """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, the others' u and u w; 0 is FedAvg.
+
+    size: of the sample for the Fisher information, at most one epoch; 0 takes the whole epoch.
+    """
 
     def nothing(start: Start, client: int | None = None) -> Memory:
         return {"fedcurv": {"u": start.zeros(), "uw": start.zeros()}}
@@ -29,7 +33,7 @@ def method(penalty: float = 1.0) -> Method:
         return penalty * total
 
     def keep(client: Client) -> Memory:
-        u = fisher(client)
+        u = fisher(client, size)
         return {"fedcurv": {"u": u, "uw": {name: u[name] * client.state[name] for name in u}}}
 
     def gather(cohort: Cohort, update: State) -> Memory:
@@ -43,19 +47,19 @@ def method(penalty: float = 1.0) -> Method:
     return Method(penalty=curvature, memory=nothing, remember=keep, shared=nothing, share=gather)
 
 
-def fisher(client: Client) -> State:
-    """The mean over batches of a client's data of the squared gradient of the mean loss."""
+def fisher(client: Client, size: int) -> State:
+    """The mean over batches of the squared gradient of a batch's mean loss; 0 without a batch."""
     trained = {name: client.state[name] for name, _ in client.model.named_parameters()}
 
     def loss(parameters: State, x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(client.model, client.state | parameters, (x,))[1], y)
 
-    def squared(x: Tensor, y: Tensor) -> State:
-        gradient = grad(loss)(trained, x, y)
-        return {name: g.square() for name, g in gradient.items()} | {"batches": torch.ones(())}
-
-    sums = client.total(squared, client.batch)
-    if sums is None:  # a client without a batch
-        return {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
-    batches = sums.pop("batches")
-    return {name: total / batches for name, total in sums.items()}
+    sums = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
+    batches = samples = 0
+    for x, y in client.epoch():
+        for name, gradient in grad(loss)(trained, x, y).items():
+            sums[name] += gradient.square()
+        batches, samples = batches + 1, samples + len(y)
+        if samples > size > 0:
+            break
+    return {name: total / max(batches, 1) for name, total in sums.items()}

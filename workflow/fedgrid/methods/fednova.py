@@ -2,8 +2,8 @@
 
 With momentum rho a step counts as often as it moves the model: a_k is the sum of the running
 factors l_s = rho l_{s-1} + 1. Where all clients take as many steps it is FedAvg. `ccvr` adds what
-FedNTD's and FedLMD's code does by default: every gradient has its client's own previous normalised
-direction subtracted, since the average that should be added is never updated there.
+FedNTD's and FedLMD's code does by default: every gradient has its client's own last mean gradient
+subtracted, way / (lr a_k), since the average that should be added is never updated there.
 """
 
 from torch import Tensor
@@ -33,9 +33,9 @@ def method(ccvr: bool = False) -> Method:
         return {"fednova": start.zeros()}
 
     def direction(end: Trained) -> Memory:
-        steps = effective_steps(end.steps, end.momentum)
+        way = max(effective_steps(end.steps, end.momentum), 1) * end.lr
         own = end.memory["fednova"]
-        return {"fednova": {n: (end.server[n] - end.state[n]) / max(steps, 1) for n in own}}
+        return {"fednova": {n: (end.server[n] - end.state[n]) / way for n in own}}
 
     def subtract(step: Step, gradient: State) -> State:
         return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}

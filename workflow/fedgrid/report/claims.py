@@ -78,6 +78,8 @@ def numbers(row) -> str:
     """A difference with its interval and p, as a text."""
     if pd.isna(row.difference):
         return ""
+    if np.isinf(row.difference):
+        return f"{'other runs' if row.difference > 0 else 'its runs'} diverged"
     return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
 
 
