@@ -2,24 +2,26 @@
 
 import errno
 import os
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedgrid import files
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[1])}
-# Holds a path until its input ends; says so, and whether it had to wait.
+# Holds a path until its input ends, and says so.
 HOLD = """
 import logging, sys
 from pathlib import Path
 from fedgrid import files
 logging.basicConfig(stream=sys.stderr)
-with files.alone(Path(sys.argv[1])) as waited:
-    print("waited" if waited else "at once", flush=True)
+with files.alone(Path(sys.argv[1])):
+    print("alone", flush=True)
     sys.stdin.read()
 """
 
@@ -43,12 +45,13 @@ def hold(tmp_path):
 
 def test_a_path_has_one_process_at_a_time(hold, tmp_path):
     first = hold()
-    assert first.stdout.readline() == "at once\n"
+    assert first.stdout.readline() == "alone\n"
     assert (tmp_path / "run.lock").read_text().startswith(f"process {first.pid} on ")
     second = hold()
     assert f"waiting for process {first.pid} on " in second.stderr.readline()
+    assert not select.select([second.stdout], [], [], 0.5)[0]
     first.stdin.close()
-    assert second.stdout.readline() == "waited\n"
+    assert second.stdout.readline() == "alone\n"
     second.stdin.close()
     assert second.wait(10) == 0
     assert not list(tmp_path.iterdir())
@@ -60,7 +63,7 @@ def test_a_killed_process_holds_nothing(hold, tmp_path):
     first.send_signal(signal.SIGKILL)
     first.wait()
     assert (tmp_path / "run.lock").exists()
-    assert hold().stdout.readline() == "at once\n"
+    assert hold().stdout.readline() == "alone\n"
 
 
 def test_many_that_come_and_go_are_never_two(tmp_path):
@@ -98,3 +101,27 @@ def test_leftovers_of_killed_processes_are_swept(tmp_path):
         (tmp_path / name).mkdir()
     files.sweep(tmp_path / "table")
     assert {path.name for path in tmp_path.iterdir()} == {".other.12.tmp", "table"}
+
+
+def test_a_file_has_the_rights_of_any_new_file(tmp_path):
+    (tmp_path / "any").touch()
+    files.save_tensors({"w": torch.zeros(1)}, tmp_path / "private")
+    assert (tmp_path / "private").stat().st_mode != (tmp_path / "any").stat().st_mode
+    with files.replacing(tmp_path / "w.safetensors") as temporary:
+        files.save_tensors({"w": torch.zeros(1)}, temporary)
+    assert (tmp_path / "w.safetensors").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_second_name_outlives_the_first(links, tmp_path, monkeypatch):
+    def link(*_):
+        raise PermissionError(errno.EPERM, "no links here")
+
+    if not links:
+        monkeypatch.setattr(os, "link", link)
+    (tmp_path / "first").write_text("all of it")
+    files.share(tmp_path / "first", tmp_path / "folder/second")
+    assert (tmp_path / "first").samefile(tmp_path / "folder/second") == links
+    (tmp_path / "first").unlink()
+    assert (tmp_path / "folder/second").read_text() == "all of it"
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["second"]

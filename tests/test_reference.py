@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import comparisons, grid, reference, tables
+from fedgrid import comparisons, grid, reference, spec, tables
 from fedgrid.names import UsageError
 
 NAMES = dict(zip(tables.CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))
@@ -21,10 +21,10 @@ def leave(folder: Path, percents: list[float], method: str = "fedavg", **about) 
         folder / "metrics.csv", index=False
     )
     done = len(percents) - 1
-    protocol = {"rounds": done, "tail": 1, "metric": "best", "participation": 0.1}
-    protocol |= {"sampler": "round", "recipe": "fedntd", "clients": 100}
+    run = grid.Grid(grid.read_studies()).resolve(NAMES | {"method": method, "seed": 0})
+    run["protocol"]["rounds"] = done
     summary = {
-        "run": {"name": NAMES | {"method": method, "seed": 0}, "protocol": protocol},
+        "run": spec.part("train", run),
         **{"rounds": done, "seconds": 12.0, "resumed_at": 0, "device": "a CPU", "threads": 1},
         **{"versions": {"torch": "2.11"}, "code": "c0de"},
     }

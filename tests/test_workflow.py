@@ -177,8 +177,17 @@ def test_methods_share_a_partition_and_pretrained_models_do_not_stay(finished):
     partitions = [path.relative_to(results) for path in results.glob("partition/**/*.npz")]
     assert partitions == [Path("partition/digits/dir0.1/classwise-5/seed0.npz")]
     assert (results / "saliency/tiny/digits/dir0.1/seed0.npz").exists()
-    for folder in ("pretrain", "checkpoints"):
-        assert not [path for path in (results / folder).rglob("*") if path.is_file()]
+    assert not [path for path in (results / "pretrain").rglob("*") if path.is_file()]
+
+
+def test_of_a_finished_run_nothing_is_kept_that_takes_space(finished):
+    kept = finished / "results/checkpoints"
+    assert {path.parent.name for path in kept.rglob("*.*") if path.is_file()} == {
+        "seed0.safetensors.finished"
+    }
+    for path in kept.rglob("seed0.safetensors.finished/*"):
+        run = path.parent.relative_to(kept).with_name("seed0")
+        assert path.samefile(finished / "results" / run / path.name)
 
 
 def test_a_runs_summary_says_all_that_was_run(finished):
@@ -299,7 +308,7 @@ def test_another_scale_makes_the_current_table_again(project):
 
 @pytest.mark.slow
 def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
-    for made in ("runs", "saliency"):
+    for made in ("runs", "checkpoints", "saliency"):
         shutil.rmtree(project / "results" / made)
     runs = [f"{RUNS}/{method}/seed0/metrics.csv" for method in ("moon", "fedsls")]
     snakemake(project, "--cores", 1, "--configfile", "tiny.yaml", "--", *runs)
@@ -397,6 +406,29 @@ def trainer(snakemake: subprocess.Popen) -> psutil.Process:
         if process.cmdline()[1:3] == ["-m", "fedgrid.train"]:
             return process
     raise AssertionError("no training process")
+
+
+@pytest.mark.slow
+def test_a_run_that_ended_after_snakemake_was_killed_is_not_trained_again(project):
+    rewrite(project / f"{PACKAGE}/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
+    run = "long/digits/dir0.1/fedau/seed0"
+    wanted = ("--configfile", "tiny.yaml", "--", f"results/runs/{run}/metrics.csv")
+    out = project / "results/runs" / run
+    killed = start(project, "--cores", 1, *wanted)
+    wait_for_round(killed, project / f"results/checkpoints/runs/{run}.safetensors")
+    orphan = trainer(killed)
+    killed.kill()
+    orphan.wait(60)
+    expected = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert "metrics.csv" in expected
+
+    snakemake(project, "--unlock", *wanted)
+    assert start(project, "--cores", 1, *wanted).wait(
+        60
+    )  # it takes what is there for half a result
+    snakemake(project, "--cores", 1, "--rerun-incomplete", *wanted)
+    assert "was finished before" in (project / f"results/logs/runs/{run}.log").read_text()
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == expected
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ class Subject:
 
     def left(self) -> list[str]:
         """Files that should not be there."""
-        known = {*RESULTS, "summary.json"}
+        known = {*RESULTS, "summary.json"}  # under second names beside the checkpoint, too
         files = [file for file in self.out.parent.rglob("*") if file.is_file()]
         return [str(file) for file in files if file.name not in known]
 

@@ -35,6 +35,7 @@ def replacing(path: Path, result: bool = True) -> Iterator[Path]:
     temporary = folder / path.name
     try:
         yield temporary
+        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors' own are private
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -45,34 +46,32 @@ def replacing(path: Path, result: bool = True) -> Iterator[Path]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[bool]:
-    """Waits until no other process is in here with this path; whether that was so from the start.
+def alone(path: Path) -> Iterator[None]:
+    """Waits until no other process is in here with this path.
 
     The lock is the kernel's: it ends with its process, however that ends, and holds on all machines
     that share a file system with locks. `<path>.lock` says who holds it, and is removed in the end.
     """
     lock = path.with_name(f"{path.name}.lock")
-    file, waited = locked(lock)
+    file = locked(lock)
     try:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
-        yield waited
+        yield
     finally:
         lock.unlink(missing_ok=True)
         file.close()
 
 
-def locked(lock: Path) -> tuple[TextIO, bool]:
-    """The lock file, open, locked and still of that name; whether it had to be waited for."""
+def locked(lock: Path) -> TextIO:
+    """The lock file, open, locked and still of that name."""
     lock.parent.mkdir(parents=True, exist_ok=True)
-    waited = False
     while True:
         file = lock.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            waited = True
             file.seek(0)
             log.warning(
                 "%s: waiting for %s, which is at work on it", lock, file.read() or "another"
@@ -80,10 +79,19 @@ def locked(lock: Path) -> tuple[TextIO, bool]:
             fcntl.flock(file, fcntl.LOCK_EX)
         try:
             if os.fstat(file.fileno()).st_ino == lock.stat().st_ino:
-                return file, waited
+                return file
         except FileNotFoundError:
             pass  # whoever held it has finished and removed it
         file.close()
+
+
+def share(path: Path, other: Path) -> None:
+    """The same file under another name too, or a copy where the file system has one name a file."""
+    with replacing(other, result=False) as temporary:
+        try:
+            os.link(path, temporary)
+        except OSError:
+            shutil.copyfile(path, temporary)
 
 
 def save_array(array, path: Path) -> None:

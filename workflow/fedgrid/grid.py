@@ -26,6 +26,12 @@ EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "
 STUDIES = PACKAGE.parent / "studies"
 
 
+def configured(config: Path) -> "Grid":
+    """The studies, with the protocols and variants of a configuration, if there is one."""
+    own = yaml.safe_load(config.read_text()) if config.exists() else {}
+    return Grid(read_studies(), own)
+
+
 def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
     """Every study of a folder, by its file's name."""
     return {path.stem: read_study(path) for path in sorted(folder.glob("*.yaml"))}

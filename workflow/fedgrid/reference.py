@@ -10,9 +10,10 @@ per round, PyTorch's version and the fingerprint of the code.
 import json
 import math
 import sys
+from functools import partial
 from pathlib import Path
 
-from fedgrid import cli, collect, spec
+from fedgrid import cli, collect, grid, spec
 from fedgrid.names import UsageError
 
 CHANGES_RESULTS = False
@@ -22,20 +23,21 @@ def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     parser = cli.parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders with runs")
+    parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="their protocols'")
     asked = parser.parse_args(arguments)
     summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))
     if not summaries:
         raise UsageError(f"there is no finished run in {', '.join(map(str, asked.runs))}")
-    rows(summaries).to_csv(sys.stdout, index=False)
+    rows(summaries, grid.configured(asked.config)).to_csv(sys.stdout, index=False)
 
 
-def rows(summaries: list[Path]):
+def rows(summaries: list[Path], everything: grid.Grid):
     """A row per run: names, accuracies in percent, and what it was made with."""
     import pandas as pd
 
     from fedgrid import tables
 
-    facts = [collect.read(fact, path) for path in summaries]
+    facts = [collect.read(partial(fact, everything), path) for path in summaries]
     metrics = [collect.read(collect.metrics, path.with_name("metrics.csv")) for path in summaries]
     runs = pd.concat(
         table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
@@ -48,11 +50,12 @@ def rows(summaries: list[Path]):
 MADE = ("seconds_per_round", "device", "threads", "torch", "code")
 
 
-def fact(path: Path) -> tuple[dict, dict]:
+def fact(everything: grid.Grid, path: Path) -> tuple[dict, dict]:
     """A run's names with what its protocol counts by, and what it was made with."""
     summary = json.loads(path.read_text())
     run = summary["run"]
-    names = run["name"] | {name: run["protocol"][name] for name in spec.SUMMED}
+    protocol = everything.protocol(run["name"]["protocol"]) | run["protocol"]
+    names = run["name"] | {name: protocol[name] for name in spec.SUMMED}
     done = summary["rounds"] - summary["resumed_at"]  # in the seconds that the summary gives
     made = {
         "seconds_per_round": round(summary["seconds"] / done, 3) if done else math.nan,

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import reduce
 from importlib import import_module
 from operator import or_
@@ -130,12 +129,25 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
 FILES = ("model.safetensors", "summary.json", "predictions.csv", "metrics.csv")
 
 
-def finished(out: Path, key: str) -> bool:
-    """Whether the results of this very run are there."""
-    with suppress(OSError, ValueError):
-        summary = json.loads((out / "summary.json").read_text())
-        return summary["key"] == key and all((out / name).exists() for name in FILES)
-    return False
+def keep(out: Path, kept: Path) -> None:
+    """The results under second names: Snakemake removes those of a job whose end it did not see."""
+    for name in sorted(
+        FILES, key="summary.json".__eq__
+    ):  # that one last: it says that all are there
+        files.share(out / name, kept / name)
+
+
+def finished(out: Path, kept: Path, key: str) -> bool:
+    """Whether this very run has been finished; its results are put back where they belong."""
+    try:
+        summary = json.loads((kept / "summary.json").read_text())
+    except (OSError, ValueError):
+        return False
+    if (summary["key"], summary["versions"]) != (key, records.versions()):
+        return False
+    for name in FILES:
+        files.share(kept / name, out / name)
+    return True
 
 
 def write(out: Path, state: Progress, history: list[dict], summary: dict) -> None:

@@ -150,7 +150,7 @@ def need(path: Path, how: str) -> Path:
 
 
 def identity(stage: str, run: dict, paths: dict[str, Path]) -> str:
-    """What unfinished work is of: the resolved run, the code that runs it and its small inputs."""
+    """What kept work is of: the resolved run, the code that runs it and its inputs."""
     parts = [json.dumps(run, sort_keys=True), source.fingerprint(*spec.modules(stage, run))]
-    parts += [path.read_bytes().hex() for path in paths.values() if path.suffix == ".npz"]
+    parts += [records.checksum(path) for path in paths.values()]
     return sha256("\n".join(parts).encode()).hexdigest()

@@ -29,11 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
     parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
-    run = stage.resolve(asked, "train")
+    run = spec.part("train", stage.resolve(asked, "train"))
     paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))
     name = spec.RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
-    kept = asked.out / "checkpoint" if asked.out else asked.results / "checkpoints" / "runs" / name
+    kept = asked.results / "checkpoints/runs" / f"{name}.safetensors"
+    kept = asked.out / "checkpoint" if asked.out else kept
     train(
         *(run, paths, out, asked.checkpoint or kept),
         *(asked.device, asked.backend, asked.threads, asked.save_every),
@@ -53,20 +54,29 @@ def train(
     """Train a resolved run to its end and write its results, continuing from its checkpoint.
 
     A process that is at work on it already, such as one that outlived its killed parent, is waited
-    for; what it has finished is not done again.
+    for. What is finished is not done again, as long as it is kept beside the checkpoint.
     """
-    from fedgrid import files, runs
+    from fedgrid import checkpoint, files, runs
 
-    key = stage.identity("train", run, paths)
-    with files.alone(checkpoint_path) as waited:
-        if waited and runs.finished(out, key):
-            return log.info("%s has been finished by the process that was waited for", out)
-        files.sweep(checkpoint_path, *(out / name for name in runs.FILES))
-        go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every)
+    key, kept = stage.identity("train", run, paths), finished(checkpoint_path)
+    with files.alone(checkpoint_path):
+        places = out, kept
+        files.sweep(checkpoint_path, *(place / name for place in places for name in runs.FILES))
+        if runs.finished(out, kept, key):
+            log.info("%s was finished before, and is not trained again", out)
+        else:
+            go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every)
+            runs.keep(out, kept)
+        checkpoint.discard(checkpoint_path)
+
+
+def finished(checkpoint_path: Path) -> Path:
+    """Where the results of a finished run are kept."""
+    return checkpoint_path.with_name(f"{checkpoint_path.name}.finished")
 
 
 def go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every) -> None:
-    """`train`, by the only process that does."""
+    """`train` up to the results, by the only process that does."""
     from fedgrid import checkpoint, energy, progress, runs
 
     stop = Interrupt()
@@ -86,10 +96,9 @@ def go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_
                 cli.fail(f"stopped after round {state.round}: the same command continues from here")
     facts = runs.facts(engine, time.monotonic() - began, first, state, threads)
     facts["joules"] = meter.joules()
-    finished = replace(state, server=engine.whole(state.server))
+    state = replace(state, server=engine.whole(state.server))
     code = source.fingerprint(*spec.modules("train", run))
-    runs.write(out, finished, history, {"run": run, "code": code, "key": key} | facts)
-    checkpoint.discard(checkpoint_path)
+    runs.write(out, state, history, {"run": run, "code": code, "key": key} | facts)
 
 
 class Interrupt:

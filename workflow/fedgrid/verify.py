@@ -20,8 +20,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import yaml
-
 from fedgrid import cli, grid, records, source, spec
 from fedgrid.names import UsageError
 
@@ -37,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not asked.results.is_dir():
         raise UsageError(f"there is no folder {asked.results}")
     found = Counter()
-    for file, state, reason in verified(asked.results, read_grid(asked.config)):
+    for file, state, reason in verified(asked.results, grid.configured(asked.config)):
         found[state] += 1
         if state != "good":
             print(f"{state:10} {file}: {reason}")
@@ -51,12 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"))
     parser.add_argument("--config", type=Path, default=Path("config.yaml"))
     return parser
-
-
-def read_grid(config: Path) -> grid.Grid:
-    """The studies, with the protocols and variants of the configuration, if there is one."""
-    own = yaml.safe_load(config.read_text()) if config.exists() else {}
-    return grid.Grid(grid.read_studies(), own)
 
 
 def verified(results: Path, everything: grid.Grid) -> Iterator[tuple[Path, str, str]]:

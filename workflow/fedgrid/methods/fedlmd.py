@@ -16,8 +16,8 @@ from fedgrid.method import Cohort, Memory, Method, Start, State, Step
 def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = False) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.
 
-    In the rounds before `switch` there is no teacher, as in FedLMD-Tf (figure 8); `exact` is its
-    option there.
+    In the rounds before `switch` the penalty is FedLMD-Tf's, with its option `exact` (figure 8);
+    the teacher is asked all the same, for a recorded step cannot branch on a number.
     """
 
     def minority(step: Step) -> Tensor:

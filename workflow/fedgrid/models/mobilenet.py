@@ -1,8 +1,8 @@
 """MobileNet of FedLMD's table 4: MobileNetV1 for CIFAR (Howard et al., 2017).
 
-3,217,226 parameters for ten classes. FedLMD's code has no such model; this is the layout of the
-same laboratory's FedBABU: a stem of stride 1, and BatchNorm without running statistics, which takes
-the batch's in evaluations too.
+3,217,226 parameters for ten classes. FedLMD's code has no such model; this is the layout of
+FedBABU, by FedNTD's laboratory: a stem of stride 1, and BatchNorm without running statistics, which
+takes the batch's in evaluations too.
 """
 
 from torch import nn
