@@ -1,5 +1,5 @@
-# make table1   set up, run the quick table 1, print it
-# make report   set up, run everything in config.yaml's study, write results/report.html
+# make table1   set up, run FedSLS's quick table 1, print it
+# make report   set up, run all of config.yaml's study and scale, write results/report.html
 # make test     set up, run the tests
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
@@ -20,7 +20,7 @@ SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
 	$(if $(SNAKEMAKE_OUTPUT_CACHE),--cache)
 
 table1: $(VENV)/ready
-	$(SNAKEMAKE) --cores all results/table1.csv results/table1.tex
+	$(SNAKEMAKE) --cores all --config study=fedsls scale=quick -- results/table1.csv results/table1.tex
 	@echo
 	@python -m fedgrid.draw table1 --study fedsls --show results/table1.csv
 

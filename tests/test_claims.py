@@ -529,8 +529,9 @@ def test_a_claim_without_runs_says_so():
 def test_the_quick_scale_speaks_of_itself_only():
     runs = made.runs({"a": [50, 51], "b": [40, 41]}, dataset="digits")
     quick, paper = (drawn(runs, above(), scale=scale) for scale in ("quick", "paper"))
-    assert set(quick["speaks_of"]) == {"quick scale only: digits"}
-    assert set(paper["speaks_of"]) == {"paper scale: digits"}
+    (rounds,) = runs["rounds"].unique()
+    assert set(quick["speaks_of"]) == {f"quick scale only: digits, {rounds} rounds"}
+    assert set(paper["speaks_of"]) == {f"paper scale: digits, {rounds} rounds"}
     assert "quick scale only: digits" in product.caption(quick)
     assert "only" not in product.caption(paper).replace("quick scale only", "")
 

@@ -406,7 +406,10 @@ def test_a_wrong_name_or_value_in_a_study_is_named(changes, message):
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"dataset": "mnist"}, "no dataset is called `mnist`: there is digits, synthetic"),
+        (
+            {"dataset": "mnist"},
+            "no dataset of study at the quick scale is called `mnist`: there is digits, synthetic",
+        ),
         ({"dataset": "digitz"}, "did you mean digits"),
         ({"method": "fedavgg"}, "no method is called `fedavgg`: did you mean fedavg"),
         ({"partition": "0.1"}, "partition.*`0.1`.* dir0.1"),
@@ -559,7 +562,10 @@ def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
 @pytest.mark.parametrize("dataset", ["digits", "cifar10,digits", "cifar11"])
 def test_a_dataset_of_no_grid_of_the_scale_is_named(dataset):
     config = {"study": "fedsls", "scale": "paper", "dataset": dataset}
-    with pytest.raises(UsageError, match=f"no dataset is called `{dataset.split(',')[-1]}`: "):
+    with pytest.raises(
+        UsageError,
+        match=f"no dataset of fedsls at the paper scale is called `{dataset.split(',')[-1]}`: ",
+    ):
         grid.Grid(STUDIES, config)
 
 

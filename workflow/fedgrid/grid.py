@@ -82,7 +82,8 @@ class Grid:
         if "study" in self.config:  # an unknown name must fail here, not over a finished table
             study, scale = self.config["study"], self.config["scale"]
             for name in axis_values(self.config, "dataset"):
-                known("dataset", name, self._names(study, scale)["dataset"])
+                there = self._names(study, scale)["dataset"]
+                known(f"dataset of {study} at the {scale} scale", name, there)
             for name in self._scale(study, scale)["grids"]:
                 self.narrowed(study, scale, name)
 
@@ -293,7 +294,7 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
             f"protocol `{name}`: participation {protocol['participation']} of "
             f"{protocol['clients']} clients samples nobody"
         )
-    weights = source.literal(f"models.{protocol['model']}", "WEIGHTS")
+    weights = source.literal(f"models.{protocol['model']}", "WEIGHTS", ())
     if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
         raise UsageError(
             f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"

@@ -82,7 +82,7 @@ class Client(Trained):
 
 @dataclass(frozen=True)
 class Cohort:
-    """A finished round, as the server sees it."""
+    """A round, as the server sees it; what comes of training is not known yet to `weigh`."""
 
     round: int
     population: int

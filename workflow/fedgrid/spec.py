@@ -132,7 +132,7 @@ def inputs(run: dict) -> dict[str, str]:
         "latents": f"latents/{cell}.npz",
     }
     model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
-    if weights in source.literal(f"models.{model}", "WEIGHTS"):
+    if weights in source.literal(f"models.{model}", "WEIGHTS", ()):
         paths["weights"] = f"weights/{model}-{weights}.safetensors"
     return paths
 
@@ -162,6 +162,8 @@ def needs(run: dict) -> list[str]:
 
 def modules(stage: str, run: dict) -> list[str]:
     """Where the code of a stage begins; what is imported by name at run time is named here."""
+    if "model" not in STAGES[stage]:
+        return [stage]
     backends = (f"backends.{name}" for name in registered("backends"))
     method = parts(run) if stage == "train" else ()
     return [stage, f"models.{run['protocol']['model']}", *backends, *method]

@@ -44,7 +44,7 @@ def machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     cli.device(parser)
     parser.add_argument(
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
-        choices=["auto", "loop", "stacked"], help="auto: stacked on a GPU, loop elsewhere",
+        choices=["auto", "loop", "stacked"], help="auto: stacked on a GPU, mostly loop elsewhere",
     )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     return parser

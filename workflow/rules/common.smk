@@ -163,6 +163,13 @@ def products(study, folder):
     ]
 
 
+def everything(study):
+    """As `products`, when they are asked for: a study need not have the scale."""
+    return lambda wildcards: products(
+        study, f"results/studies/{study}/{config['scale']}"
+    )
+
+
 def leaves(wildcards):
     """What the runs of a grid left of one kind, each file once."""
     paths = (

@@ -35,7 +35,7 @@ for study in STUDIES:
         name:
             study
         input:
-            products(study, f"results/studies/{study}/{config['scale']}"),
+            everything(study),
         localrule: True
 
     for product in STUDIES[study]["products"]:

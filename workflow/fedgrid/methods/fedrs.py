@@ -13,7 +13,7 @@ def method(alpha: float = 0.5, by: str = "presence") -> Method:
     """A logit is multiplied by alpha in [0, 1] where the class is missing; 1 is FedAvg.
 
     by="presence" is the paper's rule; by="count", the authors' later code's, goes from alpha to 1
-    with the share of the client's most frequent class.
+    with the class's number of samples, over that of the client's most frequent class.
     """
     if by not in ("presence", "count"):
         raise UsageError(f"fedrs: by is presence or count, not {by!r}")

@@ -2,7 +2,12 @@
 
 A file has `body(shape) -> (module, width)`: from images (B, *shape) to features (B, width). The
 classifier on top is the same for all, so that every model gives (features, logits) and the
-parameters of every classifier begin with `head.`.
+parameters of every classifier begin with `head.`. It may have literal constants:
+
+    MEGABYTES      of its parameters in single precision, from which a job's memory is reckoned
+    WEIGHTS        name -> torchvision's name of published weights
+    SIDE_PATHS     names of convolutions beside the main path, such as ("downsample",)
+    CHANNELS_LAST  True where that layout is faster on CPUs
 """
 
 from importlib import import_module

@@ -14,13 +14,14 @@ PAPER = "paper"  # the scale that speaks of the paper
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per claim."""
-    return of_values(claims.accuracies(runs), study, scale, tables.each(runs, "dataset"))
+    return of_values(claims.accuracies(runs), runs, study, scale)
 
 
-def of_values(values: pd.DataFrame, study: dict, scale: str, datasets: str) -> pd.DataFrame:
-    """A row per claim, of all that was measured."""
+def of_values(values: pd.DataFrame, runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """A row per claim, of all that was measured; `runs` say what it speaks of."""
     printed = claims.published(study)
-    about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {datasets}"
+    made = f"{tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
+    about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {made}"
     rows = [row(claim, values, printed) for claim in study["claims"]]
     table = pd.DataFrame(rows).assign(speaks_of=about, scale=scale)
     table.insert(0, "claim", range(1, len(table) + 1))

@@ -7,7 +7,7 @@ is in contrasts).
 
 import pandas as pd
 
-from fedgrid import claims, tables
+from fedgrid import claims
 from fedgrid.report.claims import caption, of_values, wide
 
 __all__ = ["caption", "draw", "wide"]
@@ -15,5 +15,4 @@ __all__ = ["caption", "draw", "wide"]
 
 def draw(runs: pd.DataFrame, scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """A row per claim."""
-    values = claims.measured(runs, scores)
-    return of_values(values, study, scale, tables.each(runs, "dataset"))
+    return of_values(claims.measured(runs, scores), runs, study, scale)
