@@ -9,6 +9,7 @@ import pytest
 import made
 from fedgrid import comparisons, grid, reference, spec, tables
 from fedgrid.names import UsageError
+from fedgrid.report import reference as product
 
 NAMES = dict(zip(tables.CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))
 
@@ -69,6 +70,20 @@ def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
     assert other["reference"].isna().all()
     assert ("FedAvg", "reference") not in comparisons.wide(other).index
     assert "kept" not in comparisons.caption(other)
+
+
+def test_kept_runs_are_a_table_of_their_own_beside_the_published_values(tmp_path, capsys):
+    leave(tmp_path / "a", [10, 50, 40])
+    leave(tmp_path / "b", [10, 30, 60], "fedlmd", device="another CPU")
+    kept(tmp_path, capsys)
+    (tmp_path / "mine.yaml").write_text("title: mine\nreference: kept.csv\n")
+    study = made.STUDIES["fedlmd"] | grid.read_study(tmp_path / "mine.yaml")
+    table = product.draw(study, "quick")
+    assert table["difference"].tolist() == pytest.approx([50 - 33.02, 60 - 50.45])
+    shown = product.wide(table).loc["FedLMD"]
+    assert shown[["published", "ours", "last round"]].tolist() == [50.45, 60, 60]
+    assert (shown["dataset"], shown["partition"]) == ("CIFAR-10", "alpha=0.05")
+    assert "1 seed, 2 rounds, on a CPU or another CPU" in product.caption(table)
 
 
 def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):

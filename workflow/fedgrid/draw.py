@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("product", help="a file of fedgrid/report/ or of the study's folder there")
     parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
-    parser.add_argument("--sources", nargs="+", default=[], metavar="NAME=CSV")
+    parser.add_argument("--sources", nargs="*", default=[], metavar="NAME=CSV")
     parser.add_argument("--scale", default="quick", help="which scale the sources are of")
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
     parser.add_argument("--show", type=Path, help="print this .csv for people, and nothing else")
@@ -30,8 +30,8 @@ def main(arguments: list[str] | None = None) -> None:
     product = import_module(f"fedgrid.{report.module(path.stem, asked.product)}")
     if asked.show:
         print(text(product, asked.show))
-    elif not asked.sources or not asked.out:
-        parser.error("--sources and --out are needed, or --show")
+    elif not asked.out:
+        parser.error("--out is needed, or --show")
     else:
         wanted = report.sources(path.stem, asked.product)
         tables = given(asked.sources, wanted)

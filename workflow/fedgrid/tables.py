@@ -15,6 +15,7 @@ SETTING = ["protocol", "dataset", "partition"]
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # how a cell is written, and ...
 LOST = "{diverged:g}/{seeds:g} lost"  # ... one with runs that diverged
 CELL = ["method", "dataset", "partition", "protocol"]
+MAKERS = ["device", "threads", "torch", "code"]  # what runs were made with
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
@@ -44,7 +45,7 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:
     """Mean, sample standard deviation and number of seeds of `value` for every group of runs."""
     return means.groupby(by, sort=False).agg(
-        mean=(value, lambda a: a.mean(skipna=False)),
+        mean=(value, whole_mean),
         std=(value, lambda a: a.std(skipna=False)),
         seeds=("seed", "nunique"),
         diverged=("diverged", "sum"),
@@ -117,10 +118,25 @@ def beside_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
 
 def beside_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
     """Cells with the mean over seeds of the runs that were committed with the study, if any."""
-    kept = pd.DataFrame(study.get("reference", []), columns=[*CELL, "accuracy"])
-    kept["accuracy"] = pd.to_numeric(kept["accuracy"])  # a run that diverged has none
-    means = kept.groupby(CELL)["accuracy"].agg(lambda a: a.mean(skipna=False))
-    return table.merge(means.rename("reference").reset_index(), how="left", on=CELL)
+    means = kept(study)[[*CELL, "mean"]].rename(columns={"mean": "reference"})
+    return table.merge(means, how="left", on=CELL)
+
+
+def kept(study: dict) -> pd.DataFrame:
+    """A row per cell of the runs that were committed with the study: means over seeds, makers."""
+    columns = ["accuracy", "final", "rounds", "seconds_per_round"]
+    runs = pd.DataFrame(study.get("reference", []), columns=[*CELL, "seed", *columns, *MAKERS])
+    runs[columns] = runs[columns].apply(pd.to_numeric)  # a run that diverged has no accuracy
+    means = dict(mean="accuracy", final="final", seconds_per_round="seconds_per_round")
+    over_seeds = {name: (column, whole_mean) for name, column in means.items()}
+    facts = {name: (name, "first") for name in ("rounds", *MAKERS)}
+    found = runs.groupby(CELL, sort=False).agg(seeds=("seed", "nunique"), **over_seeds, **facts)
+    return found.reset_index()
+
+
+def whole_mean(values: pd.Series) -> float:
+    """The mean; missing if a value is."""
+    return values.mean(skipna=False)
 
 
 def wide(

@@ -1,0 +1,40 @@
+"""Finished runs that are kept with the study, beside the published values: no run is needed for it.
+
+`python -m fedgrid.reference` makes the study's file of them; the study's notes say how they were
+made.
+"""
+
+import pandas as pd
+
+from fedgrid import comparisons, figures, tables
+
+
+def draw(study: dict, scale: str) -> pd.DataFrame:
+    """A row per cell: percent over seeds, published percent, seconds per round, what made it."""
+    table = tables.beside_published(tables.kept(study), study)
+    table = table.drop(columns=["published_std", "published_speedup"])
+    table = table.assign(scale=scale, difference=table["mean"] - table["published"])
+    for axis in ("method", "dataset"):
+        table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
+    return table.round(4)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per cell."""
+    shown = pd.DataFrame({
+        "method": table["method_label"], "dataset": table["dataset_label"],
+        "partition": table["partition"].map(comparisons.written), "published": table["published"],
+        "ours": table["mean"], "difference": table["difference"], "last round": table["final"],
+        "s/round": table["seconds_per_round"],
+    })  # fmt: skip
+    return shown.round(2).set_index("method")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """What the numbers are, and where they come from."""
+    seeds, rounds = tables.each(table, "seeds"), tables.each(table, "rounds")
+    return (
+        f"Test accuracy in percent of the runs kept with the study ({seeds} seed"
+        f"{'s' * (seeds != '1')}, {rounds} rounds, on {tables.each(table, 'device')}), beside "
+        "published values."
+    )
