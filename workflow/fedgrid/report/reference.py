@@ -13,7 +13,7 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
     """A row per cell: percent over seeds, published percent, seconds per round, what made it."""
     table = tables.beside_published(tables.kept(study), study)
     table = table.drop(columns=["published_std", "published_speedup"])
-    table = table.assign(scale=scale, difference=table["mean"] - table["published"])
+    table = table.assign(difference=table["mean"] - table["published"])
     for axis in ("method", "dataset"):
         table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
     return table.round(4)
