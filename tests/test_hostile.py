@@ -824,6 +824,13 @@ def test_a_machine_that_there_is_not_is_named(device, threads, vram, message, mo
         federation.prepare(device, threads, "fp32")
 
 
+def test_numbers_that_a_cpu_is_slow_at_count_as_zero():
+    federation.prepare("cpu", 1, "fp32")
+    smallest = torch.finfo(torch.float32).tiny
+    assert float(torch.tensor(smallest) * 0.5) == 0
+    assert float(torch.tensor(2 * smallest) * 0.5) > 0
+
+
 def test_a_backend_that_there_is_not_is_named():
     with pytest.raises(UsageError, match="no backend is called `fast`"):
         simulate(Method(), "fast")

@@ -85,6 +85,9 @@ def prepare(device: str, threads: int, precision: str) -> torch.device:
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device: cuda was asked for and torch sees no GPU; use auto or cpu")
     torch.set_num_threads(threads)
+    # Clients of one class drive probabilities below 1e-38, where a CPU is a hundred times slower: a
+    # round of FedLMD's setting took seven times as long.
+    torch.set_flush_denormal(True)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
