@@ -44,10 +44,8 @@ def rows(summaries: list[Path], everything: grid.Grid):
     )
     scores = tables.scores(runs).drop(columns="tail").round(4)
     keys = [*tables.CELL, "seed"]
-    return scores.merge(pd.DataFrame([names | made for names, made in facts])[[*keys, *MADE]])
-
-
-MADE = ("seconds_per_round", "device", "threads", "torch", "code")
+    made_with = pd.DataFrame([names | made for names, made in facts])
+    return scores.merge(made_with[[*keys, "seconds_per_round", *tables.MAKERS]])
 
 
 def fact(everything: grid.Grid, path: Path) -> tuple[dict, dict]:

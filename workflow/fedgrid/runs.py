@@ -126,14 +126,15 @@ def machine(engine: Engine, seconds: float, threads: int) -> dict:
     }
 
 
-FILES = ("model.safetensors", "summary.json", "predictions.csv", "metrics.csv")
+FILES = ("model.safetensors", "predictions.csv", "metrics.csv", "summary.json")
 
 
 def keep(out: Path, kept: Path) -> None:
-    """The results under second names: Snakemake removes those of a job whose end it did not see."""
-    for name in sorted(
-        FILES, key="summary.json".__eq__
-    ):  # that one last: it says that all are there
+    """The results under second names: Snakemake removes those of a job whose end it did not see.
+
+    The summary is the last of them, and says that all are there.
+    """
+    for name in FILES:
         files.share(out / name, kept / name)
 
 

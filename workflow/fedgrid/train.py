@@ -58,7 +58,8 @@ def train(
     """
     from fedgrid import checkpoint, files, runs
 
-    key, kept = stage.identity("train", run, paths), finished(checkpoint_path)
+    key = stage.identity("train", run, paths)
+    kept = checkpoint_path.with_name(f"{checkpoint_path.name}.finished")
     with files.alone(checkpoint_path):
         places = out, kept
         files.sweep(checkpoint_path, *(place / name for place in places for name in runs.FILES))
@@ -68,11 +69,6 @@ def train(
             go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every)
             runs.keep(out, kept)
         checkpoint.discard(checkpoint_path)
-
-
-def finished(checkpoint_path: Path) -> Path:
-    """Where the results of a finished run are kept."""
-    return checkpoint_path.with_name(f"{checkpoint_path.name}.finished")
 
 
 def go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every) -> None:
