@@ -185,6 +185,13 @@ def _same_noise():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _same_arithmetic():
+    """What a stage sets for its own process ends with the test that called the stage here."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 # -- a copy of the project, for whole workflows ----------------------------------------------
 
 HERE = Path(__file__).parent
