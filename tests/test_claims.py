@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import made
-from fedgrid import claims, fidelity, grid, spec
-from fedgrid.names import registered
+from fedgrid import claims, fidelity, spec
+from fedgrid.names import listed, registered
 from fedgrid.report.fedsls import claims as product
 from fedgrid.report.fedsls import contrasts
 from made import STUDIES, STUDY
@@ -566,12 +566,12 @@ MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in fidelity.ENCODERS.items() 
 def in_grid(axis: str, scale: str = "paper") -> set[str]:
     """The names of an axis of the grid that claims are about."""
     blocks = STUDY["scales"][scale]["grids"]["claims"]
-    return {name for block in blocks for name in grid.listed(block[axis])}
+    return {name for block in blocks for name in listed(block[axis])}
 
 
 def unknown(claim: dict) -> list[str]:
     """The names in a claim that stand for nothing that it could be about."""
-    measures = set(claims.listed(claim.get("measure", "accuracy")))
+    measures = set(listed(claim.get("measure", "accuracy")))
     methods = in_grid("method") if measures == {"accuracy"} else MAP_NAMES
     methods = methods if measures <= MEASURES | {"accuracy"} else set()
     among = {
@@ -582,7 +582,7 @@ def unknown(claim: dict) -> list[str]:
     return [
         name
         for key, there in among.items()
-        for name in claims.listed(claim.get(key, []))
+        for name in listed(claim.get(key, []))
         if name not in there
     ]
 
@@ -592,7 +592,7 @@ def test_every_name_in_a_claim_stands_for_something(number):
     claim = STUDY["claims"][number]
     assert unknown(claim) == []
     assert claim.get("least", -inf) < claim.get("most", inf)
-    assert not set(claims.listed(claim["method"])) & set(claims.listed(claim.get("over", [])))
+    assert not set(listed(claim["method"])) & set(listed(claim.get("over", [])))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from fedgrid.names import UsageError, registered
 
 NAMES = registered("models")
 SHAPE = (3, 32, 32)
+DATASETS = sorted({source.literal(f"datasets.{name}", "SHAPE") for name in registered("datasets")})
 every_model = pytest.mark.parametrize("name", NAMES)
 
 
@@ -23,9 +24,10 @@ def made(name: str, seed: int = 0, **options) -> models.Classifier:
 
 
 @every_model
-def test_a_model_gives_features_and_logits(name):
-    model = made(name).eval()
-    features, logits = model(torch.rand(2, *SHAPE))
+@pytest.mark.parametrize("shape", DATASETS)
+def test_a_model_gives_features_and_logits_of_any_datasets_images(name, shape):
+    model = models.build(name, shape, 10).eval()
+    features, logits = model(torch.rand(2, *shape))
     assert features.shape == (2, model.head.in_features)
     assert logits.shape == (2, 10)
     torch.testing.assert_close(logits, model.head(features))
@@ -100,6 +102,17 @@ def test_resnet18_is_torchvisions():
     theirs.load_state_dict(ours.body.state_dict(), strict=False)
     x = torch.rand(2, *SHAPE)
     torch.testing.assert_close(ours(x)[0], theirs(x))
+
+
+def test_a_resnet_for_grey_images_has_the_stock_one_but_for_its_first_convolution():
+    grey, colour = (models.build("resnet18", (n, 32, 32), 10).body for n in (1, 3))
+    shapes = [{n: w.shape for n, w in body.state_dict().items()} for body in (grey, colour)]
+    assert [n for n in shapes[0] if shapes[0][n] != shapes[1][n]] == ["conv1.weight"]
+    for stem in (grey.conv1, colour.conv1):  # He et al.'s fan-out: 64 maps of 7x7
+        assert stem.weight.std().item() == pytest.approx((2 / (64 * 49)) ** 0.5, rel=0.05)
+        assert stem.bias is None
+    shape = [(stem.kernel_size, stem.stride, stem.padding) for stem in (grey.conv1, colour.conv1)]
+    assert shape[0] == shape[1]
 
 
 def test_an_unknown_model_names_the_nearest():

@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from fedgrid import tables
+from fedgrid.names import listed
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -206,8 +207,3 @@ def described(gaps: pd.DataFrame) -> str:
         f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"
         for row in ends.itertuples()
     )
-
-
-def listed(value) -> list:
-    """A list of what may be one value."""
-    return value if isinstance(value, list) else [value]

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fedgrid import report, source
-from fedgrid.names import PACKAGE, UsageError, known, registered, shown
+from fedgrid.names import PACKAGE, UsageError, known, listed, registered, shown
 from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, runs_of, skew
 
 CHANGES_RESULTS = False  # what it resolves is what a job is given
@@ -321,11 +321,6 @@ def axis_values(config: dict, axis: str) -> list:
     if axis == "seed":
         return [int(v) if isinstance(v, str) and DIGITS.fullmatch(v) else v for v in listed(value)]
     return [str(v) for v in listed(value)]
-
-
-def listed(value) -> list:
-    """A list of what may be one value or none."""
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def like(what: str, value: Any, default: Any) -> None:

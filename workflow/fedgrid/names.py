@@ -29,6 +29,11 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
 
 
+def listed(value) -> list:
+    """A list of what may be one value or none."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
 def shown(value: object) -> str:
     """A value as a sentence can hold it: printable, and not endless."""
     text = printable(str(value))

@@ -68,6 +68,21 @@ def batch_norm(channels: int) -> nn.Module:
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
+def headless(resnet: nn.Module, channels: int) -> nn.Module:
+    """For bodies: torchvision's ResNet without its classifier, for images of these channels.
+
+    With three the first convolution is the stock one, which published weights are for; another is
+    drawn as torchvision draws that one.
+    """
+    if channels != 3:
+        of = resnet.conv1
+        shape = {"kernel_size": of.kernel_size, "stride": of.stride, "padding": of.padding}
+        resnet.conv1 = nn.Conv2d(channels, of.out_channels, **shape, bias=False)
+        nn.init.kaiming_normal_(resnet.conv1.weight, mode="fan_out", nonlinearity="relu")
+    resnet.fc = nn.Identity()
+    return resnet
+
+
 def load(model: Classifier, path: Path, head: bool = False) -> None:
     """Copy a body's weights from a .safetensors or .pth file, and with `head` its classifier's."""
     found = {n.removeprefix("body."): w for n, w in read_weights(path).items()}

@@ -3,13 +3,13 @@
 from torch import nn
 from torchvision.models import resnet18
 
+from fedgrid.models import headless
+
 WEIGHTS = {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}
 MEGABYTES = 45  # of its parameters, in single precision
 SIDE_PATHS = ("downsample",)  # convolutions beside the main path
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """The stock stem and four stages, average-pooled; three-channel images."""
-    network = resnet18()
-    network.fc = nn.Identity()
-    return network, 512
+    """The stock stem and four stages, average-pooled."""
+    return headless(resnet18(), shape[0]), 512
