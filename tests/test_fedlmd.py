@@ -97,6 +97,17 @@ def test_another_network_stands_beside_its_own_column():
     assert found["published_speedup"].isna().all()
 
 
+def test_printed_speed_ups_are_two_hundred_rounds_over_a_number_of_rounds():
+    cells = published_cells(STUDY)
+    printed = pd.to_numeric(cells["published_speedup"], errors="coerce")
+    over = {
+        rounds: {round(rounds / n, 2) for n in range(1, rounds + 1)} for rounds in range(1, 201)
+    }
+    assert set(printed.dropna()) <= over[200]
+    default = printed[(cells["dataset"] == "cifar10") & (cells["partition"] == "dir0.05")].dropna()
+    assert [rounds for rounds, possible in over.items() if set(default) <= possible] == [200]
+
+
 def test_every_published_cell_is_read_once():
     cells = published_cells(STUDY)
     assert not cells.duplicated(["method", "dataset", "partition", "as_protocol"]).any()
