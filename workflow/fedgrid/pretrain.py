@@ -66,16 +66,19 @@ def pretrain(
         memories, losses = [{}] * len(some), []
         trained = engine.local_training(engine, start, memories, work, protocol["lr"])
         for which, states, loss in trained:
-            for i, k in enumerate(some[which]):
-                file = folder / f"client{k}.safetensors"
-                with files.replacing(file, result=False) as temporary:
-                    files.save_tensors(
-                        {name: w[i].contiguous() for name, w in states.items()}, temporary
-                    )
+            save(folder, some[which], states)
             losses += loss.tolist()
         log.info("clients %d to %d: loss %.4f", some[0], some[-1], sum(losses) / len(losses))
     seconds = (time.monotonic() - began) * len(everyone) / max(len(left), 1)  # also after a kill
     (folder / "seconds.txt").write_text(f"{seconds:.3f}\n")
+
+
+def save(folder: Path, clients: list[int], states: dict) -> None:
+    """Write the models of these clients, stacked in `states`, a file each."""
+    for i, k in enumerate(clients):
+        own = {name: w[i].contiguous() for name, w in states.items()}
+        with files.replacing(folder / f"client{k}.safetensors", result=False) as temporary:
+            files.save_tensors(own, temporary)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def train_stack(engine, server, memories, shared, work: Work, lr: float, which: 
     state = {n: w.repeat(len(counts), *[1] * w.dim()) for n, w in server.items()}
     state |= {name: w.clone() for name, w in memory.get("private", {}).items()}
     if "step" not in engine.between:
-        engine.between["step"] = Recorded(mapped_step(engine))
+        engine.between["step"] = Recorded(LocalStep(engine))
     local_step = engine.between["step"]
     velocity, losses = None, []
     for s in range(len(index)):
@@ -79,47 +79,56 @@ def train_stack(engine, server, memories, shared, work: Work, lr: float, which: 
     return state, torch.stack(losses).sum(0) / valid.any(2).sum(0).clamp(min=1)
 
 
-def mapped_step(engine):
+class LocalStep:
     """One local step of all clients: gradients, losses and BatchNorm statistics.
 
     Only the loss is mapped: no client's loss depends on another's parameters, so that the gradient
     of their sum is every client's own.
     """
-    method = engine.method
-    each = (0, None, None, 0, 0, 0, 0, 0)  # what leads with a client axis; server and shared do not
 
-    def seen(state, server, shared, memory, *rest) -> Step:
-        params = {name: state[name] for name in engine.parameters}
-        sent = server | memory.get("private", {})
-        return Step(params, sent, memory, shared, *rest, forward=engine.forward)
+    # What leads with a client axis, of state, server, shared, memory, x, y, valid, counts.
+    each = (0, None, None, 0, 0, 0, 0, 0)
 
-    def loss(state, server, shared, memory, x, y, valid, counts):
-        masked = Masked(valid, state)
-        with engine.precision(), masked:
-            outputs = functional_call(engine.live, state, (x,))
-        outputs = [output.to(engine.dtype) for output in outputs]
-        step = seen(state, server, shared, memory, x, y, valid, counts, *outputs)
-        with masked:  # a teacher may normalise by its batch too
-            value = objective(method, step)
-        return value, masked.statistics, *(outputs if method.correct else ())
+    def __init__(self, engine):
+        self.engine, self.method = engine, engine.method
 
-    def correct(grads, state, *rest):
-        return method.correct(seen(state, *rest), grads)
-
-    def local_step(state, *rest):
-        trained = {name: state[name].detach().requires_grad_() for name in engine.trainable}
-        value, statistics, *outputs = vmap(loss, each, randomness="different")(
-            state | trained, *rest
-        )
+    def __call__(self, state, *rest):
+        """Gradients as a list in the order of the trainable parameters, losses (clients,)."""
+        trained = {name: state[name].detach().requires_grad_() for name in self.engine.trainable}
+        mapped = vmap(self.loss, self.each, randomness="different")
+        value, statistics, *outputs = mapped(state | trained, *rest)
         grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
-        if method.correct:
-            grads = dict(zip(trained, grads, strict=True))
-            with torch.no_grad():
-                corrected = vmap(correct, (0, *each, 0, 0))(grads, state, *rest, *outputs)
-            grads = [corrected[name] for name in trained]
+        if self.method.correct:
+            named = dict(zip(trained, grads, strict=True))
+            grads = self.corrected(named, state, *rest, *outputs)
         return list(grads), value.detach(), statistics
 
-    return local_step
+    def loss(self, state, server, shared, memory, x, y, valid, counts):
+        """One client's loss, the statistics its batch leaves, and what `correct` will read."""
+        masked = Masked(valid, state)
+        with self.engine.precision(), masked:
+            outputs = functional_call(self.engine.live, state, (x,))
+        outputs = [output.to(self.engine.dtype) for output in outputs]
+        step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
+        with masked:  # a teacher may normalise by its batch too
+            value = objective(self.method, step)
+        return value, masked.statistics, *(outputs if self.method.correct else ())
+
+    @torch.no_grad()
+    def corrected(self, grads, state, *rest) -> list[Tensor]:
+        """All clients' gradients as the method corrects them."""
+
+        def correct(grads, state, *rest):
+            return self.method.correct(self.seen(state, *rest), grads)
+
+        corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
+        return [corrected[name] for name in grads]
+
+    def seen(self, state, server, shared, memory, *rest) -> Step:
+        """The step of one client, as a method's terms see it."""
+        params = {name: state[name] for name in self.engine.parameters}
+        sent = server | memory.get("private", {})
+        return Step(params, sent, memory, shared, *rest, forward=self.engine.forward)
 
 
 class Recorded:
