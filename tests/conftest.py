@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from fedgrid import source, spec
-from fedgrid.checkpoint import flatten
+from fedgrid.checkpoint import before, flatten
 from fedgrid.engine import Engine, Progress
 from fedgrid.federation import Federation
 from fedgrid.method import Method, Step
@@ -212,3 +214,14 @@ def copied(folder: Path) -> Path:
     for file in (HERE.parent / "Snakefile", HERE.parent / "config.yaml", HERE / "tiny.yaml"):
         shutil.copy(file, folder)
     return folder
+
+
+def saved_round(checkpoint: Path) -> int:
+    """The round after which a run would go on; 0 if there is no checkpoint.
+
+    While a checkpoint is written, or after a kill then, there is the one before it alone.
+    """
+    for path in (checkpoint, before(checkpoint)):
+        with suppress(FileNotFoundError, RuntimeError), safe_open(path, "pt") as file:
+            return int(file.metadata()["round"])
+    return 0

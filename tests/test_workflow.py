@@ -18,9 +18,8 @@ from xml.etree import ElementTree
 
 import psutil
 import pytest
-from safetensors import safe_open
 
-from conftest import ENVIRONMENT, copied
+from conftest import ENVIRONMENT, copied, saved_round
 from fedgrid import grid, spec
 
 HERE = Path(__file__).parent
@@ -329,14 +328,6 @@ def train(project: Path, method: str, out: str, save_every: float) -> subprocess
         [*command, *map(str, options)], cwd=project, env=ENVIRONMENT | {"PYTHONPATH": "workflow"},
         text=True, stderr=subprocess.PIPE,
     )  # fmt: skip
-
-
-def saved_round(checkpoint: Path) -> int:
-    """The round after which a checkpoint was saved; 0 if there is none."""
-    if not checkpoint.exists():
-        return 0
-    with safe_open(checkpoint, "pt") as file:
-        return int(file.metadata()["round"])
 
 
 def wait_for_round(process: subprocess.Popen, checkpoint: Path, wanted: int = 5) -> None:

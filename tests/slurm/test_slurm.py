@@ -24,9 +24,8 @@ import cluster
 import psutil
 import pytest
 from cluster import Cluster, squeue, wait_for
-from safetensors import safe_open
 
-from conftest import ENVIRONMENT, copied
+from conftest import ENVIRONMENT, copied, saved_round
 
 pytestmark = pytest.mark.slurm
 
@@ -139,12 +138,8 @@ class Disturbed(NamedTuple):
 
     def saved_round(self) -> int:
         """The round after which the last checkpoint was saved; 0 if there is none."""
-        path = self.project / f"results/checkpoints/runs/{run(self.protocol)}.safetensors"
-        try:
-            with safe_open(path, "pt") as file:
-                return int(file.metadata()["round"])
-        except FileNotFoundError:
-            return 0
+        file = f"results/checkpoints/runs/{run(self.protocol)}.safetensors"
+        return saved_round(self.project / file)
 
     def wait(self, rounds: int = EARLY) -> None:
         """Until so many rounds are in a checkpoint, and the log has said how fast they are."""
