@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import comparisons, draw, figures, report, schedule, sweeps
+from fedgrid import comparisons, draw, figures, report, schedule, sweeps, tables
 from fedgrid.tables import published_cells
 from made import STUDIES
 
@@ -121,7 +121,7 @@ def test_every_published_cell_is_read_once():
     ("name", "text"), [("dir0.05", "alpha=0.05"), ("shards2", "s=2"), ("CIFAR-10", "CIFAR-10")]
 )
 def test_a_partition_is_written_as_in_papers(name, text):
-    assert comparisons.written(name) == text
+    assert tables.written(name) == text
 
 
 # --- sweeps ----------------------------------------------------------------------------------

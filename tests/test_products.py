@@ -6,6 +6,7 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from xml.etree import ElementTree
@@ -116,6 +117,18 @@ def test_a_product_is_drawn_and_says_what_it_is_of(name):
     for column in ("rounds", "seeds"):
         if name in OF_RUNS and set(table.columns) >= {column, "mean"}:
             assert f"{table[column].iloc[0]:g} {column}" in product.caption(table)
+
+
+@pytest.mark.parametrize("name", sorted({*OF_RUNS, "figure4", "weights"}))
+def test_a_product_of_partitions_is_drawn_of_shards_too(name, tmp_path):
+    shards = {"dir0.5": "shards3", "dir0.1": "shards2", "dir0.05": "shards1"}
+    given = sources(name)
+    for table in given.values():
+        if "partition" in table:
+            table["partition"] = table["partition"].replace(shards)
+    table = drawn(name, given)
+    assert set(table["partition"]) & set(shards.values())
+    written(name, table, tmp_path)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -371,7 +384,7 @@ def test_one_seed_is_shown_without_a_deviation():
     assert shown.values.tolist() == [["55.00"]]
 
 
-def test_the_table_has_a_row_per_method_and_a_column_per_dataset_and_alpha():
+def test_the_table_has_a_row_per_method_and_a_column_per_dataset_and_partition():
     runs = pd.concat(
         made.run(50, method, dataset=dataset, partition=partition)
         for method in ("moon", "fedavg")
@@ -381,16 +394,16 @@ def test_the_table_has_a_row_per_method_and_a_column_per_dataset_and_alpha():
     )
     shown = table1.wide(table1.draw(runs, STUDY, "quick"))
     assert shown.index.tolist() == ["moon", "fedavg"]
-    assert shown.columns.names == ["dataset", "alpha"]
-    names = [("cinic10", "0.5"), ("cinic10", "0.05"), ("cifar10", "0.5"), ("cifar10", "0.05")]
-    assert shown.columns.tolist() == names
+    assert shown.columns.names == ["dataset", "partition"]
+    alphas = ["alpha=0.5", "alpha=0.05"]
+    assert shown.columns.tolist() == list(product(("cinic10", "cifar10"), alphas))
     assert shown.loc["moon"].isna().tolist() == [False, False, True, True]
 
 
 def test_protocols_that_share_a_dataset_are_in_the_heading():
     runs = pd.concat(made.run(50, protocol=p) for p in ("short", "long"))
     shown = table1.wide(table1.draw(runs, STUDY, "quick"))
-    assert shown.columns.names == ["protocol", "dataset", "alpha"]
+    assert shown.columns.names == ["protocol", "dataset", "partition"]
     assert shown.columns.get_level_values(0).tolist() == ["short", "long"]
 
 
@@ -505,8 +518,8 @@ def test_the_area_of_a_dot_is_the_number_of_samples():
     assert left.get_sizes() == pytest.approx(figure4.LARGEST * np.array([100, 25, 4]) / 200)
     assert right.get_sizes() == pytest.approx(figure4.LARGEST * np.array([50, 10, 200]) / 200)
     assert [axes.get_title() for axes in figure.axes] == [
-        "CIFAR-10, alpha = 0.1",
-        "CIFAR-10, alpha = 0.5",
+        "CIFAR-10, alpha=0.1",
+        "CIFAR-10, alpha=0.5",
     ]
 
 

@@ -30,7 +30,7 @@ def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per variant, a column per dataset and alpha: accuracy and difference."""
+    """A row per variant, a column per dataset and partition: accuracy and difference."""
     accuracy = tables.wide(table)
     known = table.assign(diverged=0)
     gap = tables.wide(known, "{difference:+.2f} [{low:.2f}, {high:.2f}]", "").replace(

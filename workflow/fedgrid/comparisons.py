@@ -69,16 +69,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     rows = [(m, what) for m in methods for what in ROWS if (m, what) in cells.index]
     cells = cells.reindex(index=pd.MultiIndex.from_tuples(rows), columns=order).fillna("")
     named = [name.removesuffix("_label") for name in columns]
-    return cells.rename_axis(columns=named).rename(columns=written)
-
-
-def written(partition: str) -> str:
-    """A partition as papers write it: alpha=0.05 or s=2; anything else as it is."""
-    for kind, letter in (("dir", "alpha"), ("shards", "s")):
-        number = str(partition).removeprefix(kind)
-        if number != partition and number.replace(".", "").isdigit():
-            return f"{letter}={number}"
-    return partition
+    return cells.rename_axis(columns=named).rename(columns=tables.written)
 
 
 def ours(row: pd.Series) -> str:

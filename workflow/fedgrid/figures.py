@@ -12,6 +12,7 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedgrid import tables
 from fedgrid.names import PACKAGE
 
 WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three fit the width of a page
@@ -46,6 +47,11 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 def label(study: dict, name: str) -> str:
     """A name as people write it."""
     return study.get("labels", {}).get(name, name)
+
+
+def setting(study: dict, dataset: str, partition: str) -> str:
+    """A panel's title: `CIFAR-10, alpha=0.1`."""
+    return f"{label(study, dataset)}, {tables.written(partition)}"
 
 
 def legend(figure: Figure, panels: Iterable[Axes], columns: int = 5) -> None:

@@ -40,14 +40,6 @@ def skew(partition: str) -> tuple[str, float]:
     )
 
 
-def alpha(partition: str) -> float:
-    """The Dirichlet concentration in a partition's name, `dir0.05`; UsageError for another kind."""
-    kind, number = skew(partition)
-    if kind != "dir":
-        raise UsageError(f"the partition {partition} is no Dirichlet draw, and has no alpha")
-    return number
-
-
 # A protocol's fields and their neutral values; `schemas/study.schema.yaml` gives their ranges.
 PROTOCOL: dict[str, Any] = {
     "model": "cnn",

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.names import UsageError
-from fedgrid.spec import alpha
+from fedgrid.spec import skew
 
 SETTING = ["protocol", "dataset", "partition"]
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # how a cell is written, and ...
@@ -75,10 +75,20 @@ def paired(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame:
 
 
 def with_alpha(table: pd.DataFrame) -> pd.DataFrame:
-    """With the Dirichlet concentration of every partition, beside its name."""
-    table = table.copy()
-    table.insert(table.columns.get_loc("partition") + 1, "alpha", table["partition"].map(alpha))
+    """With the Dirichlet concentration of every partition that has one, beside its name."""
+    table, drawn = table.copy(), table["partition"].map(skew)
+    alpha = [number if kind == "dir" else np.nan for kind, number in drawn]
+    table.insert(table.columns.get_loc("partition") + 1, "alpha", alpha)
     return table
+
+
+def written(partition: str) -> str:
+    """A partition as papers write it: alpha=0.05 or s=2; anything else as it is."""
+    for kind, letter in (("dir", "alpha"), ("shards", "s")):
+        number = str(partition).removeprefix(kind)
+        if number != partition and number.replace(".", "").isdigit():
+            return f"{letter}={number}"
+    return partition
 
 
 def published_cells(study: dict) -> pd.DataFrame:
@@ -142,12 +152,12 @@ def whole_mean(values: pd.Series) -> float:
 def wide(
     table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
 ) -> pd.DataFrame:
-    """A row per `index`, a column per dataset and alpha, as text; `lost` is for diverged cells."""
+    """A row per `index`, a column per dataset and partition, as text; `lost` for diverged cells."""
     facts = table.to_dict("records")
     text = [(lost if cell["diverged"] else form).format(**cell) for cell in facts]
     text = [one.replace(" ± nan", "") for one in text]  # one seed has no deviation
-    named = table.assign(cell=text, alpha=table["alpha"].map("{:g}".format))
-    axes = [name for name in ("method", "protocol", "dataset", "alpha") if name != index]
+    named = table.assign(cell=text, partition=table["partition"].map(written))
+    axes = [name for name in ("method", "protocol", "dataset", "partition") if name != index]
     columns = [name for name in axes if varies(named, name)]
     rows, order = named[index].unique(), named.set_index(columns).index.unique()
     cells = named.pivot(index=index, columns=columns, values="cell")
@@ -157,7 +167,7 @@ def wide(
 def varies(table: pd.DataFrame, name: str) -> bool:
     """Whether an axis belongs in the heading: methods and protocols if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())
-    return several or name in ("dataset", "alpha")
+    return several or name in ("dataset", "partition")
 
 
 def each(table: pd.DataFrame, name: str) -> str:

@@ -1,6 +1,6 @@
 """Test accuracy over the rounds: the mean over seeds and its standard deviation as a band.
 
-A panel per dataset and alpha. A run that diverged ends where its loss was no longer finite.
+A panel per dataset and partition. A run that diverged ends where its loss was no longer finite.
 """
 
 import pandas as pd
@@ -21,15 +21,15 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Small panels that share their axes: datasets below one another, alphas beside each other."""
-    datasets, alphas = table["dataset"].unique(), table["alpha"].unique()
-    figure, grid = figures.panels(len(datasets), len(alphas), sharex="row", sharey="row")
+    """Small panels that share axes: datasets below one another, partitions beside each other."""
+    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
+    figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     look = figures.lines(table["method"])
     for dataset, row in zip(datasets, grid, strict=True):
-        for alpha, axes in zip(alphas, row, strict=True):
-            here = table[(table["dataset"] == dataset) & (table["alpha"] == alpha)]
+        for partition, axes in zip(partitions, row, strict=True):
+            here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             curves(axes, here, look, study)
-            axes.set_title(f"{figures.label(study, dataset)}, alpha = {alpha:g}")
+            axes.set_title(figures.setting(study, dataset, partition))
         row[0].set_ylabel("test accuracy (%)")
     for axes in grid[-1]:
         axes.set_xlabel("round")

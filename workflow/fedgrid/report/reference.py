@@ -6,7 +6,7 @@ made.
 
 import pandas as pd
 
-from fedgrid import comparisons, figures, tables
+from fedgrid import figures, tables
 
 
 def draw(study: dict, scale: str) -> pd.DataFrame:
@@ -23,7 +23,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     """A row per cell."""
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(comparisons.written), "published": table["published"],
+        "partition": table["partition"].map(tables.written), "published": table["published"],
         "ours": table["mean"], "difference": table["difference"], "last round": table["final"],
         "s/round": table["seconds_per_round"],
     })  # fmt: skip

@@ -1,4 +1,4 @@
-"""What FedSLS gains over FedAvg and over FedAU, by alpha; error bars over seeds; published bars.
+"""What FedSLS gains over FedAvg and FedAU, by partition; error bars over seeds; published bars.
 
 The gain is the difference of the accuracies (percent) that runs of the same seed count with. The
 published bars are differences of the means in FedSLS's table 1, and so have no error bars.
@@ -15,7 +15,7 @@ KEYS = ["dataset", "partition", "over"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per dataset, alpha and method compared with: gains in points of percent."""
+    """A row per dataset, partition and method compared with: gains in points of percent."""
     shown = study["published"]["figure1"]
     pairs = tables.paired(tables.scores(runs), shown["method"], shown["over"])
     ours = tables.over_seeds(pairs, ["protocol", *KEYS])
@@ -39,12 +39,12 @@ def published(study: dict, shown: dict) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A panel per dataset; groups of bars by alpha, a colour per method compared with."""
+    """A panel per dataset; groups of bars by partition, a colour per method compared with."""
     datasets, look = table["dataset"].unique(), figures.colours(table["over"])
     figure, (row,) = figures.panels(1, len(datasets), sharey=True)
     for axes, dataset in zip(row, datasets, strict=True):
         bars(axes, table[table["dataset"] == dataset], look, study)
-        axes.set(title=figures.label(study, dataset), xlabel="Dirichlet alpha")
+        axes.set(title=figures.label(study, dataset))
         axes.axhline(0, color="black", linewidth=0.6)
     row[0].set_ylabel("gain of FedSLS in accuracy\n(points of percent)")
     figures.legend(figure, row, columns=4)
@@ -53,13 +53,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
     """Ours filled, with the deviation over seeds; the published ones beside, hatched."""
-    alphas = sorted(table["alpha"].unique(), reverse=True)
+    partitions = table["partition"].unique()
     width = 0.8 / (2 * len(look))
     for i, (over, colour) in enumerate(look.items()):
-        of = (
-            table[table["over"] == over].set_index("alpha").groupby(level=0).first().reindex(alphas)
-        )
-        at, name = np.arange(len(alphas)) + 2 * i * width - 0.4, figures.label(study, over)
+        of = table[table["over"] == over].groupby("partition").first().reindex(partitions)
+        at, name = np.arange(len(partitions)) + 2 * i * width - 0.4, figures.label(study, over)
         if of["mean"].notna().any():
             ours = dict(color=colour, yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
             axes.bar(at + width / 2, of["mean"], width, label=f"over {name}", **ours)
@@ -70,7 +68,7 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
             axes.bar(
                 at + 1.5 * width, of["published"], width, label=f"over {name}, published", **theirs
             )
-    axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
+    axes.set_xticks(range(len(partitions)), map(tables.written, partitions))
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -1,6 +1,6 @@
 """Who has how many samples of which class: client by class, the dot's area is the number.
 
-The partition of the first seed, for every dataset and alpha.
+The partition of the first seed, of every dataset and kind.
 """
 
 import pandas as pd
@@ -20,14 +20,14 @@ def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Datasets below one another, alphas beside each other; areas compare within a dataset."""
-    datasets, alphas = table["dataset"].unique(), table["alpha"].unique()
-    figure, grid = figures.panels(len(datasets), len(alphas), sharex="row", sharey="row")
+    """Datasets below one another, partitions beside each other; areas compare within a dataset."""
+    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
+    figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     for dataset, row in zip(datasets, grid, strict=True):
         of = table[table["dataset"] == dataset]
-        for alpha, axes in zip(alphas, row, strict=True):
-            dots(axes, of[of["alpha"] == alpha], of["samples"].max())
-            axes.set_title(f"{figures.label(study, dataset)}, alpha = {alpha:g}")
+        for partition, axes in zip(partitions, row, strict=True):
+            dots(axes, of[of["partition"] == partition], of["samples"].max())
+            axes.set_title(figures.setting(study, dataset, partition))
         row[0].set_ylabel("class")
         row[0].yaxis.get_major_locator().set_params(integer=True)
         sizes(row[-1], of["samples"].max())

@@ -26,7 +26,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """The printed cells of the runs' method and alphas, and of their datasets if there are any."""
+    """The printed cells of the runs' method, partitions, and datasets if there are any of these."""
     cells = tables.published_cells(study)
     cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
     same = cells[cells["dataset"].isin(runs["dataset"])]
@@ -34,7 +34,7 @@ def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per reading and for the paper, a column per dataset and alpha."""
+    """A row per reading and for the paper, a column per dataset and partition."""
     return tables.wide(table, index="protocol").fillna("")
 
 

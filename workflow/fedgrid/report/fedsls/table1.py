@@ -1,4 +1,4 @@
-"""Test accuracy by method, dataset and alpha, beside the values of FedSLS's table 1.
+"""Test accuracy by method, dataset and partition, beside the values of FedSLS's table 1.
 
 A run counts with the mean accuracy of the evaluations in its last `tail` rounds ("the average
 accuracy over the last 200"). A cell is the mean over seeds and the sample standard deviation. A
@@ -19,7 +19,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """As in the paper: a row per method, a column per dataset and alpha."""
+    """As in the paper: a row per method, a column per dataset and partition."""
     return tables.wide(table)
 
 

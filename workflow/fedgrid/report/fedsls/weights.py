@@ -24,15 +24,15 @@ def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Per dataset two rows of panels, one for the weights and one for R_k / n_k; alphas beside."""
-    datasets, alphas = table["dataset"].unique(), table["alpha"].unique()
-    figure, grid = figures.panels(2 * len(datasets), len(alphas), sharey="row")
+    """Per dataset two rows of panels, for the weights and for R_k / n_k; partitions beside."""
+    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
+    figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row")
     for i, dataset in enumerate(datasets):
-        for j, alpha in enumerate(alphas):
-            here = table[(table["dataset"] == dataset) & (table["alpha"] == alpha)]
+        for j, partition in enumerate(partitions):
+            here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             above, below = grid[2 * i][j], grid[2 * i + 1][j]
             shares(above, here)
-            above.set_title(f"{figures.label(study, dataset)}, alpha = {alpha:g}\n{numbers(here)}")
+            above.set_title(f"{figures.setting(study, dataset, partition)}\n{numbers(here)}")
             per_sample(below, here)
         grid[2 * i][0].set_ylabel("weight $a_k$ by saliency (%)")
         grid[2 * i + 1][0].set_ylabel("$R_k / n_k$")
