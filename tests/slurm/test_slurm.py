@@ -193,8 +193,8 @@ def disturb(idle, project, undisturbed, report) -> Callable:
         said = made.snakemake.finished()
         seconds = round(time.monotonic() - began)
         detected = re.findall(r"SLURM status is: '(\w+)'", said)
-        reached = made.stopped_after() or reached
         resumed = made.summary()["resumed_at"]
+        reached = max(made.stopped_after() or reached, resumed)  # estimated, and there at least
         same = same_bytes(project, undisturbed, protocol)
         again = f"{reached - resumed} of {made.summary()['rounds']}"
         report(name, ", ".join(detected), reached, resumed, again, same, seconds)
