@@ -1,6 +1,6 @@
 """Who has how many samples of which class: client by class, the dot's area is the number.
 
-The partition of the first seed, of every dataset and kind.
+The partitions of the first seed.
 """
 
 import pandas as pd
