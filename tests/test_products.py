@@ -461,7 +461,8 @@ def test_the_bars_have_the_numbers_of_the_table():
     assert [h for h in cifar["over FedAvg"] if h == h] == [13]
     assert "over FedAvg" not in cinic  # nothing was run there
     assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CINIC-10"]
-    assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()] == ["0.5", "0.1", "0.05"]
+    ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
+    assert ticks == ["alpha=0.5", "alpha=0.1", "alpha=0.05"]
 
 
 def test_error_bars_are_the_deviations_over_seeds():
