@@ -24,7 +24,8 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> p
     table = table.merge(ended, how="left", on=tables.CELL)
     table = tables.beside_published(table, study).drop(columns="published_std")
     table = tables.beside_reference(table, study)
-    table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
+    table = table.assign(scale=scale, difference=table["mean"] - table["published"])
+    table["over"] = figures.label(study, over)
     for axis in ("method", "protocol", "dataset"):
         table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
     return table.round(4)

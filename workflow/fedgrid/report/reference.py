@@ -24,8 +24,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
         "partition": table["partition"].map(tables.written), "published": table["published"],
-        "ours": table["mean"], "difference": table["difference"], "last round": table["final"],
-        "s/round": table["seconds_per_round"],
+        "ours": table["mean"],
+        "difference": table["difference"].map("{:+.2f}".format, na_action="ignore"),
+        "last round": table["final"], "s/round": table["seconds_per_round"].map("{:.0f}".format),
     })  # fmt: skip
     return shown.round(2).set_index("method")
 
