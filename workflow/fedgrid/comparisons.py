@@ -24,9 +24,8 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> p
     table = table.merge(ended, how="left", on=tables.CELL)
     table = tables.beside_published(table, study).drop(columns="published_std")
     table = tables.beside_reference(table, study)
-    table = table.assign(scale=scale, difference=table["mean"] - table["published"])
-    table["over"] = figures.label(study, over)
-    for axis in ("method", "protocol", "dataset"):
+    table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
+    for axis in ("method", "protocol", "dataset", "over"):
         table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
     return table.round(4)
 
@@ -99,7 +98,7 @@ def published(row: pd.Series) -> str:
 def caption(table: pd.DataFrame) -> str:
     """What the numbers are."""
     best = "best test accuracy over all rounds" if (table["metric"] == "best").all() else "accuracy"
-    over = tables.each(table, "over")
+    over = tables.each(table, "over_label")
     beside = ["that after the last round"]
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
     beside += ["what is published"] * bool(table["published"].notna().any())
