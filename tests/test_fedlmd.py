@@ -39,6 +39,15 @@ def test_a_run_counts_with_its_best_round_and_the_last_stands_beside():
     assert (found["mean"], found["final"], found["metric"]) == (60, 40, "best")
 
 
+def test_a_run_can_count_with_its_smoothed_accuracy():
+    # after rounds 0 to 3, 10, 20, 60 and 40 %: weights 0.216, 0.36, 0.6 and 1
+    runs = curve([20, 60, 40]).assign(metric="smoothed")
+    found = tables.scores(runs).iloc[0]
+    expected = (0.216 * 10 + 0.36 * 20 + 0.6 * 60 + 40) / (0.216 + 0.36 + 0.6 + 1)
+    assert found["accuracy"] == found["smoothed"] == pytest.approx(expected)
+    assert "smoothed over rounds" in comparisons.caption(compared(runs).reset_index())
+
+
 def test_a_speed_up_is_a_ratio_of_first_rounds():
     # FedAvg is best, 50 %, after round 4; the other has that after round 2, a third one never.
     runs = curve([20, 30, 30, 50, 50, 40]), curve([20, 55, 20, 20, 60, 20], "fedlmd")

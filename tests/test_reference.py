@@ -45,6 +45,9 @@ def test_a_row_per_run_says_how_good_it_was_and_what_made_it(tmp_path, capsys):
     table = kept(tmp_path, capsys).set_index("method")
     assert table["accuracy"].to_dict() == {"fedavg": 50, "fedlmd": 60}
     assert table["final"].to_dict() == {"fedavg": 40, "fedlmd": 50}
+    # weights 1, 0.6 and 0.36 from the last to the first, over their sum
+    smoothed = (40 + 0.6 * 50 + 0.36 * 10) / 1.96
+    assert table["smoothed"]["fedavg"] == pytest.approx(smoothed, abs=1e-4)
     # of 2 and of 3 - 1 rounds: those that the seconds are of
     assert table["seconds_per_round"].to_dict() == {"fedavg": 6, "fedlmd": 6}
     made_with = table[["device", "threads", "torch", "code"]]
@@ -82,7 +85,9 @@ def test_kept_runs_are_a_table_of_their_own_beside_the_published_values(tmp_path
     assert table["difference"].tolist() == pytest.approx([50 - 33.02, 60 - 50.45])
     shown = product.wide(table).loc["FedLMD"]
     assert shown[["published", "ours", "last round"]].tolist() == [50.45, 60, 60]
-    assert (shown["dataset"], shown["partition"]) == ("CIFAR-10", "alpha=0.05")
+    assert shown[["dataset", "partition", "protocol", "seeds"]].tolist() == [
+        *("CIFAR-10", "alpha=0.05", "fedlmd", 1)
+    ]
     assert "1 seed, 2 rounds, on a CPU or another CPU" in product.caption(table)
 
 

@@ -97,12 +97,11 @@ def published(row: pd.Series) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """What the numbers are."""
-    best = "best test accuracy over all rounds" if (table["metric"] == "best").all() else "accuracy"
     over = tables.each(table, "over_label")
     beside = ["that after the last round"]
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
     beside += ["what is published"] * bool(table["published"].notna().any())
     return (
-        f"The {best} in percent (and how many times sooner it is as good as {over}'s best); "
-        f"beside it {' and '.join(beside)}: {tables.scope(table)}."
+        f"The {tables.counted(table)} in percent (and how many times sooner it is as good as "
+        f"{over}'s best); beside it {' and '.join(beside)}: {tables.scope(table)}."
     )

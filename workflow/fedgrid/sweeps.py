@@ -31,7 +31,7 @@ def panels(table: pd.DataFrame, study: dict, fields: dict[str, str], **shared) -
     for axes, (field, label) in zip(row, fields.items(), strict=True):
         plot(axes, table[table["field"] == field], look, study)
         axes.set_xlabel(label)
-    row[0].set_ylabel("best test accuracy (%)")
+    row[0].set_ylabel("test accuracy (%)")
     figures.legend(figure, row)
     return figure
 
@@ -50,6 +50,5 @@ def plot(axes: Axes, table: pd.DataFrame, look: dict[str, dict], study: dict) ->
 
 def caption(table: pd.DataFrame) -> str:
     """What the lines are."""
-    best = "Best test accuracy over the rounds" if (table["metric"] == "best").all() else "Accuracy"
     cross = " A cross: a run diverged." * bool(table["diverged"].any())
-    return f"{best}, percent: {tables.scope(table)}.{cross}"
+    return f"The {tables.counted(table)}, percent: {tables.scope(table)}.{cross}"

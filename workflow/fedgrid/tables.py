@@ -1,8 +1,8 @@
 """What tables and figures have in common: what a run counts with, means over seeds, pairs of runs.
 
-A run counts, by its protocol's metric, with the mean accuracy in percent of the evaluations in its
-last `tail` rounds, or with its best. A run that diverged counts with no number, and takes its mean
-along: nothing is averaged over a missing run.
+A run counts, by its protocol's metric, with an accuracy in percent: the mean of the evaluations in
+its last `tail` rounds, the best, or the last when they are smoothed over rounds. A run that
+diverged counts with no number, and takes its mean along: nothing is averaged over a missing run.
 """
 
 import numpy as np
@@ -16,30 +16,38 @@ ACCURACY = "{mean:.2f} ± {std:.2f}"  # how a cell is written, and ...
 LOST = "{diverged:g}/{seeds:g} lost"  # ... one with runs that diverged
 CELL = ["method", "dataset", "partition", "protocol"]
 MAKERS = ["device", "threads", "torch", "code"]  # what runs were made with
+SMOOTHING = 0.6  # what an average keeps of the one before; of FedNTD (Lee et al., NeurIPS 2022)
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row per run: its accuracy in percent, and that of its last round; missing if it diverged.
+    """A row per run: what it counts with in percent, its last round's accuracy, the smoothed one.
 
-    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it. For a
-    run that diverged, `ended` is the round after which it did.
+    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it. A run
+    that diverged has no accuracies; its `ended` is the round after which it did.
     """
     in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
     whole = runs.assign(counted=runs["accuracy"].where(in_tail))
     found = whole.groupby([*CELL, "seed"], sort=False).agg(
-        accuracy=("counted", "mean"),
+        mean=("counted", "mean"),
         best=("accuracy", "max"),
         final=("accuracy", "last"),
+        smoothed=("accuracy", smoothed),
         ended=("round", "last"),
         diverged=("diverged", "any"),
         metric=("metric", "first"),
         rounds=("rounds", "first"),
         tail=("tail", "first"),
     )
-    found["accuracy"] = found["accuracy"].where(found["metric"] != "best", found.pop("best"))
-    percents = ["accuracy", "final"]
+    counts = found.pop("mean").mask(found["metric"] == "best", found.pop("best"))
+    found.insert(0, "accuracy", counts.mask(found["metric"] == "smoothed", found["smoothed"]))
+    percents = ["accuracy", "final", "smoothed"]
     found[percents] = (100 * found[percents]).mask(found["diverged"])
     return found.reset_index()
+
+
+def smoothed(accuracies: pd.Series) -> float:
+    """The last of their exponential moving averages, which begin with the first of them."""
+    return accuracies.ewm(alpha=1 - SMOOTHING).mean().iloc[-1]
 
 
 def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:
@@ -134,10 +142,10 @@ def beside_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
 
 def kept(study: dict) -> pd.DataFrame:
     """A row per cell of the runs that were committed with the study: means over seeds, makers."""
-    columns = ["accuracy", "final", "rounds", "seconds_per_round"]
+    columns = ["accuracy", "final", "smoothed", "rounds", "seconds_per_round"]
     runs = pd.DataFrame(study.get("reference", []), columns=[*CELL, "seed", *columns, *MAKERS])
     runs[columns] = runs[columns].apply(pd.to_numeric)  # a run that diverged has no accuracy
-    means = dict(mean="accuracy", final="final", seconds_per_round="seconds_per_round")
+    means = {"mean": "accuracy"} | {n: n for n in ("final", "smoothed", "seconds_per_round")}
     over_seeds = {name: (column, whole_mean) for name, column in means.items()}
     facts = {name: (name, "first") for name in ("rounds", *MAKERS)}
     found = runs.groupby(CELL, sort=False).agg(seeds=("seed", "nunique"), **over_seeds, **facts)
@@ -174,6 +182,19 @@ def each(table: pd.DataFrame, name: str) -> str:
     """The values of a column, for a sentence: `2 or 3`."""
     values = dict.fromkeys(table[name].dropna())
     return " or ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
+
+
+COUNTED = {
+    "best": "best test accuracy over all rounds",
+    "smoothed": "test accuracy smoothed over rounds",
+    "tail": "mean accuracy of the last {} rounds",
+}
+
+
+def counted(table: pd.DataFrame) -> str:
+    """What the runs behind a product count with."""
+    ways = (COUNTED[metric].format(each(table, "tail")) for metric in table["metric"].unique())
+    return " or ".join(ways)
 
 
 def scope(table: pd.DataFrame) -> str:

@@ -20,13 +20,14 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per cell."""
+    """A row per cell; its protocol, since the variants of one are compared with the same value."""
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(tables.written), "published": table["published"],
-        "ours": table["mean"],
+        "partition": table["partition"].map(tables.written), "protocol": table["protocol"],
+        "seeds": table["seeds"], "published": table["published"], "ours": table["mean"],
         "difference": table["difference"].map("{:+.2f}".format, na_action="ignore"),
-        "last round": table["final"], "s/round": table["seconds_per_round"].map("{:.0f}".format),
+        "last round": table["final"], "smoothed": table["smoothed"],
+        "s/round": table["seconds_per_round"].map("{:.0f}".format),
     })  # fmt: skip
     return shown.round(2).set_index("method")
 

@@ -28,7 +28,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
         names = [name.removeprefix(kind) for name in of["partition"].unique()]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(label)
-    row[0].set_ylabel("best test accuracy (%)")
+    row[0].set_ylabel("test accuracy (%)")
     figures.legend(figure, row, columns=4)
     return figure
 

@@ -15,7 +15,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     """One line."""
     figure, ((axes,),) = figures.panels(1, 1)
     sweeps.plot(axes, table, figures.lines(table["series"]), study)
-    axes.set(xlabel="switching round", ylabel="best test accuracy (%)")
+    axes.set(xlabel="switching round", ylabel="test accuracy (%)")
     return figure
 
 
