@@ -214,6 +214,7 @@ def test_settings_are_compared_apart_and_may_be_chosen():
     assert found(dataset="e") == [4, 6, 8]
     assert found(partition=["dir0.1"]) == [2, 4]
     assert found(dataset=["e"], partition="dir0.1") == [4]
+    assert found(protocol="q") == [6]
     assert found(measure="ssim mean") == [7]
     assert found(measure=["ssim mean", "accuracy"], partition="dir0.1") == [2, 4, 7]
 
@@ -246,6 +247,19 @@ def test_growth_is_taken_seed_by_seed_from_one_partition_to_the_next():
         ("dir0.05 to dir0.5", 0): -8,
         ("dir0.05 to dir0.5", 1): -2,
     }
+
+
+def test_growth_steps_over_partitions_that_are_not_there():
+    steps = set(grown(along=["shards2", "dir0.5", "dir0.3", "dir0.05"])["partition"])
+    assert steps == {"dir0.5 to dir0.05"}
+
+
+def test_growth_to_or_from_a_run_that_diverged_is_unknown():
+    table = pd.concat(
+        values({"a": [10 + one], "b": [10]}, partition=partition)
+        for partition, one in zip(ALONG, (1, np.inf, 3), strict=True)
+    )
+    assert claims.differences(above(along=ALONG), table)["value"].isna().tolist() == [True, True]
 
 
 def test_a_method_alone_may_grow():

@@ -347,7 +347,7 @@ def test_mean_and_sample_standard_deviation_over_seeds():
 
 
 def test_a_cell_stands_beside_the_published_one():
-    (found,) = cells(made.runs({"fedavg": [55, 60, 50]}))
+    (found,) = cells(made.runs({"fedavg": [55, 60, 50]}, protocol="fedsls"))
     assert (found["published"], found["published_std"]) == (58.04, 1)
     assert found["difference"] == pytest.approx(55 - 58.04)
     (other,) = cells(made.runs({"fedavg": [55]}, dataset="digits"))
@@ -714,19 +714,22 @@ def test_curves_are_means_and_bands_deviations_over_seeds():
     assert band[:, 1].min() == pytest.approx(10)
 
 
-def test_a_diverged_run_ends_and_its_seed_is_no_longer_counted():
+def test_a_line_ends_before_the_first_of_its_runs_diverged():
     runs = pd.concat([
-        made.evaluations({0: 0.1, 5: 0.2}, diverged=True),
-        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7}, seed=1),
+        made.evaluations({0: 0.1, 5: 0.2, 10: 0.1}, diverged=True),
+        made.evaluations({0: 0.1, 5: 0.6, 10: 0.7, 15: 0.8}, seed=1),
         made.evaluations({0: 0.3, 5: 0.1}, diverged=True, method="moon"),
+        made.evaluations({0: 0.3, 5: 0.4, 10: 0.5}, method="fedau"),
     ])  # fmt: skip
     table = convergence.draw(runs, STUDY, "quick")
     fedavg = table[table["method"] == "fedavg"]
-    assert fedavg["mean"].tolist() == [10, 40, 70]
-    assert fedavg["seeds"].tolist() == [2, 2, 1]
+    assert fedavg["mean"].tolist() == [10, 40]  # round 10's 10 % are of a model without weights
+    assert fedavg["seeds"].tolist() == [2, 2]
     (axes,) = plotted(convergence, table).axes
     ends = {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
-    assert ends == {"FedAvg": 10, "MOON": 5}
+    assert ends == {"FedAvg": 5, "MOON": 0, "FedAU": 10}
+    assert "a run diverged" in convergence.caption(table)
+    assert "diverged" not in convergence.caption(table[table["method"] == "fedau"])
 
 
 def test_curves_go_from_left_to_right_whatever_the_order_of_the_rows():

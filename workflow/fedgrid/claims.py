@@ -15,13 +15,11 @@ With a `share`, holds means that more than that share of the comparisons do, and
 too many do not. The paper's own evidence are the differences of its printed means.
 """
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fedgrid import tables
+from fedgrid import comparisons, tables
 from fedgrid.names import listed
 
 LEVEL = 0.05
@@ -46,16 +44,32 @@ def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
 
 
+def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
+    """How many times sooner runs are as good as the other method gets; as above if one diverged."""
+    found = comparisons.speedups(runs, over).rename(columns={"speedup": "value"})
+    gone = runs.groupby([*tables.CELL, "seed"])["diverged"].any().rename("gone").reset_index()
+    found = found.merge(gone, on=[*tables.CELL, "seed"])
+    found["value"] = found["value"].mask(found["gone"], -np.inf)
+    return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
+
+
 def measured(runs: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     """All that the claims can speak of."""
     return pd.concat([accuracies(runs), similarities(scores)])
 
 
 def published(study: dict) -> pd.DataFrame:
-    """The printed means, as if they were of one seed."""
-    cells = tables.published_cells(study).rename(columns={"published": "value"})
-    cells = cells.assign(measure="accuracy", protocol="paper " + cells["as_protocol"], seed=0)
-    return cells[[*SETTING, "method", "value"]]
+    """The printed numbers, as if they were of one seed and, in the main setting, of `paper`.
+
+    A word in place of a speed-up says that the method failed: nothing is worse.
+    """
+    cells = tables.published_cells(study).assign(seed=0)
+    cells["protocol"] = ("paper " + cells["as_protocol"]).str.strip()
+    faster = cells["published_speedup"]
+    number = pd.to_numeric(faster, errors="coerce").fillna(-np.inf).where(faster.notna())
+    accuracy = cells.assign(measure="accuracy", value=cells["published"])
+    both = pd.concat([accuracy, cells.assign(measure="speed-up", value=number)])
+    return both[both["value"].notna()][[*SETTING, "method", "value"]]
 
 
 def similarities(scores: pd.DataFrame) -> pd.DataFrame:
@@ -80,7 +94,7 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
 def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     """A row per comparison and seed, with its value."""
     values = values[values["measure"].isin(listed(claim.get("measure", "accuracy")))]
-    for axis in ("dataset", "partition"):
+    for axis in ("protocol", "dataset", "partition"):
         if axis in claim:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
@@ -95,15 +109,14 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth(table: pd.DataFrame, along: list[str]) -> pd.DataFrame:
-    """What the value grows by from each partition to the next."""
+    """What the value grows by from each partition to the next of those that there are."""
     keys = [name for name in table.columns if name not in ("partition", "value")]
-    steps = []
-    for before, after in pairwise(along):
-        first, second = (table[table["partition"] == name] for name in (before, after))
-        both = first.merge(second, on=keys)
-        grown = (both.value_y - both.value_x).where(np.isfinite(both.value_x + both.value_y))
-        steps.append(both.assign(partition=f"{before} to {after}", value=grown))
-    return pd.concat(steps, ignore_index=True)[table.columns]
+    there = table[table["partition"].isin(along)]
+    there = there.sort_values("partition", key=lambda names: names.map(along.index), kind="stable")
+    before = there.groupby(keys, sort=False)[["partition", "value"]].shift()
+    grown = (there["value"] - before["value"]).where(np.isfinite(there["value"] + before["value"]))
+    steps = there.assign(partition=before["partition"] + " to " + there["partition"], value=grown)
+    return steps[before["partition"].notna()].reset_index(drop=True)
 
 
 def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
@@ -201,7 +214,8 @@ def printed(claim: dict, values: pd.DataFrame) -> dict:
 
 
 def described(gaps: pd.DataFrame) -> str:
-    """The smallest and the largest of the differences, and where they are."""
+    """The smallest and the largest of the finite differences, and where they are."""
+    gaps = gaps[np.isfinite(gaps["value"])]
     ends = gaps.loc[[gaps["value"].idxmin(), gaps["value"].idxmax()]]
     return " to ".join(
         f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"

@@ -26,7 +26,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> p
     table = tables.beside_reference(table, study)
     table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
     for axis in ("method", "protocol", "dataset", "over"):
-        table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.round(4)
 
 
@@ -75,7 +75,8 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def ours(row: pd.Series) -> str:
     """Percent over seeds, and the speed-up."""
     if row["diverged"]:
-        return f"diverged at {row['diverged_at']:g} ({FAILED})"
+        some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
+        return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
     text = tables.ACCURACY.format(**row).replace(" ± nan", "")
     return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 

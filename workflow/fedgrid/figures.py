@@ -44,9 +44,10 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     return {name: look["color"] for name, look in lines(names).items()}
 
 
-def label(study: dict, name: str) -> str:
-    """A name as people write it."""
-    return study.get("labels", {}).get(name, name)
+def label(study: dict, name: str, axis: str = "") -> str:
+    """A name as people write it; of an axis that has labels of its own, by these first."""
+    labels = study.get("labels", {})
+    return labels.get(f"{axis}s", {}).get(name) or labels.get(name, name)
 
 
 def setting(study: dict, dataset: str, partition: str) -> str:

@@ -8,7 +8,7 @@ diverged counts with no number, and takes its mean along: nothing is averaged ov
 import numpy as np
 import pandas as pd
 
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, listed
 from fedgrid.spec import skew
 
 SETTING = ["protocol", "dataset", "partition"]
@@ -16,7 +16,7 @@ ACCURACY = "{mean:.2f} ± {std:.2f}"  # how a cell is written, and ...
 LOST = "{diverged:g}/{seeds:g} lost"  # ... one with runs that diverged
 CELL = ["method", "dataset", "partition", "protocol"]
 MAKERS = ["device", "threads", "torch", "code"]  # what runs were made with
-SMOOTHING = 0.6  # what an average keeps of the one before; of FedNTD (Lee et al., NeurIPS 2022)
+SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
 
 
 def scores(runs: pd.DataFrame) -> pd.DataFrame:
@@ -46,8 +46,8 @@ def scores(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def smoothed(accuracies: pd.Series) -> float:
-    """The last of their exponential moving averages, which begin with the first of them."""
-    return accuracies.ewm(alpha=1 - SMOOTHING).mean().iloc[-1]
+    """The last exponential moving average of evaluations, which begins with the first of them."""
+    return accuracies.ewm(alpha=1 - SMOOTHING, adjust=False).mean().iloc[-1]
 
 
 def over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:
@@ -126,12 +126,21 @@ def sooner(table: dict, method: str) -> list:
 
 
 def beside_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """Cells by method and setting with what is published of them, where something is."""
-    cells = published_cells(study)
-    special = table["protocol"].isin(cells["as_protocol"])
-    keyed = table.assign(as_protocol=table["protocol"].where(special, ""))
+    """Cells by method and setting with what is published of them, where something is.
+
+    Published columns without a protocol are of the protocols that the study calls `main`, or of all
+    but those that other columns name.
+    """
+    cells, protocols = published_cells(study), table["protocol"]
+    named = protocols.isin(cells["as_protocol"])
+    main = protocols.isin(listed(study["main"])) if "main" in study else ~named
+    as_protocol = protocols.where(named).mask(main, "")
     keys = ["method", "dataset", "partition", "as_protocol"]
-    return keyed.merge(cells, how="left", on=keys).drop(columns="as_protocol")
+    return (
+        table.assign(as_protocol=as_protocol)
+        .merge(cells, how="left", on=keys)
+        .drop(columns="as_protocol")
+    )
 
 
 def beside_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
@@ -186,7 +195,7 @@ def each(table: pd.DataFrame, name: str) -> str:
 
 COUNTED = {
     "best": "best test accuracy over all rounds",
-    "smoothed": "test accuracy smoothed over rounds",
+    "smoothed": "last moving average of test accuracies",
     "tail": "mean accuracy of the last {} rounds",
 }
 

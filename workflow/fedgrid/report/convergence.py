@@ -1,6 +1,7 @@
 """Test accuracy over the rounds: the mean over seeds and its standard deviation as a band.
 
-A panel per dataset and partition. A run that diverged ends where its loss was no longer finite.
+A panel per dataset and partition. A line ends before the round in which the first of its runs
+diverged: a mean over the others would be of another kind.
 """
 
 import pandas as pd
@@ -10,14 +11,25 @@ from fedgrid import figures, tables
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per method, setting and evaluated round: accuracy in percent, over seeds."""
+    """A row per method, setting and evaluated round that all seeds reached: percent over seeds."""
     percent = runs.assign(accuracy=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    table = percent.groupby([*tables.CELL, "round"], sort=False).agg(
+    table = percent[~lost(percent)].groupby([*tables.CELL, "round"], sort=False).agg(
         mean=("accuracy", "mean"), std=("accuracy", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
+    all_seeds = runs.groupby(tables.CELL).agg(
+        all_seeds=("seed", "nunique"), ended_early=("diverged", "any")
+    )
+    table = table.merge(all_seeds.reset_index(), on=tables.CELL)
+    table = table[table["seeds"] == table.pop("all_seeds")]
     table = table.iloc[table.groupby(tables.CELL, sort=False).ngroup().argsort(kind="stable")]
     return tables.with_alpha(table.assign(scale=scale)).round(4)
+
+
+def lost(runs: pd.DataFrame) -> pd.Series:
+    """The evaluations after which runs diverged: what a model without finite weights says."""
+    last = runs.groupby([*tables.CELL, "seed"])["round"].transform("max")
+    return runs["diverged"] & (runs["round"] == last)
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
@@ -41,7 +53,8 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
     """A line and its band for every method, and protocol if there are several."""
     for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
-        name += f" ({protocol})" if table["protocol"].nunique() > 1 else ""
+        if table["protocol"].nunique() > 1:
+            name += f" ({figures.label(study, protocol, 'protocol')})"
         axes.plot(of["round"], of["mean"], label=name, **look[method])
         low, high = of["mean"] - of["std"], of["mean"] + of["std"]
         axes.fill_between(of["round"], low, high, color=look[method]["color"], alpha=0.12, lw=0)
@@ -49,4 +62,5 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
 
 def caption(table: pd.DataFrame) -> str:
     """What the lines are."""
-    return f"Test accuracy, mean and standard deviation over seeds: {tables.scope(table)}."
+    ends = " A line that ends early: a run diverged." * bool(table["ended_early"].any())
+    return f"Test accuracy, mean and standard deviation over seeds: {tables.scope(table)}.{ends}"

@@ -15,7 +15,7 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
     table = table.drop(columns=["published_std", "published_speedup"])
     table = table.assign(difference=table["mean"] - table["published"])
     for axis in ("method", "dataset"):
-        table[f"{axis}_label"] = [figures.label(study, name) for name in table[axis]]
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.round(4)
 
 
