@@ -1,5 +1,6 @@
 """Runs that a study keeps, `fedgrid.reference`, and their place in its tables."""
 
+import io
 import json
 from pathlib import Path
 
@@ -52,6 +53,16 @@ def test_a_row_per_run_says_how_good_it_was_and_what_made_it(tmp_path, capsys):
     assert (made_with == ["a CPU", 1, 2.11, "c0de"]).all(axis=None)
 
 
+def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
+    leave(tmp_path / "a/fedavg/seed0", [10, 50, 40])
+    leave(tmp_path / "a/fedlmd/seed0", [10, 30], "fedlmd")
+    reference.main([str(tmp_path), "--rounds"])
+    table = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert table["accuracy"].tolist() == [10, 50, 40, 10, 30]
+    assert table["round"].tolist() == [0, 1, 2, 0, 1]
+    assert table["method"].tolist() == 3 * ["fedavg"] + 2 * ["fedlmd"]
+
+
 def test_without_runs_there_is_nothing_to_keep(tmp_path):
     with pytest.raises(UsageError, match="no finished run in"):
         reference.main([str(tmp_path)])
@@ -87,6 +98,7 @@ def test_kept_runs_are_a_table_of_their_own_beside_the_published_values(tmp_path
         *("CIFAR-10", "alpha=0.05", "fedlmd", 1)
     ]
     assert "1 seed, 2 rounds, on a CPU or another CPU" in product.caption(table)
+    assert "best test accuracy" in product.caption(table)
 
 
 def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):

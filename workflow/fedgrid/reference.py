@@ -4,7 +4,8 @@
 
 A study that names the file (`reference:`) has these accuracies in its tables, beside those of the
 runs at hand and the published ones. A row says what the run was made with: device, threads, seconds
-per round, PyTorch's version and the fingerprint of the code.
+per round, PyTorch's version and the fingerprint of the code. With --rounds there is a row per
+evaluation, for whoever wants to see or check the curves.
 """
 
 import json
@@ -24,11 +25,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders with runs")
     parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="their protocols'")
+    parser.add_argument("--rounds", action="store_true", help="a row per evaluation")
     asked = parser.parse_args(arguments)
     summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))
     if not summaries:
         raise UsageError(f"there is no finished run in {', '.join(map(str, asked.runs))}")
-    rows(summaries, grid.configured(asked.config)).to_csv(sys.stdout, index=False)
+    table = rounds if asked.rounds else rows
+    table(summaries, grid.configured(asked.config)).to_csv(sys.stdout, index=False)
 
 
 def rows(summaries: list[Path], everything: grid.Grid):
@@ -37,15 +40,35 @@ def rows(summaries: list[Path], everything: grid.Grid):
 
     from fedgrid import tables
 
-    facts = [collect.read(partial(fact, everything), path) for path in summaries]
+    facts = read(summaries, everything)
+    scores = tables.scores(evaluations(summaries, facts)).round(4)
+    made_with = pd.DataFrame([names | made for names, made in facts])
+    keys = [*tables.CELL, "seed"]
+    return scores.merge(made_with[[*keys, "seconds_per_round", *tables.MAKERS]])
+
+
+def rounds(summaries: list[Path], everything: grid.Grid):
+    """A row per run and evaluation: names, accuracy in percent."""
+    from fedgrid import tables
+
+    table = evaluations(summaries, read(summaries, everything))
+    table["accuracy"] = (100 * table["accuracy"]).round(4)
+    return table[[*tables.CELL, "seed", "round", "accuracy"]]
+
+
+def read(summaries: list[Path], everything: grid.Grid) -> list[tuple[dict, dict]]:
+    """The facts of every run."""
+    return [collect.read(partial(fact, everything), path) for path in summaries]
+
+
+def evaluations(summaries: list[Path], facts: list[tuple[dict, dict]]):
+    """The metrics of all runs, with their names."""
+    import pandas as pd
+
     metrics = [collect.read(collect.metrics, path.with_name("metrics.csv")) for path in summaries]
-    runs = pd.concat(
+    return pd.concat(
         table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
     )
-    scores = tables.scores(runs).drop(columns="tail").round(4)
-    keys = [*tables.CELL, "seed"]
-    made_with = pd.DataFrame([names | made for names, made in facts])
-    return scores.merge(made_with[[*keys, "seconds_per_round", *tables.MAKERS]])
 
 
 def fact(everything: grid.Grid, path: Path) -> tuple[dict, dict]:

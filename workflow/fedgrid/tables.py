@@ -151,12 +151,13 @@ def beside_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
 
 def kept(study: dict) -> pd.DataFrame:
     """A row per cell of the runs that were committed with the study: means over seeds, makers."""
-    columns = ["accuracy", "final", "smoothed", "rounds", "seconds_per_round"]
-    runs = pd.DataFrame(study.get("reference", []), columns=[*CELL, "seed", *columns, *MAKERS])
+    columns = ["accuracy", "final", "smoothed", "rounds", "tail", "seconds_per_round"]
+    names = [*CELL, "seed", *columns, "metric", *MAKERS]
+    runs = pd.DataFrame(study.get("reference", []), columns=names)
     runs[columns] = runs[columns].apply(pd.to_numeric)  # a run that diverged has no accuracy
     means = {"mean": "accuracy"} | {n: n for n in ("final", "smoothed", "seconds_per_round")}
     over_seeds = {name: (column, whole_mean) for name, column in means.items()}
-    facts = {name: (name, "first") for name in ("rounds", *MAKERS)}
+    facts = {name: (name, "first") for name in ("rounds", "metric", "tail", *MAKERS)}
     found = runs.groupby(CELL, sort=False).agg(seeds=("seed", "nunique"), **over_seeds, **facts)
     return found.reset_index()
 

@@ -34,9 +34,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def caption(table: pd.DataFrame) -> str:
     """What the numbers are, and where they come from."""
-    seeds, rounds = tables.each(table, "seeds"), tables.each(table, "rounds")
+    seeds, smoothed = tables.each(table, "seeds"), bool(table["smoothed"].notna().any())
     return (
-        f"Test accuracy in percent of the runs kept with the study ({seeds} seed"
-        f"{'s' * (seeds != '1')}, {rounds} rounds, on {tables.each(table, 'device')}), beside "
-        "published values."
+        f"The {tables.counted(table)} in percent of the runs kept with the study ({seeds} seed"
+        f"{'s' * (seeds != '1')}, {tables.each(table, 'rounds')} rounds, on "
+        f"{tables.each(table, 'device')}), beside published values"
+        + f" and the {tables.COUNTED['smoothed']}" * smoothed
+        + "."
     )
