@@ -2,6 +2,7 @@
 
 from functools import cache
 from hashlib import sha256
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -56,8 +57,8 @@ def test_the_published_partitions_are_drawn(dataset, alpha, first, digest):
     ("dataset", "each", "mean", "first"),
     [
         ("cifar10", 2, 1.94, [1, 4]),
-        ("cifar10", 3, 2.74, [4, 8]),
-        ("cifar10", 5, 4.17, [2, 4, 7, 8]),
+        ("cifar10", 3, 2.74, [4, 8, 4]),
+        ("cifar10", 5, 4.17, [8, 2, 7, 4, 7]),
         ("cifar10", 10, 6.37, None),
         ("cifar100", 10, 9.49, None),
         ("mnist", 2, 1.94, [1, 4]),
@@ -65,14 +66,15 @@ def test_the_published_partitions_are_drawn(dataset, alpha, first, digest):
 )
 def test_the_published_shards_are_dealt(dataset, each, mean, first):
     of = labels(dataset)
-    made = counts(legacy.shards(of, len(SIZES[dataset]), 100, each), of)
+    members = legacy.shards(of, len(SIZES[dataset]), 100, each)
+    made = counts(members, of)
     classes = (made > 0).sum(1)
     assert classes.mean() == pytest.approx(mean)
     assert classes.max() <= each
     if first:
-        assert np.flatnonzero(made[0]).tolist() == first
-    if dataset == "cifar10" and each != 3:
-        assert set(made.sum(1)) == {500}
+        assert [label for label, _ in groupby(of[members[0]])] == first
+    if dataset == "cifar10":
+        assert set(made.sum(1)) <= ({498, 499, 500, 501} if each == 3 else {500})  # 166 or 167
 
 
 def test_two_shards_are_of_one_class_for_six_clients():
