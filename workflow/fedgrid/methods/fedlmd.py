@@ -3,7 +3,8 @@
 The teacher's probabilities are over the classes of which the client has no more than n_k / K
 samples, but for the sample's own; the student's are over all but the sample's own. The paper masks
 only the majority in the teacher (equation 3); as in the official code the true class is masked as
-well, or the divergence would compare mass there with a student that has none.
+well, or the divergence would compare mass there with a student that has none. The code multiplies
+the divergence by tau^2 and the text does not: that is the same with beta / tau^2.
 """
 
 import torch
