@@ -103,6 +103,13 @@ def test_claims_speak_of_the_comparisons_of_their_sentences():
     assert of["FedLMD clearly converges faster than the other methods"] == 98
 
 
+def test_a_claim_over_a_method_that_failed_in_print_has_no_numbers_to_name():
+    claim = {"measure": "speed-up", "method": "fedlmd", "over": "fednova", "least": 0}
+    found = claims.printed(claim | {"partition": "dir0.05"}, claims.published(STUDY))
+    assert found["published"] == "1 of 1 comparisons, none of which has two numbers"
+    assert found["published_verdict"] == "consistent"
+
+
 def test_claims_of_speed_ups_are_decided_by_the_runs():
     runs = pd.concat([
         *(curve([20, 50, 50, 60], seed=s) for s in (0, 1)),

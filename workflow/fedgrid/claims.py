@@ -216,6 +216,8 @@ def printed(claim: dict, values: pd.DataFrame) -> dict:
 def described(gaps: pd.DataFrame) -> str:
     """The smallest and the largest of the finite differences, and where they are."""
     gaps = gaps[np.isfinite(gaps["value"])]
+    if gaps.empty:
+        return "none of which has two numbers"
     ends = gaps.loc[[gaps["value"].idxmin(), gaps["value"].idxmax()]]
     return " to ".join(
         f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"

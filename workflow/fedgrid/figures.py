@@ -45,9 +45,10 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def label(study: dict, name: str, axis: str = "") -> str:
-    """A name as people write it; of an axis that has labels of its own, by these first."""
+    """A name as people write it; that of a protocol by the labels of protocols first."""
     labels = study.get("labels", {})
-    return labels.get(f"{axis}s", {}).get(name) or labels.get(name, name)
+    of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
+    return of_axis.get(name) or labels.get(name, name)
 
 
 def setting(study: dict, dataset: str, partition: str) -> str:
