@@ -23,6 +23,7 @@ from typing import ClassVar, NamedTuple
 import cluster
 import psutil
 import pytest
+import yaml
 from cluster import Cluster, squeue, wait_for
 
 from conftest import ENVIRONMENT, copied, saved_round
@@ -38,6 +39,7 @@ PART = ("--config", "partition=dir0.1", "method=fedavg,fedsls", "seed=0")
 CONFIGURED = {"FEDGRID_SAVE_EVERY": "2", "SLURM_CONF": str(cluster.CONFIGURATION / "slurm.conf")}
 SAVED = ("metrics.csv", "model.safetensors")
 EARLY = 20  # rounds after which a run is disturbed
+LASTS = {"long": 60, "longer": 150}  # seconds; SLURM warns of a limit of three minutes in between
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +104,23 @@ def target(protocol: str) -> str:
     return f"results/runs/{run(protocol)}/metrics.csv"
 
 
+def long_enough(project: Path) -> None:
+    """Adds to a project's `long.yaml` runs that take as long as `LASTS` says on this machine."""
+    locally(project, "--configfile", "long.yaml", "--", target("short"))
+    log = (project / f"results/logs/runs/{run('short')}.log").read_text()
+    speed = float(re.findall(r"([\d.]+) rounds/s", log)[-1])
+    config = yaml.safe_load((project / "long.yaml").read_text())
+    for name, seconds in LASTS.items():
+        config["protocols"][name] = {"base": "short", "rounds": round(seconds * speed)}
+    (project / "long.yaml").write_text(yaml.safe_dump(config))
+
+
 @pytest.fixture(scope="module")
 def undisturbed(slurm, tmp_path_factory) -> Path:
     """A project with both runs, made without SLURM."""
     project = copied(tmp_path_factory.mktemp("undisturbed"))
     shutil.copy(HERE / "long.yaml", project)
+    long_enough(project)
     locally(project, "--configfile", "long.yaml", "--", target("long"), target("longer"))
     return project
 
