@@ -222,6 +222,25 @@ def test_labels_are_those_of_the_rounds_clients():
     assert found.to_dict() == {c: n for c, n in expected.items() if n}
 
 
+def test_the_map_of_a_lost_run_ends_early():
+    about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round", "rounds": 4}
+    rounds = {"fedavg": [10, 10], "fednova": [0]}  # predictions; the last of a lost model: none
+    said = pd.DataFrame(
+        [
+            about | {"method": method, "round": number, "class": 0, "predicted": predicted}
+            for method, of in rounds.items()
+            for number, predicted in enumerate(of, start=1)
+        ]
+    ).assign(**{n: v for n, v in made.SUMMED.items() if n not in about})
+    counts = pd.DataFrame({"client": range(20), "class": 0, "samples": 1}).assign(**made.NAMES)
+    table = module("figure2").draw(said, counts, STUDY, "quick")
+    shares = table.groupby("what")["share"].apply(list).to_dict()
+    assert shares == {"labels": [1, 1], "fedavg": [1, 1], "fednova": [0]}
+    assert "A map that ends early" in module("figure2").caption(table)
+    whole = table[table["what"] != "fednova"]
+    assert "ends early" not in module("figure2").caption(whole)
+
+
 # --- every product ---------------------------------------------------------------------------
 
 

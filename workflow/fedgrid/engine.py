@@ -260,7 +260,10 @@ class Engine:
 
     @torch.no_grad()
     def evaluate(self, server: State) -> dict[str, Any]:
-        """Accuracy (0..1), mean cross-entropy and predictions per class on the whole test set."""
+        """Accuracy (0..1), mean cross-entropy and predictions per class on the whole test set.
+
+        Logits that are not numbers predict no class, not the first.
+        """
         data, correct, loss = self.federation, 0.0, 0.0
         predicted = torch.zeros_like(data.counts[0])
         for images, y in zip(
@@ -269,8 +272,9 @@ class Engine:
             strict=True,
         ):
             _, logits = self.forward(server, self.normalise(images))
-            said = logits.argmax(1)
-            correct += (said == y).sum()
+            sane = ~logits.isnan().any(1)
+            said = logits.argmax(1)[sane]
+            correct += (said == y[sane]).sum()
             predicted += said.bincount(minlength=len(predicted))
             loss += F.cross_entropy(logits, y, reduction="sum").double()
         total = len(data.test_labels)

@@ -23,6 +23,7 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
         [held.assign(what=LABELS), said.rename(columns={"predicted": "number", "method": "what"})]
     )[[*KEYS, "number"]]
     whole = table.groupby(KEYS[:-1])["number"].transform("sum")
+    whole = whole.clip(lower=1)  # a model without finite weights predicts nothing
     table["share"] = (table["number"] / whole).round(4)
     return table.assign(seed=seed, seeds=1, rounds=said["rounds"].iloc[0], scale=scale)
 
@@ -69,9 +70,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the colours are."""
+    """What the colours are, and why a map may be shorter than the others."""
+    early = table.groupby("what")["round"].max().nunique() > 1
+    ends = " A map that ends early: the run diverged." * early
     return (
         "Share of every class in the data of the clients of a round, and in what the server's "
         f"model predicts of the test images after it; the first {ROUNDS} rounds at most, counted "
-        f"from 0 as in the paper: seed {tables.each(table, 'seed')}, {tables.scope(table)}."
+        f"from 0 as in the paper: seed {tables.each(table, 'seed')}, {tables.scope(table)}.{ends}"
     )
