@@ -432,6 +432,13 @@ def test_what_methods_keep_is_joined_and_must_not_clash(field):
         getattr(one | one, field)(*arguments)
 
 
+def test_what_methods_send_is_joined_client_by_client():
+    one, other = (Method(send=lambda _, key=key: [{key: 1}, {key: 2}]) for key in "ab")
+    assert (one | other).send(None) == [{"a": 1, "b": 1}, {"a": 2, "b": 2}]
+    with pytest.raises(ValueError, match="two of the combined methods keep `a`"):
+        (one | one).send(None)
+
+
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_penalties_add(backend):
     # Gradients of 1 and 2 with respect to both weights, on top of FedAvg's -0.05 and 0.05.

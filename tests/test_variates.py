@@ -104,6 +104,16 @@ def test_fedcurv_pulls_to_the_others_models_by_their_curvature(backend):
     torch.testing.assert_close(of_class_0(two.server), expected)
 
 
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_fedcurv_in_place_also_misses_those_before(backend):
+    local = {k: -LR * FIRST[k] for k in (0, 1)}
+    two = by_hand(methods("fedcurv", subtract="in_place"), backend, rounds=2)
+    pull = 2 * gradient(1, *local[1]).square() * (AFTER_ONE - local[1])  # nobody is left for B
+    expected = AFTER_ONE - LR * (SHARE[0] * (SECOND[0] + pull) + SHARE[1] * SECOND[1])
+    torch.testing.assert_close(of_class_0(two.server), expected)
+    assert two.memory[0].keys() == {"fedcurv"}  # what is sent is not kept
+
+
 def squared(state: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The squares of the gradient of a batch of client B."""
     error = torch.sigmoid(2 * (state[0] * x + state[1]))

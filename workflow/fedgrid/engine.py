@@ -179,9 +179,11 @@ class Engine:
         before = [self.memory(run, int(k)) for k in clients]
         cohort = self.cohort(run, work, before, lr)
         sums = tally.tally(self.method, cohort, run.server, *self.sent)
+        sent = self.method.send(cohort) if self.method.send else [{}] * len(before)
+        memories = [kept | more for kept, more in zip(before, sent, strict=True)]
         after, measured, losses = [], [], []
-        for which, states, loss in self.local_training(self, run, before, work, lr):
-            left = self.leave(run, work, which, before, states, lr)
+        for which, states, loss in self.local_training(self, run, memories, work, lr):
+            left = self.leave(run, work, which, memories, states, lr)
             sums.add(which, states)
             losses.append(loss)
             after += [memory for memory, _ in left]
@@ -223,20 +225,20 @@ class Engine:
         private = {n: w for n, w in self._start.server.items() if n.startswith(self.method.private)}
         return kept | ({"private": private} if self.method.private else {})
 
-    def leave(self, run, work, which: slice, before, states, lr) -> list[tuple]:
+    def leave(self, run, work, which: slice, memories, states, lr) -> list[tuple]:
         """What each client of `which` keeps and what it sends along, after its local training."""
         method, left = self.method, []
         for i, c in enumerate(range(*which.indices(len(work.clients)))):
             client = work.clients[c]
             state = {name: tensor[i] for name, tensor in states.items()}
-            what = dict(state=state, server=run.server, memory=before[c], shared=run.shared)
+            what = dict(state=state, server=run.server, memory=memories[c], shared=run.shared)
             what |= dict(counts=self.federation.counts[client], steps=work.steps[c], lr=lr)
             what |= {"momentum": self.protocol["momentum"], "model": self.empty}
             what |= {"epoch": partial(self.epoch, client, run.round)}
             trained = Client(**what, total=partial(self.total, client))
             keep = method.remember(trained) if method.remember else {}
             if method.private:
-                keep = keep | {"private": {n: state[n] for n in before[c]["private"]}}
+                keep = keep | {"private": {n: state[n] for n in memories[c]["private"]}}
             told = method.measure(trained) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
         return left

@@ -128,6 +128,7 @@ class Method:
     frozen: tuple[str, ...] = ()  # parameters (by prefix) that are not trained
     private: tuple[str, ...] = ()  # entries of the model (by prefix) that never leave the client
     # on the server
+    send: Callable[[Cohort], list[Memory]] | None = None  # to each client: in its memory this round
     weigh: Callable[[Cohort], Tensor] | None = None  # (C,) factors of the deltas, else by samples
     aggregate: Callable[[Cohort, Tensor], State] | None = None  # else the weighted sum
     server: Callable[[State, Memory], State] | None = None  # update, shared -> step, else as it is
@@ -177,7 +178,11 @@ def _union(ours: Memory, theirs: Memory) -> Memory:
     return ours | theirs
 
 
+def _unions(ours: list[Memory], theirs: list[Memory]) -> list[Memory]:
+    return [_union(*of) for of in zip(ours, theirs, strict=True)]
+
+
 # What two functions of the same field come to; any other field has room for one method only.
-_JOINED: dict[str, Callable] = {"penalty": torch.add} | dict.fromkeys(
+_JOINED: dict[str, Callable] = {"penalty": torch.add, "send": _unions} | dict.fromkeys(
     ("remember", "measure", "memory", "share", "shared"), _union
 )

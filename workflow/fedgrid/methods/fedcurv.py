@@ -3,32 +3,44 @@
 A client that has trained leaves the diagonal Fisher information u_k of its data at its model w_k,
 and u_k w_k; the server holds the sums of everybody's latest. As in FedNTD's and FedLMD's code u_k
 is the mean of squared gradients over training batches, shuffled and augmented, until more than
-`size` samples were used. A client's own share is subtracted from a copy. (That code subtracts it
-from the sums themselves, so that within a round a client also misses those trained before it.)
+`size` samples were used. A client's own share is subtracted from a copy. That code subtracts it
+from the sums themselves, which are whole again in the next round only (`subtract: in_place`).
 """
+
+from functools import partial
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call, grad
+from torch.utils._pytree import tree_map
 
 from fedgrid.method import Client, Cohort, Memory, Method, Start, State, Step
+from fedgrid.names import UsageError
 
 
-def method(penalty: float = 1.0, size: int = 500) -> Method:
+def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Method:
     """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, the others' u and u w; 0 is FedAvg.
 
     size: of the sample for the Fisher information, at most one epoch; 0 takes the whole epoch.
+    subtract: a client's own share from a "copy" of the sums, or "in_place" as in FedNTD's and
+    FedLMD's code: a client also misses the shares of the round's clients with smaller ids (there:
+    of those drawn before it), and how clients are numbered matters.
     """
+    if subtract not in ("copy", "in_place"):
+        raise UsageError(f"fedcurv: subtract is copy or in_place, not {subtract!r}")
+    in_place = subtract == "in_place"
 
     def nothing(start: Start, client: int | None = None) -> Memory:
         return {"fedcurv": {"u": start.zeros(), "uw": start.zeros()}}
 
     def curvature(step: Step) -> Tensor:
-        everybody, own = step.shared["fedcurv"], step.memory["fedcurv"]
+        everybody = step.shared["fedcurv"]
+        gone = step.memory["missing" if in_place else "fedcurv"]
         total = 0.0
         for name, w in step.params.items():
-            u, uw = (everybody[part][name] - own[part][name] for part in ("u", "uw"))
+            u, uw = (everybody[part][name] - gone[part][name] for part in ("u", "uw"))
             total = total + (u * w.square()).sum() - 2 * (uw * w).sum()
         return penalty * total
 
@@ -44,7 +56,14 @@ def method(penalty: float = 1.0, size: int = 500) -> Method:
                     of[name] = of[name] + now - before["fedcurv"][part][name]
         return {"fedcurv": sums}
 
-    return Method(penalty=curvature, memory=nothing, remember=keep, shared=nothing, share=gather)
+    curved = Method(penalty=curvature, memory=nothing, remember=keep, shared=nothing, share=gather)
+    return curved | Method(send=missing if in_place else None)
+
+
+def missing(cohort: Cohort) -> list[Memory]:
+    """What is no longer in the sums when a client trains: its own share and those before it."""
+    kept = (memory["fedcurv"] for memory in cohort.before)
+    return [{"missing": total} for total in accumulate(kept, partial(tree_map, torch.add))]
 
 
 def fisher(client: Client, size: int) -> State:
