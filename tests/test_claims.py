@@ -235,14 +235,14 @@ def grown(**claim) -> pd.DataFrame:
         values({"a": [10 + one, 20 + other], "b": [10, 20]}, partition=partition)
         for partition, one, other in zip(reversed(ALONG), (9, 4, 1), (4, 3, 2), strict=True)
     )
-    return claims.differences(above(along=ALONG) | claim, table)
+    return claims.differences(above(along={"partition": ALONG}) | claim, table)
 
 
 def test_growth_is_taken_seed_by_seed_from_one_partition_to_the_next():
     found = grown().set_index(["partition", "seed"])["value"].to_dict()
     first, second = "dir0.5 to dir0.1", "dir0.1 to dir0.05"
     assert found == {(first, 0): 3, (first, 1): 1, (second, 0): 5, (second, 1): 1}
-    backwards = grown(along=["dir0.05", "dir0.5"])
+    backwards = grown(along={"partition": ["dir0.05", "dir0.5"]})
     assert backwards.set_index(["partition", "seed"])["value"].to_dict() == {
         ("dir0.05 to dir0.5", 0): -8,
         ("dir0.05 to dir0.5", 1): -2,
@@ -250,8 +250,20 @@ def test_growth_is_taken_seed_by_seed_from_one_partition_to_the_next():
 
 
 def test_growth_steps_over_partitions_that_are_not_there():
-    steps = set(grown(along=["shards2", "dir0.5", "dir0.3", "dir0.05"])["partition"])
+    steps = set(grown(along={"partition": ["shards2", "dir0.5", "dir0.3", "dir0.05"]})["partition"])
     assert steps == {"dir0.5 to dir0.05"}
+
+
+@pytest.mark.parametrize("axis", ["protocol", "method"])
+def test_growth_along_protocols_or_methods(axis):
+    numbers = {"one": [10, 20], "two": [13, 21], "three": [18, 22]}
+    tables = [values({"a": of}, protocol=name) for name, of in numbers.items()]
+    table = pd.concat(tables) if axis == "protocol" else values(numbers)
+    along = ["one", "nobody", "two", "three"]
+    claim = {"method": "a" if axis == "protocol" else along, "along": {axis: along}, "least": 0}
+    found = claims.differences(claim, table).set_index([axis, "seed"])["value"].to_dict()
+    first, second = "one to two", "two to three"
+    assert found == {(first, 0): 3, (first, 1): 1, (second, 0): 5, (second, 1): 1}
 
 
 def test_growth_to_or_from_a_run_that_diverged_is_unknown():
@@ -259,11 +271,12 @@ def test_growth_to_or_from_a_run_that_diverged_is_unknown():
         values({"a": [10 + one], "b": [10]}, partition=partition)
         for partition, one in zip(ALONG, (1, np.inf, 3), strict=True)
     )
-    assert claims.differences(above(along=ALONG), table)["value"].isna().tolist() == [True, True]
+    along = {"partition": ALONG}
+    assert claims.differences(above(along=along), table)["value"].isna().tolist() == [True, True]
 
 
 def test_a_method_alone_may_grow():
-    numbers = {"method": "a", "along": ["dir0.5", "dir0.1"], "least": -1, "most": 1}
+    numbers = {"method": "a", "along": {"partition": ["dir0.5", "dir0.1"]}, "least": -1, "most": 1}
     table = pd.concat([
         values({"a": [5, 6, 7], "b": [0, 0, 0]}, partition="dir0.5"),
         values({"a": [5.1, 6, 7.1], "b": [9, 9, 9]}, partition="dir0.1"),
@@ -348,7 +361,7 @@ def test_a_method_that_always_diverged_is_worse_than_one_that_never_did():
 
 
 def test_a_gain_over_what_diverged_cannot_grow():
-    growing = above(along=["dir0.5", "dir0.1"])
+    growing = above(along={"partition": ["dir0.5", "dir0.1"]})
     parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
     parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
     found = claims.compare(growing, claims.accuracies(pd.concat(parts)))
@@ -591,14 +604,10 @@ def unknown(claim: dict) -> list[str]:
     among = {
         **{"measure": MEASURES | {"accuracy"}, "method": methods, "over": methods},
         **{"dataset": in_grid("dataset")},
-        **{"partition": in_grid("partition"), "along": in_grid("partition")},
+        **{"partition": in_grid("partition")},
     }
-    return [
-        name
-        for key, there in among.items()
-        for name in listed(claim.get(key, []))
-        if name not in there
-    ]
+    said = [(key, claim.get(key, [])) for key in among] + [*claim.get("along", {}).items()]
+    return [name for key, names in said for name in listed(names) if name not in among[key]]
 
 
 @pytest.mark.parametrize("number", range(len(STUDY["claims"])))
@@ -616,7 +625,7 @@ def test_every_name_in_a_claim_stands_for_something(number):
         ("highest accuracies", {"over": ["fedavg", "fedproxx"]}),
         ("2% to 20%", {"partition": ["dir0.1", "dir0.005"]}),
         ("about 2% higher", {"dataset": ["tinyimagnet"]}),
-        ("The higher data heterogeneity", {"along": ["dir0.5", "dir0.01"]}),
+        ("The higher data heterogeneity", {"along": {"partition": ["dir0.5", "dir0.01"]}}),
         ("is narrower [SSIM]", {"measure": "ssim boxes"}),
         ("is narrower [SSIM]", {"method": "saliency"}),
         ("is narrower [SSIM]", {"over": ["autoencoder-f16"]}),

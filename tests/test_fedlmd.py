@@ -123,6 +123,48 @@ def test_claims_of_speed_ups_are_decided_by_the_runs():
     assert set(found["verdict"]) == {claims.HOLDS}
 
 
+def test_accuracies_that_move_less_are_more_stable():
+    runs = pd.concat([
+        curve([20, 50, 40, 60]),
+        curve([20, 30, 40, 45], "fedlmd"),
+        curve([20], "scaffold", diverged=True),
+    ])  # fmt: skip
+    found = claims.fluctuations(runs).set_index("method")["value"].to_dict()
+    expected = {"fedavg": (10 + 30 + 10 + 20) / 4, "fedlmd": 35 / 4, "scaffold": np.inf}
+    assert found == pytest.approx(expected)
+
+
+def test_claims_of_no_run_at_the_quick_scale_are_those_of_the_papers_setting():
+    found = product_of_claims("quick").set_index("says")["ours"]
+    without = found[found == "no runs at this scale"].index
+    assert [*without] == [s for s in found.index if "CIFAR-10 (alpha = 0.05)" in s or "E = 10" in s]
+
+
+def test_every_claim_has_runs_at_the_papers_scale():
+    found = product_of_claims("paper").set_index("says")["ours"].str.extract(r"of (\d+) ")[0]
+    assert found.notna().all()
+    expected = {
+        "[Fig. 6] FedLMD exhibited greater": 8 * 3,
+        "[Fig. 7, local epochs]": 6,
+        "When E = 10": 3,
+        "the optimal accuracy of each method": 4 * 4,
+        "earlier turn switching": 4,
+        "higher beta": 3,
+        "temperature tau": 5,
+        "these network architectures": 4 * 3,
+    }
+    for words, number in expected.items():
+        assert found[found.index.str.contains(words, regex=False)].tolist() == [str(number)]
+
+
+def product_of_claims(scale: str) -> pd.DataFrame:
+    """A row per claim, of made-up runs of its whole grid."""
+    runs = made.GRID.runs("fedlmd", scale, "claims")
+    table = pd.concat([left_runs(run, number) for number, run in enumerate(runs)])
+    whole = table.drop_duplicates([*tables.CELL, "seed", "round"])
+    return module("claims").draw(whole, STUDY, scale)
+
+
 def test_a_method_stands_beside_what_is_published():
     names = {"partition": "dir0.05", "protocol": "fedlmd"}
     found = compared(*(curve([20, 50], m, **names) for m in ("fedavg", "fedlmd")))

@@ -1,9 +1,9 @@
 """Whether a paper's sentences hold: comparisons over seeds, their confidence intervals, a verdict.
 
 A claim stands for comparisons, each a difference with bounds: a measure of one method minus that of
-another in the same setting, or the growth of that difference from one partition to the next. Runs
-of a seed share everything but the method, so differences are taken seed by seed, and Student's
-interval of their mean decides (a paired t-test at the level LEVEL):
+another in the same setting, or the growth of that difference along partitions, protocols or
+methods. Runs of a seed share everything but the method, so differences are taken seed by seed, and
+Student's interval of their mean decides (a paired t-test at the level LEVEL):
 
     holds           every comparison's interval lies within the bounds; this asks all of them at
                     once, so no correction for their number is due
@@ -51,6 +51,16 @@ def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     found = found.merge(gone, on=[*tables.CELL, "seed"])
     found["value"] = found["value"].mask(found["gone"], -np.inf)
     return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
+
+
+def fluctuations(runs: pd.DataFrame) -> pd.DataFrame:
+    """By how many points accuracies move from one evaluation to the next; without bound if lost."""
+    percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
+    found = percent.groupby([*tables.CELL, "seed"], sort=False).agg(
+        value=("percent", lambda of: of.diff().abs().mean()), gone=("diverged", "any")
+    ).reset_index()  # fmt: skip
+    found["value"] = found["value"].mask(found["gone"], np.inf)
+    return found.assign(measure="fluctuation")[[*SETTING, "method", "value"]]
 
 
 def measured(runs: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
@@ -105,18 +115,20 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     else:
         ours = ours.assign(over="")
     ours = ours[[*SETTING, "method", "over", "value"]]
-    return growth(ours, claim["along"]) if "along" in claim else ours
+    for axis, names in claim.get("along", {}).items():
+        ours = growth(ours, axis, names)
+    return ours
 
 
-def growth(table: pd.DataFrame, along: list[str]) -> pd.DataFrame:
-    """What the value grows by from each partition to the next of those that there are."""
-    keys = [name for name in table.columns if name not in ("partition", "value")]
-    there = table[table["partition"].isin(along)]
-    there = there.sort_values("partition", key=lambda names: names.map(along.index), kind="stable")
-    before = there.groupby(keys, sort=False)[["partition", "value"]].shift()
+def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
+    """What the value grows by from each name on an axis to the next of those that there are."""
+    keys = [name for name in table.columns if name not in (axis, "value")]
+    there = table[table[axis].isin(along)]
+    there = there.sort_values(axis, key=lambda names: names.map(along.index), kind="stable")
+    before = there.groupby(keys, sort=False)[[axis, "value"]].shift()
     grown = (there["value"] - before["value"]).where(np.isfinite(there["value"] + before["value"]))
-    steps = there.assign(partition=before["partition"] + " to " + there["partition"], value=grown)
-    return steps[before["partition"].notna()].reset_index(drop=True)
+    steps = there.assign(**{axis: before[axis] + " to " + there[axis], "value": grown})
+    return steps[before[axis].notna()].reset_index(drop=True)
 
 
 def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:

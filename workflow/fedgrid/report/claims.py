@@ -52,7 +52,7 @@ def evidence(comparisons: pd.DataFrame) -> str:
 
 def deciding(comparisons: pd.DataFrame) -> dict:
     """The numbers of the comparison on which the verdict hangs: the worst, then the most open."""
-    columns = ["measure", "method", "over", "dataset", "partition"]
+    columns = ["measure", "method", "over", "protocol", "dataset", "partition"]
     columns += ["difference", "low", "high", "p", "seeds", "seeds_needed"]
     if comparisons.empty:
         return dict.fromkeys(columns, np.nan)
@@ -65,7 +65,10 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
-    where = table[["measure", "method", "over", "dataset", "partition"]].astype(object).fillna("")
+    names = ["measure", "method", "over", "protocol", "dataset", "partition"]
+    if not tables.varies(table.dropna(subset="protocol"), "protocol"):
+        names.remove("protocol")
+    where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=where.agg(" ".join, axis=1).str.strip(),
         difference=[numbers(row) for row in table.itertuples()],

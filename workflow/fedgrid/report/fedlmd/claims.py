@@ -1,8 +1,9 @@
 """FedLMD's checkable sentences: its own evidence, ours, and a verdict computed from both.
 
-They are of accuracies and speed-ups; what its text says of figures 2, 4 and 6 to 9 is to be seen in
-these. A sentence that the paper's printed numbers contradict is reported as such; otherwise the
-runs decide by paired tests over seeds (how, says fedgrid/claims.py).
+They are of accuracies, speed-ups and how much accuracies move from round to round; what its text
+says of figure 2 is to be seen there. A sentence that the paper's printed numbers contradict is
+reported as such; otherwise the runs decide by paired tests over seeds (how, says
+fedgrid/claims.py).
 """
 
 import pandas as pd
@@ -20,4 +21,5 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """All that the claims can speak of."""
-    return pd.concat([claims.accuracies(runs), claims.speedups(runs)])
+    measures = claims.accuracies, claims.speedups, claims.fluctuations
+    return pd.concat([measure(runs) for measure in measures])
