@@ -123,14 +123,14 @@ def test_claims_of_speed_ups_are_decided_by_the_runs():
     assert set(found["verdict"]) == {claims.HOLDS}
 
 
-def test_accuracies_that_move_less_are_more_stable():
+def test_accuracies_that_move_less_are_steadier():
     runs = pd.concat([
         curve([20, 50, 40, 60]),
         curve([20, 30, 40, 45], "fedlmd"),
         curve([20], "scaffold", diverged=True),
     ])  # fmt: skip
-    found = claims.fluctuations(runs).set_index("method")["value"].to_dict()
-    expected = {"fedavg": (10 + 30 + 10 + 20) / 4, "fedlmd": 35 / 4, "scaffold": np.inf}
+    found = claims.steadiness(runs).set_index("method")["value"].to_dict()
+    expected = {"fedavg": -(10 + 30 + 10 + 20) / 4, "fedlmd": -35 / 4, "scaffold": -np.inf}
     assert found == pytest.approx(expected)
 
 

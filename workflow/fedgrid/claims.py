@@ -53,14 +53,14 @@ def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
 
 
-def fluctuations(runs: pd.DataFrame) -> pd.DataFrame:
-    """By how many points accuracies move from one evaluation to the next; without bound if lost."""
+def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
+    """Minus the points by which accuracies move between evaluations; as above if one diverged."""
     percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
     found = percent.groupby([*tables.CELL, "seed"], sort=False).agg(
-        value=("percent", lambda of: of.diff().abs().mean()), gone=("diverged", "any")
+        value=("percent", lambda of: -of.diff().abs().mean()), gone=("diverged", "any")
     ).reset_index()  # fmt: skip
-    found["value"] = found["value"].mask(found["gone"], np.inf)
-    return found.assign(measure="fluctuation")[[*SETTING, "method", "value"]]
+    found["value"] = found["value"].mask(found["gone"], -np.inf)
+    return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
 
 
 def measured(runs: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:

@@ -21,5 +21,5 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 def measured(runs: pd.DataFrame) -> pd.DataFrame:
     """All that the claims can speak of."""
-    measures = claims.accuracies, claims.speedups, claims.fluctuations
+    measures = claims.accuracies, claims.speedups, claims.steadiness
     return pd.concat([measure(runs) for measure in measures])
