@@ -10,6 +10,7 @@ import pandas as pd
 from fedgrid import claims, tables
 
 PAPER = "paper"  # the scale that speaks of the paper
+COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
@@ -52,8 +53,7 @@ def evidence(comparisons: pd.DataFrame) -> str:
 
 def deciding(comparisons: pd.DataFrame) -> dict:
     """The numbers of the comparison on which the verdict hangs: the worst, then the most open."""
-    columns = ["measure", "method", "over", "protocol", "dataset", "partition"]
-    columns += ["difference", "low", "high", "p", "seeds", "seeds_needed"]
+    columns = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
     if comparisons.empty:
         return dict.fromkeys(columns, np.nan)
     rank = comparisons["verdict"].map({claims.FAILS: 0, claims.UNDECIDED: 1, claims.HOLDS: 2})
@@ -65,9 +65,8 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
-    names = ["measure", "method", "over", "protocol", "dataset", "partition"]
-    if not tables.varies(table.dropna(subset="protocol"), "protocol"):
-        names.remove("protocol")
+    several = tables.varies(table.dropna(subset="protocol"), "protocol")
+    names = [name for name in COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=where.agg(" ".join, axis=1).str.strip(),
