@@ -31,6 +31,7 @@ PROTOCOL = spec.PROTOCOL | {
     **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 3, "batch": 4},
     **{"lr": 0.05, "lr_decay": 0.9, "momentum": 0.9, "weight_decay": 0.01},
     **{"augment": ["crop", "flip"], "precision": "fp64", "evaluate_every": 2},
+    **{"smallest_batch": 2},
 }
 HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum": 0.0}
 HAND |= {"weight_decay": 0.0, "augment": []}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from conftest import PROTOCOL, SIZES, artifacts, methods, simulate
-from fedgrid import augment, schedule, seeds
+from fedgrid import augment, schedule, seeds, spec
 from fedgrid.names import registered
 
 MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
@@ -61,6 +61,18 @@ def test_batches_below_the_smallest_are_dropped(samples, sizes):
     for unit, times in (("epochs", 2), ("steps", 1)):
         local = {"local": 2 if unit == "epochs" else len(sizes), "local_unit": unit}
         assert batch_sizes(samples, smallest_batch=3, **local) == times * sizes
+
+
+def test_a_protocol_that_says_nothing_drops_batches_below_eight():
+    protocol = spec.PROTOCOL | {"local": 1, "local_unit": "epochs"}
+    rests = {n: [*schedule.batches(64 + n, protocol, np.random.default_rng(0))] for n in range(9)}
+    assert [len(batches) for batches in rests.values()] == [1] * 8 + [2]
+    assert not [*schedule.batches(7, protocol, np.random.default_rng(0))]
+
+
+def test_a_limit_above_the_batch_size_is_the_batch_size():
+    for samples, sizes in ((3, []), (4, [4]), (6, [4]), (8, [4, 4])):
+        assert batch_sizes(samples, smallest_batch=8, local=1, local_unit="epochs") == sizes
 
 
 def test_batches_of_one_are_batches():

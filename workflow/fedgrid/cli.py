@@ -94,6 +94,14 @@ def logs_to_stderr() -> bool:
     return any(getattr(h, "stream", None) is sys.stderr for h in logging.getLogger().handlers)
 
 
+def warn(sentence: str) -> None:
+    """Log a warning and, with --log, say it on stderr too, where a person sees it."""
+    sentence = printable(sentence)
+    logging.warning(sentence)
+    if not logs_to_stderr():
+        print(f"warning: {sentence}", file=sys.stderr)
+
+
 def fail(sentence: str) -> None:
     """End with a sentence on stderr and, with --log, in the log."""
     sentence = printable(sentence)

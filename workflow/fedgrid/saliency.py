@@ -7,6 +7,9 @@ so that a method can choose its reading and tau without encoding again; and besi
 people, with the default reading: R_k, R_k / n_k, the weight R_k / sum R, the effective number of
 clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k; and a .json with what
 encoding took, for all readings and targets, and pretraining before it.
+
+A warning names the clients that hold most of the weight where these are few, and clients whose R_k
+is not finite.
 """
 
 import json
@@ -15,6 +18,8 @@ import time
 from pathlib import Path
 
 from fedgrid import cli, files, spec, stage
+
+MOST, FEW = 0.5, 0.05  # of the weight, of the clients: so many must not hold so much
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +55,8 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
     with files.replacing(out.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(costs, indent=1) + "\n")
     log.info("%s: %.1f effective clients of %d", out, table.effective_clients[0], len(table))
+    if sentence := doubts(table):
+        cli.warn(f"{out}: {sentence}")
 
 
 def encoded(engine, folder: Path):
@@ -92,11 +99,50 @@ def describe(contributions, main, layers: list[str], sizes):
     layered = encoder.Choice().layered(contributions, main).cpu()
     weights = layered.sum(1)
     share = weights / weights.sum()
-    table = pd.DataFrame({"client": range(len(sizes)), "size": sizes.cpu(), "R": weights})
+    rows = {"client": range(len(sizes)), "size": sizes.cpu().numpy(), "R": weights.numpy()}
+    table = pd.DataFrame(rows)
     table["R_per_sample"] = table["R"] / table["size"]
     table["weight"], table["effective_clients"] = share, float(1 / share.square().sum())
     names = [name for name, counts in zip(layers, main, strict=True) if counts]
     return table.join(pd.DataFrame(layered.numpy(), columns=names))
+
+
+def doubts(table) -> str:
+    """Why the weights cannot be relied on, with the names of clients; nothing if they can."""
+    lost = table[~table["R"].abs().lt(float("inf"))]  # infinite, or no number
+    if len(lost):
+        return (
+            f"R_k is not finite for {named(lost)}: their pretraining diverged, and a run that "
+            "weighs by it is lost; lower the protocol's lr or raise its smallest_batch"
+        )
+    if not table["R"].sum():
+        return "R_k is 0 for every client: a run that weighs by it is lost"
+    if (heavy := heaviest(table)).empty:
+        return ""
+    return (
+        f"{heavy['weight'].sum():.1%} of all weight is with {named(heavy)} of {len(table)}: "
+        f"R_k / n_k is {listed(f'{one:.3g}' for one in heavy['R_per_sample'])} there, and the median is "
+        f"{table['R_per_sample'].median():.3g}; check these clients' images and the protocol's "
+        "smallest_batch and lr before you rely on the weights"
+    )
+
+
+def heaviest(table):
+    """The rows of the clients that hold most of the weight together; none unless they are few."""
+    ordered = table.sort_values("weight", ascending=False, kind="stable")
+    count = int((ordered["weight"].cumsum() < MOST).sum()) + 1
+    return ordered.head(count if count <= max(1, FEW * len(table)) else 0)
+
+
+def named(table) -> str:
+    """The clients of these rows, in words."""
+    return f"client{'s' * (len(table) > 1)} {listed(map(str, table['client']))}"
+
+
+def listed(words) -> str:
+    """Words as a sentence lists them."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 if __name__ == "__main__":

@@ -2,10 +2,21 @@
 
 A client with fewer samples than the batch size uses them all in each step. An epoch's last batch is
 dropped if it has fewer than `smallest_batch` samples, and a client that has fewer in all does not
-train. At 2 this is GradMA's rule, except that a client with one sample trains on it twice over,
-which is the same mean gradient. At 3 it spares BatchNorm batches of two, over which it multiplies
-gradients by up to 1 / sqrt(eps), 316, in every layer whose maps are single pixels. At 1, for models
-without BatchNorm, nothing is dropped.
+train. The limit is for BatchNorm: where maps are single pixels, its statistics are those of as many
+values as the batch has samples, and it divides gradients by their deviation. Measured with
+ResNet-18 on 32x32 images of CIFAR-10 (20 clients, random initial weights, one epoch in batches of
+64), the gradient of a last batch, over that of a whole one, and what the batch makes of the
+saliency R_k / n_k are:
+
+    samples in the last batch        2     3     4     5     6     7     8    10    12    16
+    gradient, median               532    17   4.0   2.5   1.9   2.8   3.0   2.6   2.2   1.8
+    gradient, largest             6113    77    43   8.5   5.8   5.1   4.1   4.0   3.0   2.3
+    saliency, largest              inf  2043   186   6.7   3.8   3.2   2.4   1.9   1.7   1.5
+
+Sampling noise alone makes the gradient of 8 samples sqrt(64 / 8) = 2.8 times as large as that of
+64. From 8 on little more than that is left, so 8 is the default. At 2 the rule is GradMA's, except
+that a client with one sample trains on it twice over, which is the same mean gradient. At 1, for
+models without BatchNorm, nothing is dropped.
 """
 
 from collections.abc import Iterator
@@ -51,12 +62,13 @@ def cohort_size(population: int, participation: float) -> int:
 
 def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
     """The batches of samples in this order; none if they are too few to train on."""
+    smallest = min(smallest, batch)
     if not len(order) or 2 < smallest > len(order):
         return []
     if len(order) == 1:
         return [order.repeat(2)]
     found = [order[start : start + batch] for start in range(0, len(order), batch)]
-    return found[:-1] if len(found[-1]) < min(smallest, batch) else found
+    return found[:-1] if len(found[-1]) < smallest else found
 
 
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:

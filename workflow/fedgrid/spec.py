@@ -52,7 +52,7 @@ PROTOCOL: dict[str, Any] = {
     "local": 10,
     "local_unit": "steps",
     "batch": 64,
-    "smallest_batch": 2,
+    "smallest_batch": 8,
     "lr": 0.01,
     "lr_decay": 1.0,
     "momentum": 0.0,

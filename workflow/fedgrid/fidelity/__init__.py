@@ -47,7 +47,7 @@ NETWORKS = {"model": "", "judge": "judge_"}  # the prefix of a network's fields
 PUBLISHED = {  # published weights: classes, and the mean and deviation of the images they are for
     "imagenet": (1000, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-SMALLEST = 3  # images in a batch: see `schedule.py`
+SMALLEST = 8  # images in a batch: see `schedule.py`
 CHUNK = 32  # images at a time
 
 
