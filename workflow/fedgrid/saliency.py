@@ -102,7 +102,7 @@ def describe(contributions, main, layers: list[str], sizes):
     rows = {"client": range(len(sizes)), "size": sizes.cpu().numpy(), "R": weights.numpy()}
     table = pd.DataFrame(rows)
     table["R_per_sample"] = table["R"] / table["size"]
-    table["weight"], table["effective_clients"] = share, float(1 / share.square().sum())
+    table["weight"], table["effective_clients"] = share.numpy(), float(1 / share.square().sum())
     names = [name for name, counts in zip(layers, main, strict=True) if counts]
     return table.join(pd.DataFrame(layered.numpy(), columns=names))
 
@@ -119,11 +119,11 @@ def doubts(table) -> str:
         return "R_k is 0 for every client: a run that weighs by it is lost"
     if (heavy := heaviest(table)).empty:
         return ""
+    there = listed(f"{one:.3g}" for one in heavy["R_per_sample"])
     return (
         f"{heavy['weight'].sum():.1%} of all weight is with {named(heavy)} of {len(table)}: "
-        f"R_k / n_k is {listed(f'{one:.3g}' for one in heavy['R_per_sample'])} there, and the median is "
-        f"{table['R_per_sample'].median():.3g}; check these clients' images and the protocol's "
-        "smallest_batch and lr before you rely on the weights"
+        f"R_k / n_k is {there} there, and the median is {table['R_per_sample'].median():.3g}; check "
+        "these clients' images and the protocol's smallest_batch and lr before you rely on it"
     )
 
 
