@@ -119,11 +119,12 @@ def doubts(table) -> str:
         return "R_k is 0 for every client: a run that weighs by it is lost"
     if (heavy := heaviest(table)).empty:
         return ""
-    there = listed(f"{one:.3g}" for one in heavy["R_per_sample"])
+    each, share = "R_per_sample", heavy["weight"].sum()
+    there = listed(f"{one:.3g}" for one in heavy[each])
     return (
-        f"{heavy['weight'].sum():.1%} of all weight is with {named(heavy)} of {len(table)}: "
-        f"R_k / n_k is {there} there, and the median is {table['R_per_sample'].median():.3g}; check "
-        "these clients' images and the protocol's smallest_batch and lr before you rely on it"
+        f"{share:.1%} of all weight is with {named(heavy)} of {len(table)}: R_k / n_k is {there} "
+        f"there, and the median is {table[each].median():.3g}; check these clients' images and the "
+        "protocol's smallest_batch and lr before you rely on it"
     )
 
 
