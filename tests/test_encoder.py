@@ -7,9 +7,11 @@ from torch import Tensor, nn
 from torch.autograd import grad
 
 from conftest import CLASSES, simulate, uneven
-from fedgrid import autoencoder, encoder, engine, models
+from fedgrid import autoencoder, encoder, engine, grid, models, source
 from fedgrid.method import Method
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, registered
+
+STUDIES = grid.read_studies()
 
 X = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)).double()
 Y = torch.tensor([0, 1, 2, 1, 0])
@@ -201,6 +203,50 @@ def test_contributions_do_not_depend_on_the_chunks(chunk, monkeypatch):
     torch.testing.assert_close(found, whole)
     assert max(sizes) <= chunk
     assert sum(sizes) == 11
+
+
+def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    """A model of the package in evaluation mode, and its state."""
+    model = models.build(name, (3, 32, 32), 10, None, 0).eval()
+    return model, dict(model.state_dict())
+
+
+INDEPENDENT = {n: source.literal(f"models.{n}", "INDEPENDENT", True) for n in registered("models")}
+IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_a_models_file_says_whether_it_takes_every_image_by_itself(name):
+    model, _ = built(name)
+    with torch.no_grad():
+        together, alone = model(IMAGES)[1][:2], model(IMAGES[:2])[1]
+    assert torch.allclose(together, alone, atol=1e-4) == INDEPENDENT[name]
+
+
+@pytest.mark.parametrize("name", [name for name, alone in INDEPENDENT.items() if alone])
+def test_saliency_does_not_depend_on_the_chunk(name):
+    model, state = built(name)
+    labels = torch.arange(4)
+    whole = encoder.stack(encoder.contributions(model, state, IMAGES, labels))
+    for size in (1, 3):
+        parts = zip(IMAGES.split(size), labels.split(size), strict=True)
+        found = sum(encoder.stack(encoder.contributions(model, state, *part)) for part in parts)
+        torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name, alone in INDEPENDENT.items() if not alone])
+def test_no_saliency_of_a_model_that_mixes_the_images_of_a_batch(name):
+    with pytest.raises(UsageError, match="BatchNorm without running statistics, which mixes"):
+        encoder.contributions(*built(name), IMAGES, torch.arange(4))
+
+
+@pytest.mark.parametrize("method", ["fedsls", "fedsls_dynamic", "fedsls-tau1"])
+def test_saliency_with_such_a_model_is_refused_before_anything_runs(method):
+    block = {"protocol": "fedlmd-resnet8", "dataset": "cifar10", "partition": "dir0.1"}
+    scales = {"s": {"grids": {"g": [block | {"method": method, "seed": 0}]}}}
+    study = STUDIES["fedsls"] | {"scales": scales}
+    with pytest.raises(UsageError, match=f"method `{method}` encodes every image by itself"):
+        grid.Grid(STUDIES | {"fedsls": study | {"products": {}}})
 
 
 def test_a_client_without_images_contributes_nothing():

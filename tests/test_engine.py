@@ -566,7 +566,7 @@ def test_evaluation_does_not_touch_running_statistics():
 
 
 def test_evaluation_is_over_the_whole_test_set(monkeypatch):
-    monkeypatch.setattr(engine, "EVALUATION_BATCH", 8)  # of 21, so that the last batch is smaller
+    monkeypatch.setattr(engine, "EVALUATION_BATCH", 8)  # of 21
     simulation = simulate(Method())
     found = simulation.engine.evaluate(simulation.run.server)
     model, data = tiny(0).eval(), simulation.engine.federation
@@ -575,6 +575,16 @@ def test_evaluation_is_over_the_whole_test_set(monkeypatch):
     assert found["loss"] == pytest.approx(F.cross_entropy(logits, data.test_labels).item())
     accuracy = (logits.argmax(1) == data.test_labels).double().mean()
     assert found["accuracy"] == pytest.approx(float(accuracy))
+
+
+def test_no_part_of_the_test_set_is_of_a_few_images(monkeypatch):
+    """BatchNorm without running statistics would judge the last of 21 images by itself."""
+    monkeypatch.setattr(engine, "EVALUATION_BATCH", 20)
+    simulation, sizes = simulate(Method()), []
+    forward = simulation.engine.forward
+    simulation.engine.forward = lambda state, x: sizes.append(len(x)) or forward(state, x)
+    simulation.engine.evaluate(simulation.run.server)
+    assert sizes == [11, 10]
 
 
 def finish(simulation, history=None) -> tuple[Progress, list[dict]]:

@@ -19,6 +19,7 @@ import time
 import zipfile
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -745,6 +746,15 @@ def test_saliency_of_a_lost_client_is_drawn(tmp_path):
     table = table.assign(R_per_sample=[LOST, 0.25], weight=LOST, effective_clients=LOST, **names)
     product = weights.draw(table, {}, "quick")
     weights.plot(product, {})
+
+
+def test_a_method_with_private_parameters_is_not_scored_by_the_servers_model(monkeypatch):
+    file = SimpleNamespace(method=lambda: Method(private=("head.",)))
+    monkeypatch.setitem(sys.modules, "fedgrid.methods.fedper", file)
+    run = resolved() | {"method": {"fedper": {}}}
+    with pytest.raises(UsageError, match=r"fedper keeps head\. private to each client") as refused:
+        runs.method(run)
+    assert "cannot be run before every client's own model is evaluated" in str(refused.value)
 
 
 def test_methods_that_cannot_be_combined_are_named():

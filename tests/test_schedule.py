@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import PROTOCOL, SIZES, artifacts, methods, simulate
-from fedgrid import augment, schedule, seeds, spec
+from conftest import BACKENDS, PROTOCOL, SIZES, artifacts, assert_same, methods, simulate
+from fedgrid import augment, cohorts, schedule, seeds, spec
 from fedgrid.names import registered
 
 MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
@@ -149,6 +149,61 @@ def test_rounds_differ_in_batches_and_in_augmentation():
     assert (one.draws != other.draws).any()
 
 
+# --- batches that go on from round to round ---------------------------------------------------
+
+GOES_ON = {"batches": "continued", "local_unit": "steps", "local": 2, "batch": 2, "augment": []}
+
+
+def rounds_of(client: int, rounds: int, **protocol) -> list[list[int]]:
+    """The samples of a client's batches in all rounds, whether it takes part or not."""
+    return [
+        [sorted(made("x", r, clients=np.array([client]), **protocol).index[s, 0].tolist())
+         for s in range(2)]
+        for r in range(rounds)
+    ]  # fmt: skip
+
+
+def test_a_client_goes_on_in_its_epoch_where_its_last_round_ended():
+    """Client 4 has nine samples: four whole batches, and the ninth is dropped."""
+    everybody = GOES_ON | {"participation": 1.0}
+    seen = rounds_of(4, 6, **everybody)
+    for epoch in range(3):
+        samples = [n for r in (2 * epoch, 2 * epoch + 1) for batch in seen[r] for n in batch]
+        assert len(set(samples)) == 8
+    assert seen[0] + seen[1] != seen[2] + seen[3]
+    fresh = rounds_of(4, 6, **everybody | {"batches": "fresh"})
+    one, other = ({n for batch in fresh[r] for n in batch} for r in (0, 1))
+    assert one & other
+
+
+def test_rounds_without_the_client_do_not_count():
+    turns = schedule.turns(40, len(SIZES), 1 / 3, "seeded", "x")
+    part = [r for r in range(40) if 4 in schedule.cohort(len(SIZES), 1 / 3, "x", r)]
+    assert 0 < len(part) < 40
+    assert turns[part, 4].tolist() == list(range(len(part)))
+    always, sometimes = rounds_of(4, 40, **GOES_ON | {"participation": 1.0}), []
+    for r in part[:6]:
+        sometimes.append(rounds_of(4, r + 1, **GOES_ON | {"participation": 1 / 3})[-1])
+    assert sometimes == always[: len(sometimes)]
+
+
+def test_epochs_are_the_same_whether_batches_go_on_or_not():
+    whole = GOES_ON | {"local_unit": "epochs"}
+    one, other = (made("x", 3, **whole | {"batches": b}) for b in ("continued", "fresh"))
+    np.testing.assert_array_equal(one.index, other.index)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_run_whose_batches_go_on_ends_the_same_after_a_stop(backend):
+    protocol = {"batches": "continued", "batch": 2, "local": 2}
+    whole = simulate(methods("fedavg"), backend, **protocol).play(4)
+    stopped = simulate(methods("fedavg"), backend, **protocol)
+    stopped.play(2)
+    again = simulate(methods("fedavg"), backend, **protocol)
+    again.run = stopped.run
+    assert_same(again.play(2), whole)
+
+
 # --- cohorts ---------------------------------------------------------------------------------
 
 
@@ -158,14 +213,25 @@ def test_rounds_differ_in_batches_and_in_augmentation():
 def test_a_cohort_is_sorted_and_without_repeats(population, part, size):
     for round in range(20):
         found = schedule.cohort(population, part, "x", round)
-        assert len(found) == schedule.cohort_size(population, part) == size
+        assert len(found) == cohorts.size(population, part, "seeded") == size
         assert found.tolist() == sorted(set(found))
         assert set(found) <= set(range(population))
 
 
+@pytest.mark.parametrize(
+    ("part", "seeded", "by_round"),
+    [(0.29, 29, 28), (0.1, 10, 10), (0.05, 5, 5), (0.57, 57, 56), (0.996, 100, 99), (0.001, 0, 1)],
+)
+def test_the_sampler_round_rounds_a_cohorts_size_down_but_not_to_nobody(part, seeded, by_round):
+    found = {sampler: cohorts.size(100, part, sampler) for sampler in ("seeded", "round")}
+    assert found == {"seeded": seeded, "round": by_round}
+    for sampler, size in found.items():
+        assert len(schedule.cohort(100, part, "x", 0, sampler=sampler)) == size
+
+
 def test_cohorts_differ_between_rounds_and_between_seeds():
-    cohorts = {tuple(schedule.cohort(100, 0.1, seed, r)) for seed in range(3) for r in range(30)}
-    assert len(cohorts) == 90
+    found = {tuple(schedule.cohort(100, 0.1, seed, r)) for seed in range(3) for r in range(30)}
+    assert len(found) == 90
 
 
 def test_cohorts_by_the_round_are_the_same_for_all_names():

@@ -1,5 +1,6 @@
 """Taps that meet only padding: `fedgrid.taps`, and runs without them."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -7,10 +8,11 @@ import torch
 from torch import nn
 
 from conftest import assert_same, federated, simulate
-from fedgrid import models, taps
+from fedgrid import models, source, taps
 from fedgrid.engine import state_of
 from fedgrid.method import Method
 from fedgrid.models import Classifier
+from fedgrid.names import registered
 
 SHAPE = (1, 4, 4)
 
@@ -152,3 +154,27 @@ def test_both_backends_agree_without_dead_taps():
         simulate(Method(), b, clients(), shrinking, **parts).play(3) for b in ("loop", "stacked")
     )
     assert_same(one, other, rtol=1e-9, atol=1e-10)
+
+
+SHAPES = sorted({source.literal(f"datasets.{name}", "SHAPE") for name in registered("datasets")})
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.001])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", registered("models"))
+def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_decay):
+    random = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (8, *shape), generator=random, dtype=torch.uint8)
+    data = federated([(images, torch.arange(8) % 3)], 3, scale=4)
+    data = replace(data, mean=data.mean.float(), std=data.std.float())
+    simulation = simulate(
+        Method(), "loop", data, lambda seed: models.build(name, shape, 3, None, seed),
+        clients=1, participation=1.0, local=1, augment=[], precision="fp32", smallest_batch=2,
+        weight_decay=weight_decay,
+    )  # fmt: skip
+    simulation.play(1)
+    found = simulation.engine.evaluate(simulation.run.server)
+    assert len(found["predicted"]) == 3
+    whole = simulation.engine.whole(simulation.run.server)
+    expected = models.build(name, shape, 3, None, 0).state_dict()
+    assert {n: w.shape for n, w in whole.items()} == {n: w.shape for n, w in expected.items()}

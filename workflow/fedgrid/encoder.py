@@ -63,9 +63,11 @@ def guided_gradients(
 ) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
     """Every convolution's output, (B, channels, h, w) by name, and per target their gradients.
 
-    `model` is in evaluation mode, so that the gradients of different images do not mix. The last
-    gradient of each list is that at the input x.
+    `model` is in evaluation mode, so that the gradients of different images do not mix; UsageError
+    for a model whose images are not independent even then. The last gradient of each list is that
+    at the input x.
     """
+    refuse_batch_statistics(model)
     x = x.detach().requires_grad_()
     with torch.enable_grad(), Guided(state) as guided:
         _, logits = functional_call(model, state, (x,))
@@ -80,6 +82,17 @@ def guided_gradients(
         for target in targets
     }
     return {name: output.detach() for name, output in guided.outputs.items()}, gradients
+
+
+def refuse_batch_statistics(model: nn.Module) -> None:
+    """UsageError if the model's outputs for an image depend on the other images of its batch."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
+            raise UsageError(
+                f"the saliency of an image cannot be encoded with this model: its {name} is a "
+                "BatchNorm without running statistics, which mixes the images of a batch; choose "
+                "a model with running statistics, such as resnet18"
+            )
 
 
 def contributions(

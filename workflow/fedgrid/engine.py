@@ -6,6 +6,7 @@ scaled to sum to 1, whatever a method does to the parameters, so that a variance
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ from fedgrid.method import (
 )
 from fedgrid.names import known, registered
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = 1000  # at most: the parts are alike, and none is of a few images
 CHUNK = 64  # images at a time where a client's whole data is passed through the model
 
 
@@ -268,10 +269,9 @@ class Engine:
         """
         data, correct, loss = self.federation, 0.0, 0.0
         predicted = torch.zeros_like(data.counts[0])
+        parts = math.ceil(len(data.test_labels) / EVALUATION_BATCH)
         for images, y in zip(
-            data.test_images.split(EVALUATION_BATCH),
-            data.test_labels.split(EVALUATION_BATCH),
-            strict=True,
+            data.test_images.tensor_split(parts), data.test_labels.tensor_split(parts), strict=True
         ):
             _, logits = self.forward(server, self.normalise(images))
             sane = ~logits.isnan().any(1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from fedgrid import report, source
+from fedgrid import cohorts, report, source
 from fedgrid.names import PACKAGE, UsageError, known, listed, registered, shown
 from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, runs_of, skew
 
@@ -258,7 +258,9 @@ class Grid:
             known("dataset", dataset, registered("datasets"))
             check_protocol(name, self.protocol(name), dataset)
         for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
-            self.method(name, dataset)
+            method = self.method(name, dataset)
+            for protocol in listed(block["protocol"]):
+                check_model(name, method, self.protocol(protocol)["model"])
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
@@ -289,7 +291,7 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
             f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "
             f"training samples of {dataset}"
         )
-    if round(protocol["clients"] * protocol["participation"]) < 1:
+    if cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"]) < 1:
         raise UsageError(
             f"protocol `{name}`: participation {protocol['participation']} of "
             f"{protocol['clients']} clients samples nobody"
@@ -299,6 +301,17 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
         raise UsageError(
             f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file"
+        )
+
+
+def check_model(name: str, method: dict, model: str) -> None:
+    """Refuse a method that takes every image by itself with a model that cannot."""
+    alone = any(source.literal(f"methods.{part}", "INDEPENDENT", False) for part in method)
+    if alone and not source.literal(f"models.{model}", "INDEPENDENT", True):
+        raise UsageError(
+            f"method `{name}` encodes every image by itself, and the BatchNorm of the model "
+            f"{model} mixes the images of a batch: choose a model with running statistics, such "
+            "as resnet18"
         )
 
 

@@ -15,6 +15,7 @@ import torch
 from fedgrid import federation, files, models, records, seeds, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
+from fedgrid.names import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +46,19 @@ def architecture(run: dict, paths: dict[str, Path], data: federation.Federation)
 
 
 def method(run: dict) -> Method:
-    """The run's method: its files, combined."""
+    """The run's method: its files, combined; UsageError if its results would be mis-scored."""
     parts = [
         import_module(f"fedgrid.methods.{part}").method(**keywords)
         for part, keywords in run["method"].items()
     ]
-    return reduce(or_, parts, Method())
+    made = reduce(or_, parts, Method())
+    if made.private:
+        raise UsageError(
+            f"{' with '.join(run['method'])} keeps {' and '.join(made.private)} private to each "
+            "client, so the server's model, which is evaluated, never has what its clients trained "
+            "there: such a method cannot be run before every client's own model is evaluated"
+        )
+    return made
 
 
 # The arrays of a stage's file: their type and shape; N is the clients, L any number of layers.

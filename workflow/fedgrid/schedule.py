@@ -19,15 +19,22 @@ Sampling noise alone makes the gradient of 8 samples sqrt(64 / 8) = 2.8 times as
 maps have four pixels, two samples do what eight do on 32x32. At 2 the rule is GradMA's, except
 that a client with one sample trains on it twice over, which is the same mean gradient. At 1, for
 models without BatchNorm, nothing is dropped.
+
+Where local work is counted in steps, every round begins with a new shuffle. With `batches:
+continued` a client goes on in its epoch where its last round ended, as in the codes of GradMA and
+FedAU: it sees every sample before it sees one again. This matters where an epoch is longer than a
+round: beyond 640 samples at 10 steps of 64. The cohorts of earlier rounds say how far a client has
+come, and the seed fixes these, so a resumed run needs no more state.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 
 import numpy as np
 
-from fedgrid import augment, legacy, seeds
+from fedgrid import augment, cohorts, legacy, seeds
 
 
 @dataclass(frozen=True)
@@ -51,15 +58,19 @@ def cohort(population: int, participation: float, *names, sampler: str = "seeded
 
     The last of the names is the round; the sampler "round" draws by it alone (`legacy.py`).
     """
-    size = cohort_size(population, participation)
+    size = cohorts.size(population, participation, sampler)
     if sampler == "round":
         return np.sort(legacy.cohort(population, size, names[-1]))
     return np.sort(seeds.generator("cohort", *names).choice(population, size, replace=False))
 
 
-def cohort_size(population: int, participation: float) -> int:
-    """How many clients take part in a round."""
-    return round(population * participation)
+@cache
+def turns(rounds: int, population: int, participation: float, sampler: str, *names) -> np.ndarray:
+    """(rounds, N) in how many rounds before each of the `rounds` every client takes part."""
+    parts = np.zeros((rounds, population), np.int64)
+    for number in range(rounds):
+        parts[number, cohort(population, participation, *names, number, sampler=sampler)] = 1
+    return parts.cumsum(0) - parts
 
 
 def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
@@ -84,12 +95,37 @@ def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[
     return islice(endless, protocol["local"] if in_steps else None)
 
 
+def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.ndarray]:
+    """A client's batches in its round number `turn`: its epochs go on where it last stopped.
+
+    `names` seed the client's epochs, which are the same whatever the rounds it takes part in.
+    """
+    size, steps = (protocol["batch"], protocol["smallest_batch"]), protocol["local"]
+    if not (in_epoch := len(split(np.arange(samples), *size))):
+        return
+    for step in range(turn * steps, (turn + 1) * steps):
+        epoch, place = divmod(step, in_epoch)
+        order = seeds.generator("batches", *names, "epoch", epoch).permutation(samples)
+        yield split(order, *size)[place]
+
+
+def listed(clients: np.ndarray, members: list[np.ndarray], protocol: dict, rngs, *names) -> list:
+    """Every client's batches in a round, as positions among its samples."""
+    sizes = [len(members[k]) for k in clients]
+    if protocol["local_unit"] == "epochs" or protocol["batches"] == "fresh":
+        return [list(batches(n, protocol, rng)) for n, rng in zip(sizes, rngs, strict=True)]
+    *seeded, number = names
+    sampled = protocol["participation"], protocol["sampler"]
+    rounds = max(protocol["rounds"], number + 1)
+    turn = turns(rounds, len(members), *sampled, *seeded)[number]
+    pairs = zip(sizes, clients, strict=True)
+    return [list(continued(n, protocol, turn[k], *seeded, int(k))) for n, k in pairs]
+
+
 def work(clients: np.ndarray, members: list[np.ndarray], protocol: dict, *names) -> Work:
-    """The table of one round; `members[k]` are the sample ids of client k."""
+    """The table of one round, the last of the names; `members[k]` are the samples of client k."""
     rngs = [seeds.generator("batches", *names, int(k)) for k in clients]
-    lists = [
-        list(batches(len(members[k]), protocol, rng)) for k, rng in zip(clients, rngs, strict=True)
-    ]
+    lists = listed(clients, members, protocol, rngs, *names)
     widest = max((len(batch) for client in lists for batch in client), default=1)
     shape = (max(map(len, lists)), len(clients), max(widest, protocol["batch"]))
     index, valid = np.zeros(shape, np.int64), np.zeros(shape, bool)

@@ -51,6 +51,7 @@ PROTOCOL: dict[str, Any] = {
     "rounds": 100,
     "local": 10,
     "local_unit": "steps",
+    "batches": "fresh",
     "batch": 64,
     "smallest_batch": 8,
     "lr": 0.01,

@@ -65,6 +65,8 @@ def resolve(asked: argparse.Namespace, stage: str) -> dict:
     if asked.set:
         check_ranges(run["protocol"])
         grid.check_protocol("--set", run["protocol"], run["dataset"])
+    if "model" in run["protocol"]:
+        grid.check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
     records.NOTES.run = run
     return run
 

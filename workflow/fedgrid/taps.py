@@ -29,7 +29,10 @@ def trim(model: nn.Module, shape: tuple[int, int, int]) -> Kept:
 
 
 def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn.Conv2d, tuple]]:
-    """Every convolution that meets maps of one size only, and pads them with zeros; that size."""
+    """Every convolution that meets maps of one size only, and pads them with zeros; that size.
+
+    Two images are passed: BatchNorm without running statistics refuses a single value per channel.
+    """
     sizes: dict[str, set] = {}
     hooks = [
         module.register_forward_pre_hook(
@@ -40,7 +43,7 @@ def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn
     ]
     was_training = model.training
     with torch.no_grad():
-        model.eval()(next(model.parameters()).new_zeros((1, *shape)))
+        model.eval()(next(model.parameters()).new_zeros((2, *shape)))
     model.train(was_training)
     for hook in hooks:
         hook.remove()

@@ -1,4 +1,9 @@
-"""FedRS: restrain the logits of classes that a client does not have (Li & Zhan, KDD 2021)."""
+"""FedRS: restrain the logits of classes that a client does not have (Li & Zhan, KDD 2021).
+
+The rule `by="presence"` and its alpha of 0.5 are the paper's, as FedDecorr's code has them;
+`by="count"` is that of the authors' later code, FedRepo. The classifier of FedRepo has no bias. The
+classifiers here have one, and it is multiplied with the rest of the logit, as in FedDecorr's code.
+"""
 
 from dataclasses import replace
 

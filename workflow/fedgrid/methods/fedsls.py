@@ -14,6 +14,7 @@ from fedgrid import encoder
 from fedgrid.method import Cohort, Method, relative
 
 NEEDS = ("saliency",)
+INDEPENDENT = True  # the saliency of an image must not depend on the others of its batch
 
 
 def method(

@@ -10,6 +10,8 @@ from torch.utils._pytree import tree_map
 from fedgrid import encoder
 from fedgrid.method import Client, Cohort, Memory, Method, relative
 
+INDEPENDENT = True  # the saliency of an image must not depend on the others of its batch
+
 
 def method(
     tau: float = 0.5,

@@ -8,6 +8,8 @@ parameters of every classifier begin with `head.`. It may have literal constants
     WEIGHTS        name -> torchvision's name of published weights
     SIDE_PATHS     names of convolutions beside the main path, such as ("downsample",)
     CHANNELS_LAST  True where that layout is faster on CPUs
+    INDEPENDENT    False where an image's output depends on the other images of its batch, as with
+                   BatchNorm without running statistics
 """
 
 from importlib import import_module

@@ -11,6 +11,7 @@ from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # none are published
 MEGABYTES = 13  # of its parameters, in single precision
+INDEPENDENT = False  # an image's output depends on the others of its batch
 # Output channels and stride of the depthwise-separable blocks.
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
 BLOCKS += (*((512, 1),) * 5, (1024, 2), (1024, 1))

@@ -12,6 +12,7 @@ from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # none are published
 MEGABYTES = 1  # of its parameters, in single precision
+INDEPENDENT = False  # an image's output depends on the others of its batch
 SIDE_PATHS = ("shortcut",)  # convolutions beside the main path
 
 
