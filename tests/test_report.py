@@ -161,6 +161,21 @@ def test_run_times_are_there(page):
 
 
 @pytest.mark.slow
+def test_every_run_time_has_a_place_on_the_logarithmic_axis(page):
+    (text,) = re.findall(r"var runtimes_spec = (.*?);\s*</script>", page, re.DOTALL)
+    seconds = [float(number) for number in re.findall(r'"runtime": ([^,}\s]+)', text)]
+    assert len(seconds) > 20
+    assert min(seconds) > 0.01
+
+
+@pytest.mark.slow
+def test_no_rule_of_the_workflow_is_without_a_name_of_what_it_makes(page):
+    rules = set(re.findall(r'"rule": "([^"]+)"', page))
+    assert {"runs_table", "partition_table", "results_table1"} <= rules
+    assert not rules & {"collect", "current"}
+
+
+@pytest.mark.slow
 def test_a_browser_without_a_network_shows_the_configuration(seen):
     assert "fedgrid" in seen["start"]
     for line in ("study: fedsls", "scale: quick", "tiny"):

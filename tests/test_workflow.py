@@ -25,8 +25,8 @@ from fedgrid import grid, spec
 HERE = Path(__file__).parent
 TABLE, CURVES = "results/table1.csv", "results/convergence.svg"
 PRODUCTS = grid.read_study(HERE.parent / "workflow/studies/fedsls.yaml")["products"]
-DRAWN = {"fedsls_table1": 1, "current": 1}
-SUMMED = DRAWN | {"collect": 1}
+DRAWN = {"fedsls_table1": 1, "results_table1": 1}
+SUMMED = DRAWN | {"runs_table": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
 RUNS = "results/runs/tiny/digits/dir0.1"
 
@@ -110,7 +110,8 @@ def test_everything_is_planned_once(fresh):
     }
     products = {name: n for name, n in jobs.items() if name.startswith("fedsls_")}
     assert products == {f"fedsls_{name}": 1 for name in PRODUCTS}
-    assert jobs["current"] == sum(len(about["formats"]) for about in PRODUCTS.values())
+    copies = {name: n for name, n in jobs.items() if name.startswith("results_")}
+    assert copies == {f"results_{name}": len(of["formats"]) for name, of in PRODUCTS.items()}
 
 
 def test_products_of_emptied_grids_are_left_out(fresh):
@@ -118,6 +119,57 @@ def test_products_of_emptied_grids_are_left_out(fresh):
     jobs = planned(fresh, *options, target="all").jobs
     assert not {name for name in jobs if "ablation" in name or "pilot" in name}
     assert jobs["fedsls_figure4"] == jobs["fedsls_claims"] == jobs["fedsls_resources"] == 1
+
+
+EMPTY = ("--config", "scale=paper", "dataset=tinyimagenet")
+
+
+@pytest.mark.parametrize("place", ["results", "results/studies/fedsls/paper"])
+def test_a_product_without_runs_is_refused_before_anything_runs(place, fresh):
+    process = start(fresh, "--cores", 1, *EMPTY, "--", f"{place}/figure4.pdf")
+    said, _ = process.communicate()
+    assert process.returncode == 1
+    sentence = "figure4 of fedsls has no runs at the paper scale with dataset tinyimagenet"
+    assert len([line for line in said.splitlines() if sentence in line]) == 1, said
+    assert "Traceback" not in said
+    assert not (fresh / "results/data").exists()
+
+
+def test_a_figure_of_one_seed_needs_the_partitions_of_one_seed(fresh):
+    figure = {"data": 1, "partition": 3, "partition_table": 1}
+    figure |= {"fedsls_figure4": 1, "results_figure4": 1}
+    for seed in ("", "seed=2", "seed=7,8"):
+        assert (
+            planned(fresh, "--config", seed or "seed=", target="results/figure4.csv").jobs == figure
+        )
+
+
+def test_a_product_of_other_names_never_counts_as_made(tmp_path):
+    """Of seed 1 it is made; of seed 2 it cannot be collected, however often it is tried."""
+    project, figure = copied(tmp_path), "results/figure4.csv"
+    made = "results/partition/digits/dir0.1/classwise-20/seed2.npz"
+    snakemake(project, "--cores", 2, "--config", "seed=1", "--", figure, made)
+    (project / made).write_bytes(b"damaged")
+    for target in (figure, figure, "results/studies/fedsls/quick/figure4.csv"):
+        process = start(project, "--cores", 2, "--config", "seed=2", "--", target)
+        said, _ = process.communicate()
+        assert process.returncode == 1, said
+        assert "Nothing to be done" not in said
+    (project / made).unlink()
+    snakemake(project, "--cores", 2, "--config", "seed=2", "--", figure)
+    assert {row["seed"] for row in csv.DictReader((project / figure).open())} == {"2"}
+    assert planned(project, "--config", "seed=2", target=figure).jobs == {}
+    assert planned(project, "--config", "seed=1", target=figure).jobs["fedsls_figure4"] == 1
+
+
+def test_a_table_whose_runs_failed_never_counts_as_made(project):
+    """The table is there; its method is edited so that it fails, and is tried again."""
+    moon = project / f"{PACKAGE}/methods/moon.py"
+    rewrite(moon, "away = -F.log", "away = -F.no_such_function")
+    for _ in range(2):
+        process = start(project, "--cores", 2, "--configfile", "tiny.yaml", "--", TABLE)
+        said, _ = process.communicate()
+        assert process.returncode == 1, said
 
 
 def test_the_papers_table_has_540_runs_and_is_planned_in_seconds(fresh):
@@ -291,7 +343,7 @@ def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
 
 def test_a_figure_is_drawn_again_without_training(project):
     rewrite(project / f"{PACKAGE}/report/convergence.py", "test accuracy (%)", "accuracy, percent")
-    jobs = {"fedsls_convergence": 1, "current": 1}
+    jobs = {"fedsls_convergence": 1, "results_convergence": 1}
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
     snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
     assert "accuracy, percent" in (project / CURVES).read_text()

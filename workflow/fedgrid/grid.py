@@ -114,11 +114,14 @@ class Grid:
         """A grid's blocks, each a list of names per axis, as the configuration wants them.
 
         A block keeps what it has of the names asked for. A name that no grid has, such as a method
-        of one's own, joins the blocks that keep something, or all where nobody keeps anything.
+        of one's own, joins the blocks that keep something, or all where nobody keeps anything. Of
+        the axes in its `first` it takes one name, the first that is left.
         """
         narrowed = []
         for block in self._blocks(study, scale, grid):
             wanted = {axis: self._wanted(axis, block, self._names(study, scale)) for axis in AXES}
+            for axis in listed(block.get("first")):
+                wanted[axis] = wanted[axis][:1]
             if all(wanted.values()):
                 self._check_block(wanted)
                 narrowed.append(wanted)
@@ -164,6 +167,18 @@ class Grid:
         if kind == "fidelity":
             return bool(self.fidelity(study, scale)["images"])
         return kind not in COLLECTED or bool(self.narrowed(study, scale, grid))
+
+    def check_product(self, study: str, scale: str, name: str) -> None:
+        """Refuse a product of which the configuration leaves nothing to draw."""
+        for text in self.studies[study]["products"][name]["from"].values():
+            if not self._is_there(study, scale, text):
+                asked = {axis: axis_values(self.config, axis) for axis in AXES}
+                given = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
+                raise UsageError(
+                    f"{name} of {study} has no runs at the {scale} scale with {', '.join(given)}: "
+                    f"`{text}`, which it is drawn from, has none of these; ask for names that "
+                    "the study has there"
+                )
 
     # -- what a name stands for ------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 from functools import cache
@@ -66,8 +67,6 @@ wildcard_constraints:
     study=r"[^/]+",
     scale=r"[^/]+",
     grid=r"[^/]+",
-    kind="|".join(spec.COLLECTED),
-    product="|".join({name for study in STUDIES.values() for name in study["products"]}),
     ext=r"csv|tex|html|pdf|svg",
 
 
@@ -170,13 +169,24 @@ def everything(study):
     )
 
 
-def leaves(wildcards):
+def leaves(kind):
     """What the runs of a grid left of one kind, each file once."""
-    paths = (
-        spec.leaves(wildcards.kind, run, GRID.protocol(run["protocol"]))
-        for run in GRID.runs(*place(wildcards))
+
+    def found(wildcards):
+        paths = (
+            spec.leaves(kind, run, GRID.protocol(run["protocol"]))
+            for run in GRID.runs(*place(wildcards))
+        )
+        return [f"results/{path}" for path in dict.fromkeys(paths)]
+
+    return found
+
+
+def table_content(kind):
+    """As `content`, of a table that is collected."""
+    return lambda wildcards: source_content(
+        wildcards.study, wildcards.scale, f"{kind}/{wildcards.grid}"
     )
-    return [f"results/{path}" for path in dict.fromkeys(paths)]
 
 
 def place(wildcards):
@@ -187,10 +197,89 @@ def place(wildcards):
 def sources(study, product):
     """What a product is drawn from, by the names that its file has for it."""
     given = STUDIES[study]["products"][product]["from"]
-    return lambda wildcards: {
-        name: f"results/studies/{study}/{wildcards.scale}/{path}.csv"
-        for name, path in given.items()
-    }
+
+    def found(wildcards):
+        refuse_nothing(study, wildcards.scale, product)
+        return {
+            name: f"results/studies/{study}/{wildcards.scale}/{path}.csv"
+            for name, path in given.items()
+        }
+
+    return found
+
+
+def refuse_nothing(study, scale, product):
+    """An error for a product that the configuration leaves no runs to draw."""
+    try:
+        GRID.check_product(study, scale, product)
+    except UsageError as problem:
+        raise WorkflowError(printable(str(problem))) from None
+
+
+def refuse_targets(words):
+    """As `refuse_nothing`, of all products among the words of the command line."""
+    pattern = r"results/(?:studies/([^/]+)/([^/]+)/)?([^/.]+)\.\w+"
+    for study, scale, product in re.findall(rf"^{pattern}$", "\n".join(words), re.M):
+        study, scale = study or config["study"], scale or config["scale"]
+        if product in STUDIES.get(study, {"products": ()})["products"]:
+            refuse_nothing(study, scale, product)
+
+
+refuse_targets(sys.argv[1:])  # Snakemake knows its targets only once this file is read
+
+
+def content(study, product):
+    """Changes with the runs that a product is of, what they stand for, and the code behind them.
+
+    Without it a product would count as made while what it is drawn from failed: Snakemake does not
+    make a missing file again for the sake of a later one that looks finished.
+    """
+    given = STUDIES[study]["products"][product]["from"].values()
+    return lambda wildcards: digest(
+        [
+            source_content(study, wildcards.get("scale", config["scale"]), text)
+            for text in given
+        ]
+    )
+
+
+@cache  # many products are drawn from one grid
+def source_content(study, scale, text):
+    """Of one source of a product: kind/grid, or an experiment."""
+    kind, _, grid = text.partition("/")
+    if kind == "fidelity":
+        return digest(GRID.fidelity(study, scale))
+    if kind not in spec.COLLECTED:
+        return digest(STUDIES[study]["scales"][scale][kind])
+    return digest(
+        [run_content(tuple(run.items())) for run in GRID.runs(study, scale, grid)]
+    )
+
+
+@cache
+def run_content(names):
+    """What a run and all that it needs depend on."""
+    run = resolve(names)
+    stages = [
+        stage
+        for stage in spec.STAGES
+        if stage in ("partition", "train", *spec.needs(run))
+    ]
+    stages += ["pretrain"] * ("saliency" in stages)
+    modules = {module for stage in stages for module in spec.modules(stage, run)}
+    return digest(
+        [
+            run["protocol"],
+            run["name"],
+            run["method"],
+            source.fingerprint(*sorted(modules)),
+        ]
+    )
+
+
+def digest(facts):
+    """A short text that changes with the facts."""
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def drawn(study, product):
@@ -206,8 +295,7 @@ def drawn(study, product):
 def facts(study):
     """Changes with what of a study, beside its runs, products are drawn with."""
     shown = ("published", "reference", "claims", "labels")
-    used = {key: STUDIES[study].get(key) for key in shown}
-    return sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:12]
+    return digest({key: STUDIES[study].get(key) for key in shown})
 
 
 def fidelity_setting(wildcards):
