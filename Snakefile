@@ -9,7 +9,10 @@ from snakemake.utils import min_version
 min_version("9.9")
 
 
-configfile: "config.yaml"
+# As a module of another workflow it takes its configuration from there.
+if workflow.modifier.is_main_snakefile():
+
+    configfile: "config.yaml"
 
 
 report: "workflow/report/workflow.rst"

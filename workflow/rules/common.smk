@@ -3,21 +3,35 @@
 import json
 import os
 import re
-import shlex
 import sys
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+import yaml
 from snakemake.exceptions import WorkflowError
+from snakemake.settings.types import DeploymentMethod
 
-WORKFLOW = Path(workflow.basedir) / "workflow"
-sys.path.insert(0, str(WORKFLOW))  # these rules and ...
+# The folder of this very file: `workflow.basedir` is another's where this is a module.
+WORKFLOW = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parent
+if not (WORKFLOW / "fedgrid").is_dir():
+    raise WorkflowError(
+        f"there is no folder {WORKFLOW / 'fedgrid'}: the rules need the code beside them, so "
+        "clone the repository and name the Snakefile of the clone"
+    )
+sys.path.insert(0, str(WORKFLOW))  # these rules import fedgrid uninstalled
 
 from fedgrid import costs, fidelity, grid, schema, source, spec
 from fedgrid import report as reports
 from fedgrid.names import UsageError, printable
 
+if not workflow.modifier.is_main_snakefile():
+    paths = workflow.modifier.path_modifier
+    if paths.prefix or paths._prefix_replacements:
+        raise WorkflowError(
+            "fedgrid's commands look for results under results/: leave `prefix` out of its module"
+        )
+    config = yaml.safe_load((WORKFLOW.parent / "config.yaml").read_text()) | config
 if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder on the way may have braces"
@@ -40,14 +54,29 @@ try:
 except UsageError as problem:
     raise WorkflowError(printable(str(problem))) from None
 
-environment = (  # ... their jobs import fedgrid uninstalled
-    f"export PYTHONPATH={shlex.quote(str(WORKFLOW))} FEDGRID_DEVICE={config['device']}"
-    f" FEDGRID_BACKEND={config['backend']} FEDGRID_DATA={shlex.quote(config['data_root'])}"
-    f" FEDGRID_WARM={os.getpid() if config['warm'] and not workflow.remote_exec else ''}; "
-)
-shell.prefix(
-    environment.replace("{", "{{").replace("}", "}}")
-)  # a folder may have braces
+
+def interpreter():
+    """The Python of the jobs: the one that runs Snakemake, unless they get one of their own."""
+    asked = workflow.deployment_settings
+    methods = asked.deployment_method if asked else ()
+    own = {DeploymentMethod.CONDA, DeploymentMethod.APPTAINER} & {*methods}
+    return "python" if own else sys.executable
+
+
+# What the commands of all rules begin with. It names variables of the environment, so that it is
+# the same text on every machine: Snakemake makes again what another command made. Snakemake's own
+# `shell.prefix` would change the rules of a workflow that has this one as a module, too.
+PYTHON = 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+os.environ |= {
+    "FEDGRID_CODE": str(WORKFLOW),
+    "FEDGRID_PYTHON": interpreter(),
+    "FEDGRID_DEVICE": config["device"],
+    "FEDGRID_BACKEND": config["backend"],
+    "FEDGRID_DATA": config["data_root"],
+    "FEDGRID_WARM": str(
+        os.getpid() if config["warm"] and not workflow.remote_exec else ""
+    ),
+}
 
 HERE = "results/studies/{study}/{scale}"
 CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION

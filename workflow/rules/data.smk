@@ -30,7 +30,8 @@ rule data:
     message:
         "data: {wildcards.dataset}"
     shell:
-        "python -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
+        PYTHON
+        + " -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
 
 
 rule weights:
@@ -45,5 +46,5 @@ rule weights:
     message:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:
-        "python -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
+        PYTHON + " -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
         " --out {output:q} --log {log:q}"

@@ -25,7 +25,8 @@ rule originals:
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
     shell:
-        "python -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
+        PYTHON
+        + " -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -56,8 +57,9 @@ rule maps:
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} "
+        + PYTHON
+        + " -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -96,8 +98,9 @@ rule scores:
     message:
         "scores: how similar maps are to images ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} "
+        + PYTHON
+        + " -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 
@@ -123,6 +126,7 @@ rule costs:
     message:
         "costs: what encoding takes ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} "
+        + PYTHON
+        + " -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
         " --log {log:q}"

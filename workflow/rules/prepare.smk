@@ -26,7 +26,7 @@ rule partition:
     message:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "python -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
+        PYTHON + " -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -56,8 +56,9 @@ rule pretrain:
     message:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " exec python -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} exec env "
+        + PYTHON
+        + " -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -85,8 +86,9 @@ rule saliency:
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} "
+        + PYTHON
+        + " -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
         " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
@@ -114,6 +116,7 @@ rule latents:
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb}"
-        " python -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        "FEDGRID_VRAM_GB={resources.vram_gb} "
+        + PYTHON
+        + " -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --threads {threads} --log {log:q}"

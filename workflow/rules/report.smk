@@ -26,7 +26,8 @@ for kind in spec.COLLECTED:
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
-            "python -m fedgrid.collect {params.kind:q} {params.grid:q} --protocols {params.protocols:q}"
+            PYTHON
+            + " -m fedgrid.collect {params.kind:q} {params.grid:q} --protocols {params.protocols:q}"
             " --out {output:q} --log {log:q}"
 
 
@@ -65,7 +66,7 @@ for study in STUDIES:
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
-                "python -m fedgrid.draw {params.product:q} --study {params.study:q}"
+                PYTHON + " -m fedgrid.draw {params.product:q} --study {params.study:q}"
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 
