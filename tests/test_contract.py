@@ -131,7 +131,7 @@ def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
         (STANDARD, '{1: 2, "standard": ((0.1,), (0.3,))}', "STATISTICS is .*, not a dict with"),
         (STANDARD, "((0.1,), (0.3,))", r"STATISTICS is \(.*, not a dict with"),
         ("", "TRAIN = (", r", line 1, is not Python: '\(' was never closed"),
-        ("", "# größe\n".encode("latin-1"), "cannot be read as Python: 'utf-8' codec can't decode"),
+        ("", "# größe\n".encode("latin-1"), "is not Python: invalid or missing encoding"),
         ("", "TRAIN = 5\0", "Python: source code .* null bytes"),
         ("", "# nothing", "lacks TRAIN"),
     ],
