@@ -163,6 +163,19 @@ def study(old: str, new: str) -> Callable[[Path], list]:
     return mistake
 
 
+def file(name: str, old: str, new: str) -> Callable[[Path], list]:
+    """A file of the package that was edited."""
+
+    def mistake(project: Path) -> list:
+        path = project / "workflow/fedgrid" / name
+        text = path.read_text()
+        assert text.count(old) == 1
+        path.write_text(text.replace(old, new))
+        return snakemake()
+
+    return mistake
+
+
 def broken_overlay(project: Path) -> list:
     (project / "overlay.yaml").write_text("protocols: {mine: {base: ")
     return snakemake("--configfile", "overlay.yaml")
@@ -229,6 +242,24 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
         study("    over: [autoencoder-f4, autoencoder-f8]\n    least: 0\n",
               "    over: [autoencoder-f4, autoencoder-f8]\n"),
         "fedsls.yaml", "claims", "least",
+    ),
+    "number of a dataset that is a sum": (
+        file("datasets/digits.py", "TRAIN = 1_442", "TRAIN = 1400 + 42"),
+        "datasets/digits.py, line 12: TRAIN",
+    ),
+    "hyper-parameter without a default": (
+        file("methods/fedprox.py", "mu: float = 0.01", "mu: float"),
+        "methods/fedprox.py: `method` has no default for `mu`",
+    ),
+    "method that is not Python": (
+        file("methods/fedprox.py", "def method(", "def method"), "methods/fedprox.py, line 8",
+    ),
+    "product without its caption": (
+        file("report/fedsls/table1.py", "def caption", "def captain"),
+        "report/fedsls/table1.py has no function `caption`",
+    ),
+    "key of a study that is given twice": (
+        study("\nscales:", "\nproducts: {}\nscales:"), "fedsls.yaml", "`products` twice", "line",
     ),
     "dataset of another scale": (
         config("scale=paper", "dataset=digits"), "dataset", "digits", "cifar10",

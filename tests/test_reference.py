@@ -68,11 +68,17 @@ def test_without_runs_there_is_nothing_to_keep(tmp_path):
         reference.main([str(tmp_path)])
 
 
+def mine(folder) -> dict:
+    """What a study that names the kept runs has of them."""
+    whole = "{title: mine, protocols: {}, scales: {}, products: {}, reference: kept.csv}"
+    (folder / "mine.yaml").write_text(whole)
+    return {"reference": grid.read_study(folder / "mine.yaml")["reference"]}
+
+
 def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
     leave(tmp_path / "run", [10, 50, 40])
     kept(tmp_path, capsys)
-    (tmp_path / "mine.yaml").write_text("title: mine\nreference: kept.csv\n")
-    study = made.STUDIES["fedlmd"] | grid.read_study(tmp_path / "mine.yaml")
+    study = made.STUDIES["fedlmd"] | mine(tmp_path)
     curve = made.evaluations({1: 0.2, 2: 0.3}, **NAMES, rounds=2, metric="best", tail=1)
     table = comparisons.draw(curve, study, "paper")
     assert table["reference"].tolist() == [50]
@@ -88,8 +94,7 @@ def test_kept_runs_are_a_table_of_their_own_beside_the_published_values(tmp_path
     leave(tmp_path / "a", [10, 50, 40])
     leave(tmp_path / "b", [10, 30, 60], "fedlmd", device="another CPU")
     kept(tmp_path, capsys)
-    (tmp_path / "mine.yaml").write_text("title: mine\nreference: kept.csv\n")
-    study = made.STUDIES["fedlmd"] | grid.read_study(tmp_path / "mine.yaml")
+    study = made.STUDIES["fedlmd"] | mine(tmp_path)
     table = product.draw(study, "quick")
     assert table["difference"].tolist() == pytest.approx([50 - 33.02, 60 - 50.45])
     shown = product.wide(table).loc["FedLMD"]

@@ -19,7 +19,7 @@ METHODS = registered("methods")
 # --- fingerprints ----------------------------------------------------------------------------
 
 CACHED = ("tree", "reachable", "_imports", "code", "fingerprint", "literal", "keywords")
-CACHED += ("arguments", "_signature", "summary", "mentions")
+CACHED += ("arguments", "_signature", "summary", "mentions", "definitions")
 
 
 def forget() -> None:
@@ -249,7 +249,7 @@ def test_hyper_parameters_are_read_without_importing(name):
 def test_literals_are_read_without_importing():
     assert source.literal("methods.fedsls", "NEEDS") == ("saliency",)
     assert source.literal("methods.fedavg", "NEEDS", ()) == ()
-    with pytest.raises(LookupError, match="has no function `nothing`"):
+    with pytest.raises(UsageError, match=r"methods/fedavg.py has no function `nothing`"):
         source.keywords("methods.fedavg", "nothing")
 
 

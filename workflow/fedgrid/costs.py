@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fedgrid import cli, files, source, stage
+from fedgrid import cli, contract, files, source, stage
 from fedgrid.names import UsageError, known, registered
 
 FIELDS = {"model": str, "dataset": str, "images": int, "chunk": int}
@@ -71,8 +71,8 @@ def check(setting: dict) -> None:
         if type(value) is not kind or (kind is int and value < 1):
             wanted = "a whole number from 1" if kind is int else "a name"
             raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
-    known("model", setting["model"], registered("models"))
-    known("dataset", setting["dataset"], registered("datasets"))
+    contract.model(known("model", setting["model"], registered("models")))
+    contract.dataset(known("dataset", setting["dataset"], registered("datasets")))
 
 
 def costs(setting: dict, device: str, threads: int):

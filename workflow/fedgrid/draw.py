@@ -8,10 +8,9 @@ A product is a file of fedgrid/report/, see there. --show prints one that has be
 
 import re
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
-from fedgrid import cli, files, grid, records, report
+from fedgrid import cli, contract, files, grid, records, report
 from fedgrid.names import UsageError, known
 
 
@@ -27,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     path = grid.find_study(asked.study)
     study = grid.read_study(path)
-    product = import_module(f"fedgrid.{report.module(path.stem, asked.product)}")
+    product = contract.imported(report.module(path.stem, asked.product))
     if asked.show:
         print(text(product, asked.show))
     elif not asked.out:

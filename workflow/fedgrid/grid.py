@@ -8,13 +8,14 @@ import csv
 import json
 import math
 import re
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fedgrid import cohorts, report, source
+from fedgrid import cohorts, contract, report, source
 from fedgrid.names import PACKAGE, UsageError, known, listed, registered, shown
 from fedgrid.spec import AXES, COLLECTED, PROTOCOL, SUMMED, runs_of, skew
 
@@ -23,13 +24,24 @@ CHANGES_RESULTS = False  # what it resolves is what a job is given
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
 
-STUDIES = PACKAGE.parent / "studies"
+STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
 
 
 def configured(config: Path) -> "Grid":
     """The studies, with the protocols and variants of a configuration, if there is one."""
-    own = yaml.safe_load(config.read_text()) if config.exists() else {}
+    own = (read_yaml(config) or {}) if config.exists() else {}
+    obey(config.name, own, "config", required=False)
+    for name, protocol in own.get("protocols", {}).items():
+        obey(f"{config.name}: protocols.{name}", protocol, "study", "protocol")
     return Grid(read_studies(), own)
+
+
+def obey(name: str, value: Any, rules: str, part: str | None = None, required: bool = True) -> None:
+    """UsageError for what breaks a schema, where Snakemake's jsonschema is there to tell."""
+    if find_spec("jsonschema"):
+        from fedgrid import schema
+
+        schema.check(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
 def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
@@ -45,22 +57,72 @@ def find_study(text: str) -> Path:
 
 
 def read_study(path: Path) -> dict:
-    """A study's file; in place of the name of its `reference` stand that table's rows."""
+    """A study's file, checked; in place of the name of its `reference` stand that table's rows."""
+    study = read_yaml(path)
+    if isinstance(study, dict) and isinstance(study.get("reference"), str):
+        study["reference"] = read_reference(path, study["reference"])
+    obey(path.name, study, "study")
+    return study
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file says, which JSON can say too; UsageError in one sentence if it does not."""
     try:
-        study = yaml.safe_load(path.read_text())
-        if isinstance(study, dict) and isinstance(study.get("reference"), str):
-            text = (path.parent / study["reference"]).read_text()
-            study["reference"] = list(csv.DictReader(text.splitlines()))
-        json.dumps(study)  # products depend on it as JSON
-        return study
+        found = yaml.load(path.read_bytes(), Loader)
+        json.dumps(found)  # products depend on it as JSON
+        check_keys(path.name, found)
+        return found
+    except UsageError:
+        raise
     except yaml.YAMLError as problem:
-        what = " ".join(str(problem).replace('in "<unicode string>", ', "").split())
+        what = " ".join(str(problem).replace('in "<byte string>", ', "").split())
         raise UsageError(f"{path.name} is not YAML: {what}") from None
     except OSError as problem:
-        raise UsageError(f"the study {path} cannot be read ({problem})") from None
+        raise UsageError(f"{path} cannot be read ({problem})") from None
     except (TypeError, ValueError, RecursionError) as problem:
         what = "that is neither text, number, list nor pairs"
         raise UsageError(f"{path.name} holds something {what} ({problem})") from None
+
+
+class Loader(yaml.SafeLoader):
+    """YAML's safe loader, but a key that is given twice is an error: one of them would be lost."""
+
+    def compose_mapping_node(self, anchor):
+        """A mapping of distinct keys."""
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for at, (_, name) in enumerate(keys):
+            if keys[at] in keys[:at] and name != "<<":
+                said = f"found the key `{shown(name)}` twice"
+                raise yaml.composer.ComposerError(None, None, said, node.value[at][0].start_mark)
+        return node
+
+
+def check_keys(name: str, value: Any) -> None:
+    """UsageError for a key that is a number, a date or nothing: names are text."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                said = f"the key {shown(repr(key))} is not text: put it in quotes"
+                raise UsageError(f"{name}: {said}")
+            check_keys(f"{name}: {shown(key)}", inner)
+    for inner in value if isinstance(value, list) else ():
+        check_keys(name, inner)
+
+
+def read_reference(study: Path, name: str) -> list[dict[str, str]]:
+    """The rows of the table of finished runs that a study names."""
+    where = f"{study.name}: the reference {shown(name)}"
+    try:
+        table = csv.DictReader((study.parent / name).read_text("utf-8-sig").splitlines())
+        rows = [(table.line_num, row) for row in table]
+    except (OSError, ValueError, csv.Error) as problem:
+        raise UsageError(f"{where} cannot be read ({problem})") from None
+    for line, row in rows:
+        if None in row or None in row.values():
+            wanted = f"{len(table.fieldnames)} values, as its first line names"
+            raise UsageError(f"{where}, line {line}, has not {wanted}")
+    return [row for _, row in rows]
 
 
 class Grid:
@@ -204,6 +266,7 @@ class Grid:
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
     def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
+        contract.method(part)
         defaults = source.keywords(f"methods.{part}", "method")
         return defaults | self.tuned.get(part, {}).get(dataset, {}) | given
 
@@ -232,12 +295,24 @@ class Grid:
             if not {"least", "most"} & claim.keys():
                 needs = "`least`, `most` or both"
                 raise UsageError(f"{study}.yaml: claims: number {number} needs {needs}")
-        for table in about.get("published", {}).values():
-            for name in table.get("rows", {}):
-                known(f"method published in {study}", name, self._methods())
+            for bound in {"least", "most"} & claim.keys():
+                like(f"{study}.yaml: claims: number {number}: {bound}", claim[bound], 1.0)
+        for name, table in about.get("published", {}).items():
+            self._check_published(study, name, table)
+
+    def _check_published(self, study: str, table: str, printed: dict) -> None:
+        for method, values in printed.get("rows", {}).items():
+            known(f"method published in {study}", method, self._methods())
+            for part in (values, printed.get("speedups", {}).get(method) or printed["columns"]):
+                if len(part) != len(printed["columns"]):
+                    columns = f"values of {method}, and {len(printed['columns'])} columns"
+                    raise UsageError(f"{study}.yaml: published.{table} has {len(part)} {columns}")
+        for method in printed.get("speedups", {}) if "rows" in printed else ():
+            known(f"method of published.{table} in {study}", method, printed["rows"])
 
     @staticmethod
     def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
+        contract.product(report.module(study, name), facts["formats"])
         wanted = report.sources(study, name)
         if set(facts["from"]) != set(wanted):
             raise UsageError(
@@ -283,7 +358,7 @@ class Grid:
 
 def check_keywords(where: str, part: str, given: dict) -> None:
     """Refuse hyper-parameters that a method's file does not have, or of another type."""
-    known(f"method of {where}", part, registered("methods"))
+    contract.method(known(f"method of {where}", part, registered("methods")))
     defaults = source.keywords(f"methods.{part}", "method")
     for key, value in given.items():
         known(f"hyper-parameter of {part} in {where}", key, defaults)
@@ -294,7 +369,8 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     """Refuse a protocol that this dataset cannot follow."""
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         like(f"protocol `{name}`: {key}", value, PROTOCOL[key])
-    known(f"model of protocol `{name}`", protocol["model"], registered("models"))
+    contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
+    contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
     known(f"normalization of {dataset}", protocol["normalization"], statistics)
     for key in protocol["augment"]:
@@ -353,12 +429,20 @@ def axis_values(config: dict, axis: str) -> list:
 
 def like(what: str, value: Any, default: Any) -> None:
     """Refuse a value of another type than the default's; a float may be given as an int."""
-    wanted = (int, float) if isinstance(default, float) else type(default)
-    if not isinstance(value, wanted) or isinstance(value, bool) != isinstance(default, bool):
-        word = _WORDS.get(type(default), "a list")
+    kinds, word = _KINDS[type(default)]
+    if type(value) not in kinds:
         raise UsageError(f"{what} is {shown(repr(value))}, not {word} such as {default!r}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"{what} is {value!r}, which is not finite")
 
 
-_WORDS = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+# What may be given in place of a default, and what that is called. None tells nothing of it.
+_KINDS = {
+    str: ((str,), "text"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    bool: ((bool,), "true or false"),
+    list: ((list,), "a list"),
+    dict: ((dict,), "`key: value` pairs"),
+    type(None): ((type(None), bool, int, float, str, list), "a number, text or list"),
+}

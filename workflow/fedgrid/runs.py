@@ -6,16 +6,15 @@ import logging
 import math
 from collections.abc import Iterator
 from functools import reduce
-from importlib import import_module
 from operator import or_
 from pathlib import Path
 
 import torch
 
-from fedgrid import federation, files, models, records, seeds, spec
+from fedgrid import contract, federation, files, models, records, seeds, source, spec
 from fedgrid.engine import Engine, Progress
 from fedgrid.method import Method
-from fedgrid.names import UsageError
+from fedgrid.names import UsageError, known, registered, shown
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +46,23 @@ def architecture(run: dict, paths: dict[str, Path], data: federation.Federation)
 
 def method(run: dict) -> Method:
     """The run's method: its files, combined; UsageError if its results would be mis-scored."""
-    parts = [
-        import_module(f"fedgrid.methods.{part}").method(**keywords)
-        for part, keywords in run["method"].items()
-    ]
-    made = reduce(or_, parts, Method())
+    made = reduce(or_, (part(*given) for given in run["method"].items()), Method())
     if made.private:
         raise UsageError(
             f"{' with '.join(run['method'])} keeps {' and '.join(made.private)} private to each "
             "client, so the server's model, which is evaluated, never has what its clients trained "
             "there: such a method cannot be run before every client's own model is evaluated"
         )
+    return made
+
+
+def part(name: str, keywords: dict) -> Method:
+    """What a method's file gives; UsageError if its own code fails."""
+    module = f"methods.{known('method', name, registered('methods'))}"
+    file = contract.imported(module)
+    made = contract.called(module, "`method`", lambda: file.method(**keywords))
+    if not isinstance(made, Method):
+        raise UsageError(f"{source.file(module)}: `method` gives {shown(repr(made))}, no Method")
     return made
 
 

@@ -12,13 +12,17 @@ from fedgrid.names import UsageError, known, shown
 CHANGES_RESULTS = False
 
 
-def check(name: str, value: Any, schema: Path, part: str | None = None) -> None:
+def check(
+    name: str, value: Any, schema: Path, part: str | None = None, required: bool = True
+) -> None:
     """UsageError that names the key, what it is and what it may be, if there is anything wrong.
 
-    `part` is one of the schema's definitions, if `value` is to be checked against that.
+    `part` is one of the schema's definitions, if `value` is to be checked against that. Unless it
+    is `required` to be whole, keys of the first level may be left out.
     """
     rules = yaml.safe_load(schema.read_text())
     rules = rules["$defs"][part] if part else rules
+    rules = rules if required else rules | {"required": []}
     errors = Draft202012Validator(rules).iter_errors(value)
     if error := best_match(errors):
         where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))

@@ -9,13 +9,12 @@ import json
 import os
 import re
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 
 import yaml
 
 from fedgrid import cli, grid, records, source, spec
-from fedgrid.names import PACKAGE, UsageError, known, registered, shown
+from fedgrid.names import UsageError, known, registered, shown
 
 CHANGES_RESULTS = False
 
@@ -80,11 +79,8 @@ def parsed(field: str, text: str):
 
 
 def check_ranges(protocol: dict) -> None:
-    """UsageError for a value out of its range, where Snakemake's jsonschema is there to tell."""
-    if find_spec("jsonschema"):
-        from fedgrid import schema
-
-        schema.check("--set", protocol, PACKAGE.parent / "schemas/study.schema.yaml", "protocol")
+    """UsageError for a value out of its range."""
+    grid.obey("--set", protocol, "study", "protocol")
 
 
 def spelled_out(text: str, stage: str) -> dict:

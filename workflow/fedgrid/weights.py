@@ -9,7 +9,7 @@ in torchvision's file name, has been verified.
 import re
 from pathlib import Path
 
-from fedgrid import cli, files, source
+from fedgrid import cli, contract, files, source
 from fedgrid.names import known, registered
 
 
@@ -21,8 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, default=cli.DATA, help="where downloads are kept")
     parser.add_argument("--out", type=Path, help="default: results/weights/<model>-<name>")
     asked = parser.parse_args(arguments)
-    known("model", asked.model, registered("models"))
-    published = source.literal(f"models.{asked.model}", "WEIGHTS")
+    contract.model(known("model", asked.model, registered("models")))
+    published = source.literal(f"models.{asked.model}", "WEIGHTS", ())
     known(f"published set of weights for {asked.model}", asked.name, published)
     out = asked.out or Path(f"results/weights/{asked.model}-{asked.name}.safetensors")
     convert(published[asked.name], asked.root / "weights", out)

@@ -39,8 +39,6 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
 try:
     schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
     STUDIES = grid.read_studies()
-    for name, study in STUDIES.items():
-        schema.check(f"{name}.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
     for name, protocol in config.get("protocols", {}).items():
         where = f"config.yaml: protocols.{name}"
         schema.check(

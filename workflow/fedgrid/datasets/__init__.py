@@ -9,14 +9,13 @@ A dataset's file has literal constants and `load(root: Path) -> Split`:
                    the right one, others bear the name of the code that uses them
 """
 
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from fedgrid import arrays
+from fedgrid import arrays, contract
 from fedgrid.names import known, registered
 
 
@@ -57,4 +56,5 @@ def describe(name: str) -> dict:
 
 
 def _module(name: str) -> ModuleType:
-    return import_module(f"fedgrid.datasets.{known('dataset', name, registered('datasets'))}")
+    contract.dataset(known("dataset", name, registered("datasets")))
+    return contract.imported(f"datasets.{name}")

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedgrid import cli, grid, records, source
+from fedgrid import cli, contract, grid, records, source
 from fedgrid.names import UsageError, known, registered
 
 # The fields of a setting, with an example of each.
@@ -111,6 +111,8 @@ def check_counts(setting: dict[str, Any]) -> None:
             known(kind, name, among)
             like(f"the setting's {field} of {name}", count, 1)
             at_least(f"{field} of {name}", count, 1)
+    for name in setting["images"]:
+        contract.dataset(name)
     at_least("number of images", sum(setting["images"].values()), SMALLEST)
     at_least("number of encoders", len(setting["encoders"]), 1)
 
@@ -120,8 +122,8 @@ def check_names(setting: dict[str, Any]) -> None:
     known("contrast", setting["contrast"], CONTRASTS)
     known("output of the judge", setting["judge_output"], OUTPUTS)
     for field, prefix in NETWORKS.items():
-        model = known(field, setting[field], registered("models"))
-        there = PUBLISHED.keys() & source.literal(f"models.{model}", "WEIGHTS").keys()
+        contract.model(model := known(field, setting[field], registered("models")))
+        there = PUBLISHED.keys() & {*source.literal(f"models.{model}", "WEIGHTS", ())}
         known(f"set of weights for {model}", setting[f"{prefix}weights"], {"none", *there})
 
 

@@ -12,14 +12,15 @@ parameters of every classifier begin with `head.`. It may have literal constants
                    BatchNorm without running statistics
 """
 
-from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
 
+from fedgrid import contract, source
 from fedgrid.files import whole
-from fedgrid.names import UsageError, known, registered
+from fedgrid.names import UsageError, known, registered, shown
 
 
 class Classifier(nn.Module):
@@ -52,8 +53,8 @@ def build(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        file = import_module(f"fedgrid.models.{known('model', name, registered('models'))}")
-        model = Classifier(*file.body(shape), classes)
+        file = contract.imported(f"models.{known('model', name, registered('models'))}")
+        model = Classifier(*given(name, file, shape), classes)
     model.side_paths = getattr(file, "SIDE_PATHS", ())
     if getattr(file, "CHANNELS_LAST", False):
         model.layout = torch.channels_last
@@ -63,6 +64,16 @@ def build(
     if weights is not None:
         load(model, weights, head)
     return model
+
+
+def given(name: str, file: ModuleType, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
+    """What a model's file gives; UsageError if its own code fails."""
+    module = f"models.{name}"
+    made = contract.called(module, "`body`", lambda: file.body(shape))
+    if not (isinstance(made, tuple) and [*map(type, made[1:])] == [int]):
+        said = f"`body` gives {shown(repr(made))}, not a module and the width of its features"
+        raise UsageError(f"{source.file(module)}: {said}")
+    return made
 
 
 def batch_norm(channels: int) -> nn.Module:

@@ -1,0 +1,320 @@
+"""What a user's own file may get wrong: a method, a dataset, a model or a product. One sentence."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from fedgrid import datasets, grid, methods, models, names, runs, source, spec
+from fedgrid.names import UsageError
+from test_source import forget
+
+KINDS = {"datasets": datasets, "methods": methods, "models": models}
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Writes `mine.py` of a kind; it is the only file of its kind that can be named then."""
+    root = tmp_path / "fedgrid"
+    for kind, package in KINDS.items():
+        monkeypatch.setattr(package, "__path__", [str(root / kind), *package.__path__])
+    monkeypatch.setattr(source, "ROOT", root)
+    monkeypatch.setattr(names, "PACKAGE", root)
+
+    def written(kind: str, text: str | bytes, name: str = "mine") -> None:
+        path = root / kind / f"{name}.py"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        forget()
+
+    yield written
+    forget()
+    for kind in KINDS:
+        sys.modules.pop(f"fedgrid.{kind}.mine", None)
+
+
+def said(work, *arguments) -> str:
+    """The one sentence that answers a mistake."""
+    with pytest.raises(UsageError) as found:
+        work(*arguments)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+# --- datasets --------------------------------------------------------------------------------
+
+FASHION = """
+TRAIN = 60_000
+TEST: int = 10_000
+CLASSES = 10
+SHAPE = (1, 28, 28)
+STATISTICS = {"standard": ((0.2860,), (0.3530,))}
+
+def load(root):
+    return None
+"""
+STANDARD = '{"standard": ((0.2860,), (0.3530,))}'
+
+
+def check_dataset() -> None:
+    grid.check_protocol("a", spec.PROTOCOL | {"model": "mine"}, "mine")
+
+
+@pytest.fixture
+def fashion(write):
+    """Writes the dataset with one part changed, beside a model that is right."""
+
+    def written(old: str = "", new: str | bytes = "") -> None:
+        assert old in FASHION
+        write("datasets", FASHION.replace(old, new) if old else new or FASHION)
+        write("models", "def body(shape): ...")
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        ("TRAIN = 60_000", "TRAIN: int = 60_000"),
+        ("TRAIN = 60_000", "TRAIN = 5\nTRAIN = 60_000"),
+        ("TRAIN = 60_000", "TRAIN = SAMPLES = 60_000"),
+        ("TRAIN = 60_000", "TRAIN: int\nTRAIN = 60_000"),
+        ("def load(root):\n    return None", "from elsewhere import load"),
+        ("", "\ufeff" + FASHION),
+        ("", FASHION.replace("\n", "\r\n")),
+        ("", ("# -*- coding: latin-1 -*-\n# größe" + FASHION).encode("latin-1")),
+    ],
+)
+def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
+    fashion(old, new)
+    check_dataset()
+    assert source.literal("datasets.mine", "TRAIN") == 60_000
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("60_000", "60 * 1000", "line 2: TRAIN is no plain value, .* write `TRAIN = ` and the val"),
+        ("TRAIN = 60_000", "from sizes import TRAIN", "line 2: TRAIN is no plain value"),
+        ("TRAIN = 60_000", "TRAIN, FEW = 60_000, 5", "line 2: TRAIN is no plain value"),
+        ("60_000", "len(ALL)", "line 2: TRAIN is no plain value"),
+        ("60_000", "60_000\nTRAIN += 1", "line 3: TRAIN is no plain value"),
+        ("60_000", "60_000\nif TRAIN:\n    TRAIN = 5", "line 3: TRAIN is no plain value"),
+        ("(1, 28, 28)", "(CLASSES, 28, 28)", "line 5: SHAPE is no plain value"),
+        (STANDARD, "dict(standard=((0.5,), (0.5,)))", "line 6: STATISTICS is no plain value"),
+        (STANDARD, "{[1]: 2}", "line 6: STATISTICS is no plain value"),
+        ("TRAIN = 60_000", "", "lacks TRAIN: it is a whole number above 0, such as 60_000"),
+        ("TRAIN = 60_000", "TRAIN: int", "lacks TRAIN"),
+        ("SHAPE = (1, 28, 28)", "", "lacks SHAPE: it is three whole numbers"),
+        (f"STATISTICS = {STANDARD}", "", "lacks STATISTICS: it is a dict with"),
+        ("def load", "def lode", "has no function `load`: write `def load"),
+        ("60_000", "60_000.0", "TRAIN is 60000.0, not a whole number above 0, such as 60_000"),
+        ("60_000", '"60_000"', "TRAIN is '60_000', not a whole number"),
+        ("60_000", "True", "TRAIN is True, not a whole number"),
+        ("60_000", "0", "TRAIN is 0, not a whole number above 0"),
+        ("10_000", "-1", "TEST is -1, not a whole number"),
+        ("CLASSES = 10", "CLASSES = None", "CLASSES is None, not a whole number"),
+        ("(1, 28, 28)", "(28, 28)", r"SHAPE is \(28, 28\), not three whole numbers"),
+        ("(1, 28, 28)", "28", "SHAPE is 28, not three whole numbers"),
+        ("(1, 28, 28)", "(1, 28.0, 28)", "SHAPE is .*, not three whole numbers"),
+        (STANDARD, '{"standard": (0.2860, 0.3530)}', r"STATISTICS has \(0.286, 0.353\) as `sta"),
+        (STANDARD, '{"standard": ((0.1, 0.2), (0.3, 0.4))}', "for each of 1 channels, such as"),
+        (STANDARD, '{"standard": ((0.1,), (0.3, 0.4))}', "for each of 1 channels"),
+        (STANDARD, '{"standard": ((0.1,),)}', "for each of 1 channels"),
+        (STANDARD, '{"standard": ((0.1,), (0,))}', "a deviation above 0"),
+        (STANDARD, '{"standard": ((1e999,), (1,))}', "STATISTICS has"),
+        (STANDARD, '{"standard": (("a",), (1,))}', "STATISTICS has"),
+        (STANDARD, '{"standard": ((0.5,), (0.5,)), "other": 3}', "STATISTICS has 3 as `other`"),
+        (STANDARD, '{"usual": ((0.1,), (0.3,))}', 'STATISTICS is .*, not a dict with "standard"'),
+        (STANDARD, '{1: 2, "standard": ((0.1,), (0.3,))}', "STATISTICS is .*, not a dict with"),
+        (STANDARD, "((0.1,), (0.3,))", r"STATISTICS is \(.*, not a dict with"),
+        ("", "TRAIN = (", r", line 1, is not Python: '\(' was never closed"),
+        ("", "# größe\n".encode("latin-1"), "is not Python: invalid or missing encoding"),
+        ("", "TRAIN = 5\0", "Python: source code .* null bytes"),
+        ("", "# nothing", "lacks TRAIN"),
+    ],
+)
+def test_a_wrong_dataset_is_named_with_its_file(old, new, message, fashion):
+    fashion(old, new)
+    answer = said(check_dataset)
+    assert answer.startswith("datasets/mine.py")
+    assert re.search(message, answer)
+
+
+def test_a_wrong_dataset_is_named_when_it_is_decoded(fashion, tmp_path):
+    fashion(STANDARD, '{"standard": (0.2860, 0.3530)}')
+    assert said(datasets.load, "mine", tmp_path).startswith("datasets/mine.py: STATISTICS has")
+    fashion("def load", "import not_there\n\ndef load")
+    answer = said(datasets.load, "mine", tmp_path)
+    assert answer.startswith("datasets/mine.py, line 8: its import fails with ModuleNotFoundError")
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no function `body`: write `def body"),
+        ("body = 5 +", ", line 1, is not Python: invalid syntax"),
+        ("WEIGHTS = ()", r"WEIGHTS is \(\), not a dict of texts"),
+        ("WEIGHTS = {'mine': 5}", "WEIGHTS is {'mine': 5}, not a dict of texts"),
+        ("WEIGHTS = dict()", "line 1: WEIGHTS is no plain value"),
+        ("MEGABYTES = '45'", "MEGABYTES is '45', not a number above 0"),
+        ("MEGABYTES = 4 * 11.2", "line 1: MEGABYTES is no plain value"),
+        ("MEGABYTES = 0", "MEGABYTES is 0, not a number above 0"),
+        ("SIDE_PATHS = ('downsample')", "SIDE_PATHS is 'downsample', not a tuple of texts"),
+        ("CHANNELS_LAST = 1", "CHANNELS_LAST is 1, not True or False"),
+    ],
+)
+def test_a_wrong_model_is_named_with_its_file(text, message, write):
+    write("datasets", FASHION)
+    write("models", f"{text}\n" + "def body(shape): ..." * ("body" not in message))
+    answer = said(check_dataset)
+    assert answer.startswith("models/mine.py")
+    assert re.search(message, answer)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("    return nn.Flatten()", "`body` gives Flatten.*, not a module and the width"),
+        ("    return nn.Flatten(), 1.5", "`body` gives .*, not a module and the width"),
+        ("    return None", "`body` gives None, not a module and the width"),
+        ("    return shape[5]", ", line 3: `body` fails with IndexError: tuple index out of range"),
+    ],
+)
+def test_a_body_that_is_none_is_named_with_its_file(body, message, write):
+    write("models", f"from torch import nn\ndef body(shape):\n{body}")
+    answer = said(models.build, "mine", (1, 8, 8), 10)
+    assert answer.startswith("models/mine.py")
+    assert re.search(message, answer)
+
+
+# --- methods ---------------------------------------------------------------------------------
+
+
+def keywords(text: str, write, **given) -> dict:
+    """The hyper-parameters of a method's file, after those given are checked."""
+    write("methods", f"{text}\n    return None")
+    grid.check_keywords("variant `a`", "mine", given)
+    return source.keywords("methods.mine", "method")
+
+
+@pytest.mark.parametrize(
+    ("text", "defaults", "given"),
+    [
+        ("def method(*, mu=0.1, tau=2):", {"mu": 0.1, "tau": 2}, {"mu": 1, "tau": 3}),
+        ("def method(tau=2, *, mu: float = -0.1):", {"tau": 2, "mu": -0.1}, {"mu": 0.5}),
+        ("def method(layers=(1, 2)):", {"layers": [1, 2]}, {"layers": [3]}),
+        ("def method(mu=None):", {"mu": None}, {"mu": 0.5}),
+        ("def method(mu=5):\n    pass\ndef method(mu=0.5):", {"mu": 0.5}, {"mu": 0.1}),
+    ],
+)
+def test_hyper_parameters_may_be_written_in_these_ways(text, defaults, given, write):
+    found = keywords(text, write, **given)
+    assert found == defaults == json.loads(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def method(mu):", "`method` has no default for `mu`: give it one, as in `mu=0.1`"),
+        ("def method(mu, tau=1):", "`method` has no default for `mu`"),
+        ("def method(tau=1, *, mu):", "`method` has no default for `mu`"),
+        ("def method(mu=0.1, /):", "`method` cannot be given `mu` by name"),
+        ("def method(*mu):", "`method` cannot be given `mu` by name"),
+        ("def method(tau=1, **mu):", "`method` cannot be given `mu` by name"),
+        ("def method(mu=1 / 3):", "the default of `mu`, 1 / 3, is no number, text, true or false"),
+        ("MU = 3\ndef method(mu=MU):", "the default of `mu`, MU, is no number"),
+        ("def method(mu=b'a'):", "the default of `mu`, b'a', is no number"),
+        ("def method(mu={1, 2}):", "the default of `mu`, {1, 2}, is no number"),
+        ("def methode(mu=1):", "has no function `method`: write `def method`"),
+        ("from fedgrid.methods.fedprox import method\ndef a():", "has no function `method`"),
+        ("class method:\n  def a():", "has no function `method`"),
+        ("NEEDS = ('saliency')\ndef method():", "NEEDS is 'saliency', not a tuple of stages"),
+        ("NEEDS = ('salience',)\ndef method():", "NEEDS is .*: there is saliency, latents"),
+        ("NEEDS = ('partition',)\ndef method():", "NEEDS is .*, not a tuple of stages"),
+        ("NEEDS = tuple()\ndef method():", "line 1: NEEDS is no plain value"),
+        ("def method(:", ", line 1, is not Python: invalid syntax"),
+    ],
+)
+def test_a_wrong_method_is_named_with_its_file(text, message, write):
+    answer = said(keywords, text, write)
+    assert answer.startswith("methods/mine.py")
+    assert re.search(message, answer)
+
+
+def test_what_a_file_imports_of_the_package_is_read_too(write):
+    write(".", "def loss(:", name="shared")
+    answer = said(keywords, "from fedgrid import shared\ndef method():", write)
+    assert answer.startswith("shared.py, line 1, is not Python")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "import not_there",
+            ", line 1: its import fails with ModuleNotFoundError: No module named",
+        ),
+        ("X = 1\nraise TypeError('no')", ", line 2: its import fails with TypeError: no"),
+        (
+            "def method(mu=1):\n    return mu + 'a'",
+            ", line 2: `method` fails with TypeError: ",
+        ),
+        ("def method():\n    return None", "`method` fails with TypeError: .* unexpected keyword"),
+        ("def method(mu=1):\n    return None", "`method` gives None, no Method"),
+        ("method = 5", "`method` fails with TypeError: 'int' object is not callable"),
+    ],
+)
+def test_a_method_that_fails_at_once_is_named_with_its_file(text, message, write):
+    write("methods", text)
+    answer = said(runs.method, {"method": {"mine": {"mu": 1}}})
+    assert answer.startswith("methods/mine.py")
+    assert re.search(message, answer)
+
+
+def test_a_method_that_works_in_training_keeps_its_own_errors(write):
+    made = "return Method(penalty=lambda step: 1 / 0)"
+    write("methods", f"from fedgrid.method import Method\ndef method():\n    {made}")
+    with pytest.raises(ZeroDivisionError):
+        runs.method({"method": {"mine": {}}}).penalty(None)
+
+
+def test_methods_may_need_what_runs_can_read():
+    from fedgrid import contract
+
+    assert {*contract.NEEDED} == {*runs.ARTIFACTS}
+
+
+# --- products --------------------------------------------------------------------------------
+
+DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(table, study): ..."
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("def draw", "def drew", "has no function `draw`: write `def draw`"),
+        ("study, scale", "study", "`draw` does not take `scale`: add it"),
+        ("runs, study, scale", "runs", "`draw` does not take `study`: add it"),
+        ("def caption", "def captain", "has no function `caption`, which formats but csv need"),
+        ("def plot", "def plots", "has no function `plot`, which pdf and svg need"),
+        ("def plot", "plot = ", ", line 3, is not Python: invalid syntax"),
+    ],
+)
+def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
+    write("report", DRAW.replace(old, new))
+    facts = {"from": {"runs": "runs/main"}, "formats": ["csv", "svg"], "category": "Results"}
+    answer = said(grid.Grid._check_product, "study", "study", "mine", facts, {"grids": ["main"]})
+    assert answer.startswith("report/mine.py")
+    assert re.search(message, answer)
+
+
+def test_a_product_may_take_its_facts_by_keyword(write):
+    write("report", "def draw(runs, **facts): ...\n")
+    facts = {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
+    grid.Grid._check_product("study", "study", "mine", facts, {"grids": ["main"]})

@@ -1,0 +1,206 @@
+"""Studies and configurations that are written wrong: one sentence, with the file, for each."""
+
+import json
+import re
+
+import pytest
+import yaml
+
+from fedgrid import draw, grid
+from fedgrid.names import UsageError
+
+BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
+STUDY = f"""title: mine
+protocols:
+  short: {{clients: 10, rounds: 3}}
+variants:
+  prox: {{fedprox: {{mu: 0.5}}}}
+scales:
+  quick:
+    grids:
+      main:
+        - {BLOCK}
+products:
+  convergence: {{from: {{runs: runs/main}}, formats: [csv, svg], category: Results}}
+published:
+  table1: {{columns: [[digits, dir0.1]], rows: {{fedavg: [[90, 1]]}}}}
+claims:
+  - {{says: x, section: "1", method: prox, over: fedavg, least: 0}}
+labels: {{digits: Digits}}
+"""
+SHORT, ROWS = "{clients: 10, rounds: 3}", "{fedavg: [[90, 1]]}"
+HEAD = "method,dataset,partition,protocol,seed,accuracy"
+
+
+def read(folder, text: str | bytes) -> grid.Grid:
+    """The grid of a folder with this study alone, up to what products depend on."""
+    (folder / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    studies = grid.read_studies(folder)
+    made = grid.Grid(studies)
+    json.dumps(studies, sort_keys=True)
+    return made
+
+
+def said(work, *arguments) -> str:
+    """The one sentence that answers a mistake."""
+    with pytest.raises(UsageError) as found:
+        work(*arguments)
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        STUDY,
+        f"\ufeff{STUDY}",
+        STUDY.replace("\n", "\r\n"),
+        STUDY.replace(
+            f"short: {SHORT}", f"a: &a {SHORT}\n  b: &b {{<<: *a}}\n  short: {{<<: *b, lr: 1}}"
+        ),
+    ],
+    ids=["plain", "byte-order mark", "Windows", "merged"],
+)
+def test_a_study_may_be_written_in_these_ways(text, tmp_path):
+    assert len(read(tmp_path, text).runs("mine", "quick", "main")) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (STUDY, "", "mine.yaml: None is not `key: value` pairs"),
+        (STUDY, "- a", r"mine.yaml: \['a'\] is not"),
+        (STUDY, "42", "mine.yaml: 42 is not"),
+        (STUDY, "[" * 600, "mine.yaml holds something .* recursion"),
+        (STUDY, f"{STUDY}---\na: 1", "mine.yaml is not YAML: expected a single document"),
+        (
+            STUDY,
+            STUDY.replace("mine", "größe").encode("latin-1"),
+            "mine.yaml is not YAML: .*#x00f6",
+        ),
+        ("mine", "mi\0ne", "mine.yaml is not YAML: .*#x0000"),
+        ("mine", "!!python/name:os.system", "mine.yaml is not YAML: could not determine"),
+        ("mine", "2020-01-01", "mine.yaml holds something .* date"),
+        ("title: mine\n", "", "mine.yaml: 'title' is a required property"),
+        ("  short", "\tshort", r"mine.yaml is not YAML: .*'\\t'.* line 3"),
+        (f"  short: {SHORT}\n", "", "mine.yaml: protocols: None is not"),
+        (SHORT, "fast", "mine.yaml: protocols.short: 'fast' is not"),
+        (SHORT, "{<<: fast}", "mine.yaml is not YAML: .*merging"),
+        (SHORT, "{<<: *fast}", "mine.yaml is not YAML: .*undefined alias"),
+        (SHORT, "&a {base: *a}", "mine.yaml holds something .*Circular"),
+        ("rounds: 3", "rounds: 3, rounds: 4", "mine.yaml is not YAML: .*key `rounds` twice line 3"),
+        ("labels: {", "labels: {}\nlabels: {", "mine.yaml is not YAML: .*key `labels` twice"),
+        ("short: {", "1: {", "mine.yaml: protocols: the key 1 is not text: put it in quotes"),
+        ("short: {", "yes: {", "mine.yaml: protocols: the key True is not text"),
+        ("rounds: 3", "rounds: {a: 1}", "mine.yaml: protocols.short.rounds: .* is not a whole"),
+        ("{mu: 0.5}", "", "mine.yaml: variants.prox.fedprox: None is not"),
+        (BLOCK, "", "mine.yaml: scales.quick.grids.main: None is not"),
+        (f"- {BLOCK}", BLOCK, "mine.yaml: scales.quick.grids.main: .* is not a list"),
+        ("seed: [0]", "seed: [[0]]", r"mine.yaml: .*seed: \[0\] is not"),
+        ("{runs: runs/main}", "{runs: runs/mein}", "no grid of mine, .* `mein`"),
+        ("{runs: runs/main}", "[runs]", "mine.yaml: products.convergence.from: .* is not"),
+        ("convergence", "convergense", "no product is called `convergense`: did you mean conver"),
+        ("[csv, svg]", "[csv, csv]", "mine.yaml: products.convergence.formats"),
+        (
+            "convergence: {",
+            "claims: {",
+            "report/claims.py has no function `plot`, which pdf and svg",
+        ),
+        (ROWS, "{fedavg: []}", "mine.yaml: published.table1 has 0 values of fedavg, and 1 columns"),
+        (ROWS, "{fedavg: [1, 2]}", "mine.yaml: published.table1 has 2 values of fedavg"),
+        (ROWS, f"{ROWS}, speedups: {{fedavg: [1, 2]}}", "published.table1 has 2 values of fedavg"),
+        (ROWS, f"{ROWS}, speedups: {{fedafg: [1]}}", "published.table1 in mine .* mean fedavg"),
+        (ROWS, "{fedavg: [high]}", "mine.yaml: published.table1.rows.fedavg: 'high' is not"),
+        (ROWS, "{fedafg: [90]}", "no method published in mine is called `fedafg`"),
+        ("table1:", "1:", "mine.yaml: published: the key 1 is not text"),
+        ("table1:", "other: {1: 2, a: 3}\n  table1:", "mine.yaml: published: other: the key 1"),
+        ("table1:", "other: {rows: }\n  table1:", "mine.yaml: published.other: 'columns' is a req"),
+        ("table1:", "other: {rows: abc}\n  table1:", "mine.yaml: published.other: 'columns' is"),
+        ("least: 0", "leest: 0", "mine.yaml: claims: .*`leest`: did you mean least"),
+        (
+            "least: 0",
+            "least: .nan",
+            "mine.yaml: claims: number 1: least is nan, which is not finite",
+        ),
+        (
+            "least: 0",
+            "least: .inf",
+            "mine.yaml: claims: number 1: least is inf, which is not finit",
+        ),
+        ("{digits: Digits}", "{digits: 5}", "mine.yaml: labels.digits: 5 is not text"),
+        ("{digits: Digits}", "[digits]", "mine.yaml: labels: .* is not"),
+        ("labels:", "reference: 5\nlabels:", "mine.yaml: reference: 5 is not"),
+        (
+            "labels:",
+            "reference: none.csv\nlabels:",
+            "mine.yaml: the reference none.csv cannot be re",
+        ),
+    ],
+)
+def test_a_wrong_study_is_answered_in_one_sentence(old, new, message, tmp_path):
+    assert old in STUDY
+    text = new if old == STUDY else STUDY.replace(old, new)
+    assert re.search(message, said(read, tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("a,b\n1,2", "mine.yaml: reference: 'method' is a required property"),
+        (f"{HEAD}\nfedavg,digits", "the reference runs.csv, line 2, has not 6 values"),
+        (f"{HEAD}\n\nfedavg,digits,dir0.1,a,0,50,60", "the reference runs.csv, line 3, has not 6"),
+        (
+            f"{HEAD}\nfedavg,digits,dir0.1,a,0,high",
+            "reference.accuracy: `high` is not a number, or",
+        ),
+        (f"{HEAD}\n{'a' * 200_000},digits,dir0.1,a,0,50", "the reference runs.csv cannot be read"),
+        (
+            f"{HEAD}\nfedävg,digits,dir0.1,a,0,50".encode("latin-1"),
+            "runs.csv cannot be read .'utf-8",
+        ),
+    ],
+)
+def test_a_wrong_reference_is_answered_in_one_sentence(table, message, tmp_path):
+    (tmp_path / "runs.csv").write_bytes(table if isinstance(table, bytes) else table.encode())
+    answer = said(read, tmp_path, f"{STUDY}reference: runs.csv")
+    assert answer.startswith("mine.yaml")
+    assert re.search(message, answer)
+
+
+def test_a_reference_may_have_a_byte_order_mark(tmp_path):
+    (tmp_path / "runs.csv").write_text(f"\ufeff{HEAD}\r\nfedavg,digits,dir0.1,a,0,50\r\n")
+    made = read(tmp_path, f"{STUDY}reference: runs.csv")
+    assert made.studies["mine"]["reference"][0]["method"] == "fedavg"
+
+
+def test_a_wrong_study_is_named_when_a_product_is_drawn(tmp_path):
+    (tmp_path / "mine.yaml").write_text(STUDY.replace("products:", "product:"))
+    wanted = ["convergence", "--study", f"{tmp_path}/mine.yaml", "--out", "x.csv"]
+    assert "no key is called `product`: did you mean products" in said(draw.main, wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", r"config.yaml: \['a'\] is not `key: value` pairs"),
+        ("protocols: [a]", "config.yaml: protocols: .* is not `key: value` pairs"),
+        ("protocols: {mine: {round: 3}}", "config.yaml: protocols.mine: .* did you mean rounds"),
+        ("variants: {mine: fedprox}", "config.yaml: variants.mine: 'fedprox' is not"),
+        ("variants: {mine: ", "config.yaml is not YAML"),
+        ("variants: {5: {}}", "config.yaml: variants: the key 5 is not text"),
+        ("method: größe".encode("latin-1"), "config.yaml is not YAML"),
+    ],
+)
+def test_a_wrong_configuration_of_a_command_is_answered_in_one_sentence(text, message, tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert re.search(message, said(grid.configured, path))
+
+
+def test_a_configuration_of_a_command_need_not_be_whole(tmp_path):
+    path = tmp_path / "config.yaml"
+    assert "fedavg" in grid.configured(path)._methods()
+    path.write_text(yaml.safe_dump({"variants": {"mine": {"fedprox": {}}}}))
+    assert "mine" in grid.configured(path)._methods()
+    path.write_text("")
+    assert "mine" not in grid.configured(path)._methods()
