@@ -41,6 +41,7 @@ def named(value: Any) -> bool:
 
 
 WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
+BOOL: Rule = ("True or False", lambda value: isinstance(value, bool))
 DATASET: dict[str, Rule] = {
     "TRAIN": WHOLE,
     "TEST": WHOLE,
@@ -61,7 +62,8 @@ MODEL: dict[str, Rule] = {
     ),
     "MEGABYTES": ("a number above 0, such as 45", lambda value: number(value) and value > 0),
     "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
-    "CHANNELS_LAST": ("True or False", lambda value: isinstance(value, bool)),
+    "CHANNELS_LAST": BOOL,
+    "INDEPENDENT": BOOL,
 }
 NEEDED = ("saliency", "latents")  # the stages whose results `runs.py` reads for methods
 METHOD: dict[str, Rule] = {
@@ -69,6 +71,7 @@ METHOD: dict[str, Rule] = {
         f"a tuple of stages, such as {NEEDED[:1]}: there is {', '.join(NEEDED)}",
         lambda value: texts(value) and {*value} <= {*NEEDED},
     ),
+    "INDEPENDENT": BOOL,
 }
 
 
