@@ -611,6 +611,7 @@ def test_neutral_values_are_in_range(key):
         *(("lr", "fast"), ("lr_decay", 1.5), ("momentum", 1), ("momentum", -0.1)),
         *(("weight_decay", -1), ("recipe", "shards"), ("local_unit", "rounds")),
         *(("precision", "fp16"), ("evaluate_every", 0), ("tail", 0), ("pretrain_epochs", -1)),
+        *(("autoencoder_fit", -0.1), ("autoencoder_fit", 1), ("autoencoder_fit", "good")),
         *(("augment", ["mixup"]), ("augment", ["crop", "crop"]), ("model", 18), ("weights", None)),
     ],
 )

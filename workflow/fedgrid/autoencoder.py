@@ -3,9 +3,21 @@
 The paper cites latent diffusion's notation, z = E(x) with f = H/h = 2^m, and gives no architecture:
 here m stride-2 3x3 convolutions of width 32 and a 1x1 convolution to four latent channels, mirrored
 by transposed convolutions, trained on mean squared error.
+
+How good a reconstruction is: the share of the images' variance about their mean colour that it
+explains, 1 - squared error / variance. At 0 it is no better than the mean colour. Measured on
+clients of CIFAR-10 at dir0.05:
+
+- After an epoch of SGD at 0.01, 7 of 8 clients were below 0.04 at f = 2, and all below 0 at f = 4
+  and 8. `fit` therefore uses Adam.
+- Of six clients with 2 to 1433 images, the slowest explained 0.8 at f = 8 after 400 steps at 1e-3,
+  300 at 3e-3 and 350 at 1e-2. Its rate is therefore 3e-3.
+- All 100 clients, with 2 to 4206 images, explained 0.8 after at most 66 steps at f = 2 and 500 at
+  f = 8. There a latent has 64 numbers for an image's 3072, and clients of many images did not
+  explain 0.9 in 1500 steps. The limit is 2000.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +27,8 @@ FACTORS = (2, 4, 8)
 ENCODERS = ("client", "pooled", "area")
 LATENT, WIDTH = 4, 32
 LUMINANCE = (0.299, 0.587, 0.114)
+# Of `fit`: Adam's rate, and how many steps there are at least between two looks and at most in all.
+RATE, BETWEEN, LIMIT = 3e-3, 50, 2000
 
 
 def autoencoder(channels: int, f: int) -> nn.Sequential:
@@ -33,9 +47,50 @@ def train(model: nn.Sequential, batches: Iterable[Tensor], lr: float, momentum: 
     """Minimise the mean squared error of reconstruction, in place."""
     optimiser = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
     for x in batches:
-        optimiser.zero_grad()
-        F.mse_loss(model(x), x).backward()
-        optimiser.step()
+        descend(model, optimiser, x)
+
+
+def fit(
+    model: nn.Sequential,
+    batches: Iterable[Tensor],
+    explained: Callable[[], float],
+    share: float,
+    between: int,
+) -> float:
+    """Train in place until `explained()` is at least `share` or the batches end; what it is then.
+
+    It is asked every `between` steps.
+    """
+    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
+    for step, x in enumerate(batches, start=1):
+        descend(model, optimiser, x)
+        if step % between == 0 and (reached := explained()) >= share:
+            return reached
+    return explained()
+
+
+def descend(model: nn.Sequential, optimiser: torch.optim.Optimizer, x: Tensor) -> None:
+    """A step down the mean squared error of reconstruction."""
+    optimiser.zero_grad()
+    F.mse_loss(model(x), x).backward()
+    optimiser.step()
+
+
+@torch.no_grad()
+def error(model: nn.Sequential, x: Tensor) -> Tensor:
+    """The squared error of reconstruction, summed over the images."""
+    return (model(x) - x).double().square().sum()
+
+
+def moments(x: Tensor) -> Tensor:
+    """(2, channels) over images x (B, channels, H, W): the sums of values and of their squares."""
+    return torch.stack([x.double(), x.double().square()]).sum((1, 3, 4))
+
+
+def variance(moments: Tensor, pixels: int) -> Tensor:
+    """The squared distance from the mean colour, summed over images of so many pixels in all."""
+    values, squares = moments
+    return (squares - values.square() / pixels).sum()
 
 
 @torch.no_grad()

@@ -5,12 +5,19 @@
 Writes --out.npz with `norms`, (encoders, factors, N): the sum over a client's images of the norm of
 the channel-averaged latent, for an autoencoder of its own, one of all data, and plain averaging
 (`autoencoder.py`), at f = 2, 4 and 8.
+
+An autoencoder is trained for the protocol's `pretrain_epochs` by SGD. With `autoencoder_fit` it is
+trained with Adam until it explains that share of its images' variance, for 2000 steps at most, in
+batches of any size. The file then holds `explained` too, of the shape of `norms`: the share that
+each autoencoder explains. A warning names those that do not reach `autoencoder_fit`.
 """
 
 import logging
 from pathlib import Path
 
 from fedgrid import cli, spec, stage
+
+NOT_KNOWN = float("nan")  # what is explained, where nobody looked or there is no decoder
 
 log = logging.getLogger(__name__)
 
@@ -27,45 +34,53 @@ def main(arguments: list[str] | None = None) -> None:
 def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
     """Encode all clients with every encoder and factor."""
     import numpy as np
-    import torch
 
     from fedgrid import autoencoder, federation, files
 
     data = federation.load(run, paths, federation.prepare(device, threads, "fp32"))
-    norms = torch.stack([
-        torch.stack([torch.stack(encoder(run, data, f)) for f in autoencoder.FACTORS])
-        for encoder in (by_client, pooled, by_area)
-    ])  # fmt: skip
+    encoders = (by_client, pooled, by_area)
+    found = [[encoder(run, data, f) for f in autoencoder.FACTORS] for encoder in encoders]
+    norms, explained = np.moveaxis(np.array(found), -1, 0)
+    arrays = {"norms": norms, "factors": autoencoder.FACTORS}
     with files.replacing(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, norms=norms.cpu().numpy(), factors=autoencoder.FACTORS)
+        np.savez(file, **arrays | ({"explained": explained} if wanted(run) else {}))
     log.info("%s: %d clients", out, norms.shape[-1])
+    if wanted(run):
+        judge(run, explained, out)
 
 
-def by_client(run: dict, data, f: int) -> list:
+def wanted(run: dict) -> float:
+    """The share of its images' variance that an autoencoder shall explain; 0: it is not asked."""
+    return run["protocol"]["autoencoder_fit"]
+
+
+def by_client(run: dict, data, f: int) -> list[tuple[float, float]]:
     """An autoencoder per client, all from the same initial weights."""
-    return [encoded(trained(run, data, f, ids, k), data, ids) for k, ids in enumerate(data.members)]
-
-
-def pooled(run: dict, data, f: int) -> list:
-    """One autoencoder, trained on everybody's images."""
-    import numpy as np
-
-    model = trained(run, data, f, np.concatenate(data.members), "pooled")
-    return [encoded(model, data, ids) for ids in data.members]
-
-
-def by_area(run: dict, data, f: int) -> list:
-    """No encoder: grey images, averaged down."""
-    from fedgrid import autoencoder
-
     return [
-        summed(ids, lambda index: autoencoder.norms(autoencoder.area(data.images[index] / 255, f)))
-        for ids in data.members
+        encoded(data, ids, *trained(run, data, f, ids, k)) for k, ids in enumerate(data.members)
     ]
 
 
+def pooled(run: dict, data, f: int) -> list[tuple[float, float]]:
+    """One autoencoder, trained on everybody's images."""
+    import numpy as np
+
+    made = trained(run, data, f, np.concatenate(data.members), "pooled")
+    return [encoded(data, ids, *made) for ids in data.members]
+
+
+def by_area(run: dict, data, f: int) -> list[tuple[float, float]]:
+    """No encoder, and so nothing that it explains: grey images, averaged down."""
+    from fedgrid import autoencoder
+
+    def norms(index):
+        return autoencoder.norms(autoencoder.area(data.images[index] / 255, f))
+
+    return [(float(summed(ids, norms)), NOT_KNOWN) for ids in data.members]
+
+
 def trained(run: dict, data, f: int, ids, who):
-    """An autoencoder after the protocol's pretraining epochs on the images `ids`."""
+    """The encoder of an autoencoder of the images `ids`, and what of their variance it explains."""
     import torch
 
     from fedgrid import autoencoder, schedule, seeds
@@ -74,18 +89,75 @@ def trained(run: dict, data, f: int, ids, who):
     rng = seeds.generator("latents", *data.names, f, who)
     torch.manual_seed(seeds.seed("latents", *data.names, f))
     model = autoencoder.autoencoder(data.images.shape[1], f).to(data.images.device)
-    epochs = {"local": protocol["pretrain_epochs"], "local_unit": "epochs"}
-    positions = schedule.batches(len(ids), protocol | epochs, rng)
+    positions = schedule.batches(len(ids), protocol | work(run), rng)
     batches = (normalised(data, ids[chosen]) for chosen in positions)
+    if wanted(run):
+        return model[0], fitted(run, model, batches, data, ids)
     autoencoder.train(model, batches, protocol["lr"], protocol["momentum"])
-    return model[0]
+    return model[0], NOT_KNOWN
 
 
-def encoded(encoder, data, ids):
-    """The sum of norms of a client's latents."""
+def work(run: dict) -> dict:
+    """How much an autoencoder is trained, as fields of a protocol."""
     from fedgrid import autoencoder
 
-    return summed(ids, lambda index: autoencoder.norms(encoder(normalised(data, index))))
+    if wanted(run):
+        return {"local": autoencoder.LIMIT, "local_unit": "steps", "smallest_batch": 1}
+    return {"local": run["protocol"]["pretrain_epochs"], "local_unit": "epochs"}
+
+
+def fitted(run: dict, model, batches, data, ids) -> float:
+    """Train in place until enough of the images' variance is explained; how much is in the end."""
+    from fedgrid import autoencoder
+
+    if not len(ids):
+        return 1.0  # there is nothing that it does not explain
+    pixels = len(ids) * data.images.shape[-2] * data.images.shape[-1]
+    moments = summed(ids, lambda index: autoencoder.moments(normalised(data, index)))
+    variance = autoencoder.variance(moments, pixels)
+
+    def explained() -> float:
+        error = summed(ids, lambda index: autoencoder.error(model, normalised(data, index)))
+        return float(1 - error / variance)
+
+    epoch = -(-len(ids) // run["protocol"]["batch"])
+    between = max(epoch, autoencoder.BETWEEN)
+    return autoencoder.fit(model, batches, explained, wanted(run), between)
+
+
+def judge(run: dict, explained, out: Path) -> None:
+    """Log how good the reconstructions are, and warn of those that are worse than was wanted."""
+    import numpy as np
+
+    from fedgrid import autoencoder
+
+    worse = []
+    for f, own, (common, *_) in zip(autoencoder.FACTORS, explained[0], explained[1], strict=True):
+        log.info(
+            "%s: f = %d: explained by a client's autoencoder: %.3f at least, %.3f in the median; "
+            "by the pooled one: %.3f",
+            *(out, f, own.min(), np.median(own), common),
+        )
+        shares = {f"client {k}": share for k, share in enumerate(own)} | {"pooled": common}
+        worse += [
+            f"f = {f}, {who} ({share:.3f})"
+            for who, share in shares.items()
+            if not share >= wanted(run)
+        ]
+    if worse:
+        cli.warn(
+            f"{out}: after {autoencoder.LIMIT} steps these autoencoders explain less of their "
+            f"images' variance than autoencoder_fit, which is {wanted(run)}: {'; '.join(worse)}; "
+            "FedSL weighs by them all the same: lower autoencoder_fit if it must not"
+        )
+
+
+def encoded(data, ids, encoder, explained: float) -> tuple[float, float]:
+    """The sum of norms of a client's latents, and what its autoencoder explains."""
+    from fedgrid import autoencoder
+
+    norms = summed(ids, lambda index: autoencoder.norms(encoder(normalised(data, index))))
+    return float(norms), explained
 
 
 def normalised(data, ids):
@@ -101,7 +173,7 @@ def summed(ids, function, chunk: int = 256):
 
     with torch.no_grad():
         parts = [function(ids[i : i + chunk]) for i in range(0, len(ids), chunk)]
-    return torch.stack(parts).sum() if parts else torch.zeros((), dtype=torch.float64)
+    return torch.stack(parts).sum(0) if parts else torch.zeros((), dtype=torch.float64)
 
 
 if __name__ == "__main__":

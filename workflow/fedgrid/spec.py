@@ -65,10 +65,11 @@ PROTOCOL: dict[str, Any] = {
     "metric": "tail",
     "tail": 100,
     "pretrain_epochs": 1,
+    "autoencoder_fit": 0.0,
 }
 
 _SHARED = ("recipe", "clients")
-_AFTER = ("metric", "tail", "pretrain_epochs")  # none changes a run's training
+_AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit")  # none changes a run's training
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision")
 # The fields of a protocol that a stage depends on. The pretrained models are temporary, so what
@@ -77,7 +78,7 @@ STAGES = {
     "partition": _SHARED,
     "pretrain": (*_SHARED, *_LOCAL, *_MODEL),
     "saliency": (*_SHARED, *_LOCAL, *_MODEL),
-    "latents": (*_SHARED, *_LOCAL),
+    "latents": (*_SHARED, *_LOCAL, "autoencoder_fit"),
     "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
 

@@ -4,6 +4,10 @@ R_k is the sum over the client's images of the norm of the channel-averaged late
 that shrinks images f times (`autoencoder.py`). The paper does not say whose encoder: `encoder` is
 "client" (trained by each client on its own images, the default), "pooled" (one, on all data) or
 "area" (none: the grey image itself, averaged down).
+
+Nor does it say how an autoencoder is trained. By default that is SGD for the protocol's
+`pretrain_epochs`, which at the paper's protocol leaves it untrained; a protocol with
+`autoencoder_fit` trains it until its reconstruction is as good as that says (`latents.py`).
 """
 
 from torch import Tensor
