@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import re
+from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,38 @@ EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "
 
 
 STUDIES = PACKAGE.parent / "studies"
+CONFIG = Path("config.yaml")
+OWN = ("protocols", "variants")  # what a configuration may add to the studies' names
 
 
-def configured(config: Path) -> "Grid":
-    """The studies, with the protocols and variants of a configuration, if there is one."""
-    own = yaml.safe_load(config.read_text()) if config.exists() else {}
-    return Grid(read_studies(), own)
+def configured(*configs: Path) -> "Grid":
+    """The studies, with the protocols and variants of configurations; a later one wins."""
+    given = reduce(laid_over, map(read_config, configs), {})
+    return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
+
+
+def read_config(path: Path) -> dict:
+    """A configuration's file; config.yaml need not be there."""
+    if path == CONFIG and not path.exists():
+        return {}
+    try:
+        given = yaml.safe_load(path.read_text()) or {}
+    except (OSError, ValueError, yaml.YAMLError) as problem:
+        what = " ".join(str(problem).split())
+        raise UsageError(f"the configuration {path} cannot be read ({what})") from None
+    whole = isinstance(given, dict) and all(isinstance(given.get(k) or {}, dict) for k in OWN)
+    entries = [e for key in OWN for e in (given.get(key) or {}).values()] if whole else [None]
+    if not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError(f"{path} is no configuration: {' and '.join(OWN)} are pairs by name")
+    return given
+
+
+def laid_over(below: Any, above: Any) -> Any:
+    """`above`; pairs are merged with those below, as Snakemake merges configuration files."""
+    if not isinstance(above, dict):
+        return above
+    below = below if isinstance(below, dict) else {}
+    return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
 
 
 def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
@@ -184,7 +211,7 @@ class Grid:
         """
         parts = self.variants.get(name)
         if parts is None:
-            known("method", name, self._methods())
+            known("method", name, self.methods())
             parts = {name: {}}
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
@@ -219,7 +246,7 @@ class Grid:
                 raise UsageError(f"{study}.yaml: claims: number {number} needs {needs}")
         for table in about.get("published", {}).values():
             for name in table.get("rows", {}):
-                known(f"method published in {study}", name, self._methods())
+                known(f"method published in {study}", name, self.methods())
 
     @staticmethod
     def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
@@ -228,6 +255,7 @@ class Grid:
             raise UsageError(
                 f"{where} is drawn from {', '.join(wanted)}: say where each comes from"
             )
+        check_formats(where, report.module(study, name), facts["formats"])
         for text in facts["from"].values():
             kind, _, rest = text.partition("/")
             if kind in COLLECTED:
@@ -245,7 +273,8 @@ class Grid:
                 known("tuned dataset", dataset, registered("datasets"))
                 check_keywords("tuned", part, given)
 
-    def _methods(self) -> list[str]:
+    def methods(self) -> list[str]:
+        """All that a method may be called."""
         return [*registered("methods"), *self.variants]
 
     def _check_block(self, block: dict) -> None:
@@ -262,6 +291,16 @@ class Grid:
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+
+def check_formats(where: str, module: str, formats: list[str]) -> None:
+    """Refuse pictures of a product that has none."""
+    pictures = [form for form in formats if f".{form}" in report.FIGURES]
+    if pictures and not source.defines(module, "plot"):
+        raise UsageError(
+            f"{where} is a table and cannot be drawn as {' or '.join(pictures)}: its formats are "
+            "csv, html and tex"
+        )
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:

@@ -103,6 +103,15 @@ def arguments(module: str, function: str) -> list[str]:
 
 
 @cache
+def defines(module: str, name: str) -> bool:
+    """Whether a module has a function of this name, its own or another's."""
+    own = (node.name for node in tree(module).body if isinstance(node, ast.FunctionDef))
+    imports = (node for node in tree(module).body if isinstance(node, ast.ImportFrom))
+    others = (alias.asname or alias.name for node in imports for alias in node.names)
+    return name in (*own, *others)
+
+
+@cache
 def _signature(module: str, function: str) -> ast.arguments:
     for node in tree(module).body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
