@@ -1,19 +1,25 @@
 """Results held to their records: `fedgrid.records`, `fedgrid.verify`."""
 
+import copy
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
 from conftest import ENVIRONMENT, copied
-from fedgrid import energy, records, source, spec
+from fedgrid import energy, grid, records, source, spec
+from fedgrid import verify as verify_module
+from fedgrid.names import UsageError
 
 NAME = "tiny/digits/dir0.1/{}/seed0"
+EVERYTHING = grid.Grid(grid.read_studies())
+NAMES = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
 RUN, PARTITION = "results/runs/tiny/digits/dir0.1/moon/seed0", "results/partition/digits/dir0.1"
 
 
@@ -25,9 +31,10 @@ def command(project: Path, *arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-def verify(project: Path) -> tuple[int, str]:
+def verify(project: Path, *configs: str) -> tuple[int, str]:
     """The status, and what is printed."""
-    done = command(project, sys.executable, "-m", "fedgrid.verify", "--config", "tiny.yaml")
+    given = ["--config", *(configs or ["tiny.yaml"])]
+    done = command(project, sys.executable, "-m", "fedgrid.verify", "results", *given)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout
 
@@ -51,8 +58,92 @@ def project(finished, tmp_path) -> Path:
 def test_what_was_just_made_is_good(finished):
     status, said = verify(finished)
     assert status == 0
-    assert re.fullmatch(r"\d+ good, 0 altered, 0 missing, 0 stale, 0 unrecorded\n", said)
+    assert re.fullmatch(r"\d+ good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded\n", said)
     assert int(said.split()[0]) >= 5 + 1 + 3 + 4 * 3 + 1 + 2  # data to table
+
+
+def test_runs_of_a_configuration_that_is_not_given_are_unknown_and_not_stale(finished):
+    status, said = verify(finished, "config.yaml")
+    assert status == 0
+    reason = "protocol `tiny` is in no study and no configuration: name the file that defines it"
+    assert f"unknown    {RUN}/metrics.csv: {reason} with --config\n" in said
+    assert re.search(r"0 altered, 0 missing, 0 stale, [1-9]\d* unknown, 0 unrecorded\n", said)
+
+
+def test_later_configurations_are_laid_over_earlier_ones(project):
+    rewrite(project / "tiny.yaml", "local: 2", "local: 3")
+    (project / "over.yaml").write_text("protocols: {tiny: {local: 2}}\nvariants: {}\n")
+    status, said = verify(project, "config.yaml", "tiny.yaml", "over.yaml")
+    assert status == 0
+    assert "0 stale, 0 unknown" in said
+
+
+def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
+    """The record of a run of FedSLS's quick protocol."""
+    run = EVERYTHING.resolve(NAMES | {"method": "fedavg"})
+    run["name"]["method"] = method
+    code = {"modules": ["train"], "fingerprint": source.of(["train"])}
+    command = ["fedgrid.train", "a/run", *command]
+    return {"command": command, "run": run, "code": code, "inputs": {}} | record
+
+
+def test_a_method_that_has_no_file_here_is_unknown():
+    code = {"modules": ["methods.pull", "train"], "fingerprint": "of both"}
+    found = verify_module.judged(recorded("pull", code=code), EVERYTHING, Path("results"))
+    assert found == ("unknown", "its code is not here: methods/pull.py")
+    found = verify_module.judged(recorded("pull"), EVERYTHING, Path("results"))
+    assert found[0] == "unknown"
+    assert "method `pull` is in no study and no configuration" in found[1]
+
+
+def test_code_of_the_package_that_is_gone_is_stale():
+    code = {"modules": ["losses", "train"], "fingerprint": "of both"}
+    found = verify_module.judged(recorded(code=code), EVERYTHING, Path("results"))
+    assert found == ("stale", "the code that made it has changed")
+
+
+def test_what_set_gave_is_no_change_of_the_study():
+    record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
+    record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
+    assert verify_module.difference(record, EVERYTHING) == ""
+    record["run"]["protocol"]["batch"] = 5
+    assert verify_module.difference(record, EVERYTHING) == "protocol: batch was 5 and is 32 now"
+
+
+def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, monkeypatch):
+    for folder, text in (("here", "mine"), ("there", "its own")):
+        (tmp_path / folder / "results").mkdir(parents=True)
+        (tmp_path / folder / "results/a.npz").write_text(text)
+    theirs = tmp_path / "there/results"
+    record = recorded(inputs={"results/a.npz": records.checksum(theirs / "a.npz")})
+    monkeypatch.chdir(tmp_path / "here")
+    assert verify_module.judged(record, EVERYTHING, theirs) == ("good", "")
+    assert verify_module.judged(record, EVERYTHING, Path("results"))[0] == "stale"
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "protocols: 3", "protocols: {short: 3}", "variants: [a]", "{", "\0"]
+)
+def test_what_is_no_configuration_is_told_in_one_sentence(text, tmp_path):
+    (tmp_path / "short.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"short\.yaml (is no configuration|cannot be read)"):
+        grid.configured(tmp_path / "short.yaml")
+
+
+def test_a_configuration_that_is_not_there_is_told():
+    with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
+        grid.configured(Path("nowhere.yaml"))
+
+
+def test_configurations_are_merged_as_snakemake_merges_them():
+    from snakemake.utils import update_config
+
+    files = [{"a": {"b": {"c": 1, "d": 2}}, "l": [1]}, {"a": {"b": {"c": 3}}, "l": {"x": 1}}]
+    files += [{"a": {"b": {"e": None}, "f": 4}, "l": [2]}, {"a": {"f": {"g": 5}}}]
+    merged = {}
+    for one in copy.deepcopy(files):
+        update_config(merged, one)
+    assert reduce(grid.laid_over, files, {}) == merged
 
 
 def flip(path: Path) -> None:

@@ -7,6 +7,8 @@ A product is a file of fedgrid/report/, see there. --show prints one that has be
 """
 
 import re
+import traceback
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -36,9 +38,18 @@ def main(arguments: list[str] | None = None) -> None:
         tables = given(asked.sources, wanted)
         try:
             table = product.draw(**tables, study=study, scale=asked.scale)
-        except KeyError as column:
-            raise UsageError(f"a source of {asked.product} has no column {column}") from None
+        except KeyError as problem:
+            if not missing_column(problem, tables.values()):
+                raise
+            raise UsageError(f"a source of {asked.product} has no column {problem}") from None
         write(product, table, study, asked.out)
+
+
+def missing_column(problem: KeyError, tables: Iterable) -> bool:
+    """Whether pandas has missed a column, and one that a table lacks: other keys are not theirs."""
+    *_, innermost = traceback.walk_tb(problem.__traceback__)
+    asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
+    return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
 def given(sources: list[str], wanted: list[str]) -> dict:
@@ -56,9 +67,12 @@ def text(product, path: Path) -> str:
     """A product that has been made, for people."""
     table = read(path)
     try:
-        return f"{product.caption(table)}\n\n{laid_out(product, table).to_string(na_rep='')}"
-    except KeyError as column:
-        raise UsageError(f"{path} is another table: it has no column {column}") from None
+        body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
+        return f"{product.caption(table)}\n\n{body}".strip()
+    except KeyError as problem:
+        if not missing_column(problem, [table]):
+            raise
+        raise UsageError(f"{path} is another table: it has no column {problem}") from None
 
 
 def read(path: Path):
@@ -83,6 +97,8 @@ def write(product, table, study: dict, paths: list[Path]) -> None:
     """The product in every format, each under its final name once it is whole."""
     for path in paths:
         known("format", path.suffix, WRITERS)
+        if path.suffix in report.FIGURES and not hasattr(product, "plot"):
+            raise UsageError(f"{path} cannot be drawn: the product is a table and has no `plot`")
         with files.replacing(path) as temporary:
             WRITERS[path.suffix](product, table, temporary, study)
 

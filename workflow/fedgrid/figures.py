@@ -29,7 +29,8 @@ def style() -> AbstractContextManager:
 def panels(
     rows: int, columns: int, width: float = WIDTH, height: float = HEIGHT, **shared
 ) -> tuple[Figure, list[list[Axes]]]:
-    """A figure of rows x columns panels, each `width` x `height` inches."""
+    """A figure of rows x columns panels, each `width` x `height` inches; at least one."""
+    rows, columns = max(rows, 1), max(columns, 1)
     figure = Figure(figsize=(max(columns * width, COLUMN), rows * height), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
@@ -62,7 +63,8 @@ def legend(figure: Figure, panels: Iterable[Axes], columns: int = 5) -> None:
     for axes in panels:
         found |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     columns = min(columns, len(found))
-    figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+    if found:
+        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
 
 
 def explain(figure: Figure, caption: str) -> Figure:

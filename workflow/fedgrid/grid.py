@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import re
+from functools import reduce
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -25,15 +26,33 @@ EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "
 
 
 STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
+CONFIG = Path("config.yaml")
+OWN = ("protocols", "variants")  # what a configuration may add to the studies' names
 
 
-def configured(config: Path) -> "Grid":
-    """The studies, with the protocols and variants of a configuration, if there is one."""
-    own = (read_yaml(config) or {}) if config.exists() else {}
-    obey(config.name, own, "config", required=False)
+def configured(*configs: Path) -> "Grid":
+    """The studies, with the protocols and variants of configurations; a later one wins."""
+    given = reduce(laid_over, map(read_config, configs), {})
+    return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
+
+
+def read_config(path: Path) -> dict:
+    """A configuration's file, checked; config.yaml need not be there."""
+    if path == CONFIG and not path.exists():
+        return {}
+    own = read_yaml(path) or {}
+    obey(path.name, own, "config", required=False)
     for name, protocol in own.get("protocols", {}).items():
-        obey(f"{config.name}: protocols.{name}", protocol, "study", "protocol")
-    return Grid(read_studies(), own)
+        obey(f"{path.name}: protocols.{name}", protocol, "study", "protocol")
+    return own
+
+
+def laid_over(below: Any, above: Any) -> Any:
+    """`above`; pairs are merged with those below, as Snakemake merges configuration files."""
+    if not isinstance(above, dict):
+        return above
+    below = below if isinstance(below, dict) else {}
+    return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
 
 
 def obey(name: str, value: Any, rules: str, part: str | None = None, required: bool = True) -> None:
@@ -261,7 +280,7 @@ class Grid:
         """
         parts = self.variants.get(name)
         if parts is None:
-            known("method", name, self._methods())
+            known("method", name, self.methods())
             parts = {name: {}}
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
@@ -302,7 +321,7 @@ class Grid:
 
     def _check_published(self, study: str, table: str, printed: dict) -> None:
         for method, values in printed.get("rows", {}).items():
-            known(f"method published in {study}", method, self._methods())
+            known(f"method published in {study}", method, self.methods())
             for part in (values, printed.get("speedups", {}).get(method) or printed["columns"]):
                 if len(part) != len(printed["columns"]):
                     columns = f"values of {method}, and {len(printed['columns'])} columns"
@@ -318,6 +337,7 @@ class Grid:
             raise UsageError(
                 f"{where} is drawn from {', '.join(wanted)}: say where each comes from"
             )
+        check_formats(where, report.module(study, name), facts["formats"])
         for text in facts["from"].values():
             kind, _, rest = text.partition("/")
             if kind in COLLECTED:
@@ -335,7 +355,8 @@ class Grid:
                 known("tuned dataset", dataset, registered("datasets"))
                 check_keywords("tuned", part, given)
 
-    def _methods(self) -> list[str]:
+    def methods(self) -> list[str]:
+        """All that a method may be called."""
         return [*registered("methods"), *self.variants]
 
     def _check_block(self, block: dict) -> None:
@@ -354,6 +375,16 @@ class Grid:
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+
+def check_formats(where: str, module: str, formats: list[str]) -> None:
+    """Refuse pictures of a product that has none."""
+    pictures = [form for form in formats if f".{form}" in report.FIGURES]
+    if pictures and not source.defines(module, "plot"):
+        raise UsageError(
+            f"{where} is a table and cannot be drawn as {' or '.join(pictures)}: its formats are "
+            "csv, html and tex"
+        )
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:

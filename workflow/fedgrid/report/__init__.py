@@ -14,6 +14,7 @@ from fedgrid import source
 from fedgrid.names import known, registered
 
 CHANGES_RESULTS = False
+FIGURES = (".pdf", ".svg")  # formats of products that have a `plot`
 
 
 def module(study: str, product: str) -> str:

@@ -11,6 +11,9 @@ from fedgrid import claims, tables
 
 PAPER = "paper"  # the scale that speaks of the paper
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
+DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
+COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
+COLUMNS += [*DECIDING, "verdict"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
@@ -23,8 +26,8 @@ def of_values(values: pd.DataFrame, runs: pd.DataFrame, study: dict, scale: str)
     printed = claims.published(study)
     made = f"{tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
     about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {made}"
-    rows = [row(claim, values, printed) for claim in study["claims"]]
-    table = pd.DataFrame(rows).assign(speaks_of=about, scale=scale)
+    rows = [row(claim, values, printed) for claim in study.get("claims", [])]
+    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
     table.insert(0, "claim", range(1, len(table) + 1))
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
 
@@ -53,14 +56,13 @@ def evidence(comparisons: pd.DataFrame) -> str:
 
 def deciding(comparisons: pd.DataFrame) -> dict:
     """The numbers of the comparison on which the verdict hangs: the worst, then the most open."""
-    columns = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
     if comparisons.empty:
-        return dict.fromkeys(columns, np.nan)
+        return dict.fromkeys(DECIDING, np.nan)
     rank = comparisons["verdict"].map({claims.FAILS: 0, claims.UNDECIDED: 1, claims.HOLDS: 2})
     ordered = comparisons.assign(rank=rank).sort_values(
         ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
     )
-    return ordered[columns].iloc[0].to_dict()
+    return ordered[DECIDING].iloc[0].to_dict()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -69,7 +71,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     names = [name for name in COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
-        deciding=where.agg(" ".join, axis=1).str.strip(),
+        deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
         difference=[numbers(row) for row in table.itertuples()],
         seeds_needed=table["seeds_needed"].map(counted),
         verdict=table["verdict"],
@@ -93,6 +95,8 @@ def counted(seeds: float) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """What the verdicts speak of."""
+    if table.empty:
+        return "The study states no claims."
     return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' where the 95 % intervals of paired differences over seeds "

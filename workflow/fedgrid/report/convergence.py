@@ -37,7 +37,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     look = figures.lines(table["method"])
-    for dataset, row in zip(datasets, grid, strict=True):
+    for dataset, row in zip(datasets, grid, strict=bool(len(table))):
         for partition, axes in zip(partitions, row, strict=True):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             curves(axes, here, look, study)
@@ -62,5 +62,7 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
 
 def caption(table: pd.DataFrame) -> str:
     """What the lines are."""
+    if table.empty:
+        return "There is no accuracy to show: runs diverged before their first evaluation."
     ends = " A line that ends early: a run diverged." * bool(table["ended_early"].any())
     return f"Test accuracy, mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
