@@ -10,6 +10,9 @@ An autoencoder is trained for the protocol's `pretrain_epochs` by SGD. With `aut
 trained with Adam until it explains that share of its images' variance, for 2000 steps at most, in
 batches of any size. The file then holds `explained` too, of the shape of `norms`: the share that
 each autoencoder explains. A warning names those that do not reach `autoencoder_fit`.
+
+At 0.8, the 100 clients of CIFAR-10 at dir0.05 took 800 seconds of one CPU core, two thirds of them
+for f = 8. There is no checkpoint: a stage that is stopped starts again.
 """
 
 import logging
