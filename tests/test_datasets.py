@@ -1,6 +1,7 @@
 """Datasets, downloads and the data stage: `fedgrid.datasets`, `.download`, `.images`, `.data`."""
 
 import ast
+import errno
 import hashlib
 import io
 import json
@@ -17,9 +18,9 @@ from zipfile import ZipFile
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
-from fedgrid import data, datasets, download
+from fedgrid import arrays, data, datasets, digests, download, source
 from fedgrid.arrays import open_data
 from fedgrid.datasets import cinic10, tinyimagenet
 from fedgrid.names import PACKAGE, UsageError, registered
@@ -335,7 +336,7 @@ def test_cinic10_is_sorted_by_class_and_name(form, cinic, tmp_path, monkeypatch)
         ({"train/cat/n9.png": encoded(3, 32, "PNG")}, "more than the 30 images"),
         ({"train/cat/n2.png": b"torn"}, "train/cat/n2.png is not a readable image"),
         ({"train/cat/n2.png": encoded(3, 31, "PNG")}, r"train/cat/n2.png has the shape \(3, 31"),
-        ({"test/cat/n3.png": None, "test/cow/n3.png": encoded(3, 32, "PNG")}, "of 11 classes"),
+        ({"test/cat/n3.png": None, "test/cow/n3.png": encoded(3, 32, "PNG")}, "holds 29 images"),
     ],
 )
 def test_a_damaged_cinic10_is_refused(form, change, message, cinic, tmp_path, monkeypatch):
@@ -349,7 +350,7 @@ def test_cinic10s_counts_hold_for_each_part(cinic, tmp_path, monkeypatch):
     files = cinic | {"test/cat/n9.png": cinic["train/cat/n2.png"]}
     del files["train/cat/n2.png"]
     write_cinic("folder", tmp_path, files, monkeypatch)
-    with pytest.raises(UsageError, match=r"cinic10: train images are uint8 \(19, "):
+    with pytest.raises(UsageError, match="holds 1 train images of cat, expected 2"):
         datasets.load("cinic10", tmp_path)
 
 
@@ -413,6 +414,143 @@ def test_a_validation_image_without_annotation_is_named(tiny, tmp_path, monkeypa
     write_tiny("flat", tmp_path, tiny, monkeypatch)
     with pytest.raises(UsageError, match=r"val/images/val_0.JPEG has no label"):
         datasets.load("tinyimagenet", tmp_path)
+
+
+def staged(name: str, root: Path) -> dict[str, str]:
+    """The hashes of the arrays that the data stage makes of a root."""
+    data.main([name, "--root", str(root), "--out", str(root / "out")])
+    return json.loads((root / "out/meta.json").read_text())["sha256"]
+
+
+@pytest.fixture
+def unpacked(tiny, tmp_path, monkeypatch) -> tuple[dict[str, bytes], Path]:
+    """The files of an unpacked TinyImageNet whose hashes are known, and a root to write them to."""
+    write_tiny("flat", tmp_path / "first", tiny, monkeypatch)
+    monkeypatch.setattr(tinyimagenet, "HASHES", ())
+    found = staged("tinyimagenet", tmp_path / "first")
+    known = tuple(found[f"{array}.npy"][:8] for array in arrays.ARRAYS)
+    monkeypatch.setattr(tinyimagenet, "HASHES", known)
+    return tiny, tmp_path / "second"
+
+
+def test_an_unpacked_tinyimagenet_is_the_published_one(unpacked, monkeypatch, capsys):
+    files, root = unpacked
+    write_tiny("flat", root, files, monkeypatch)
+    staged("tinyimagenet", root)
+    assert "JPEG" not in capsys.readouterr().err
+
+
+def test_shuffled_validation_labels_are_refused(unpacked, monkeypatch):
+    files, root = unpacked
+    swapped = {b"val_0.": b"val_1.", b"val_1.": b"val_0.", b"val_2.": b"val_2."}
+    lines = files["val/val_annotations.txt"].splitlines(keepends=True)
+    files["val/val_annotations.txt"] = b"".join(swapped[one[:6]] + one[6:] for one in lines)
+    write_tiny("flat", root, files, monkeypatch)
+    with pytest.raises(UsageError, match=r"test_images under .* are not those of the published"):
+        staged("tinyimagenet", root)
+    assert not (root / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("moves", "message"),
+    [
+        ({"n01/images/n01_1": "n02/images/n01_1"}, "n01_1.JPEG is in the folder of another class"),
+        ({"n01/images/n01_1": "n01/images/n01_0"}, "holds 8 images"),
+        (
+            {"n01/images/n01_1": "n02/images/n02_1", "n02/images/n02_1": "n01/images/n01_1"},
+            "train_images under .* are not those of the published",
+        ),
+    ],
+)
+def test_a_moved_training_image_is_refused(moves, message, unpacked, monkeypatch):
+    files, root = unpacked
+    places = {f"train/{old}.JPEG": f"train/{new}.JPEG" for old, new in moves.items()}
+    write_tiny("flat", root, {places.get(n, n): c for n, c in files.items()}, monkeypatch)
+    with pytest.raises(UsageError, match=message):
+        staged("tinyimagenet", root)
+
+
+def test_another_jpeg_decoder_is_told_and_cannot_hide_another_label(unpacked, monkeypatch, capsys):
+    files, root = unpacked
+    monkeypatch.setattr(digests, "decodes_alike", lambda: False)
+    changed = files | {"train/n01/images/n01_1.JPEG": encoded((1, 2, 3), 64, "JPEG")}
+    write_tiny("flat", root, changed, monkeypatch)
+    staged("tinyimagenet", root)
+    assert "JPEG decoder gives other pixels" in capsys.readouterr().err
+    monkeypatch.setattr(tinyimagenet, "HASHES", ("0" * 8, "1" * 8, "2" * 8, "3" * 8))
+    with pytest.raises(UsageError, match="train_images and train_labels and test_images"):
+        staged("tinyimagenet", root)
+
+
+def test_the_decoder_here_is_that_of_the_hashes():
+    version = features.version_feature("libjpeg_turbo")
+    if not (version or "").startswith("3."):
+        pytest.skip(f"the JPEG decoder is not libjpeg-turbo 3 but {version}")
+    assert digests.decodes_alike()
+
+
+def test_the_first_reading_of_cinic10_holds_for_later_ones(cinic, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(digests, "NEAR", 1)
+    write_cinic("folder", tmp_path, cinic, monkeypatch)
+    found = staged("cinic10", tmp_path)
+    noted = (tmp_path / "cinic10.sha256").read_text().split()
+    assert noted[1::2] == [*arrays.ARRAYS]
+    assert noted[0] == found["train_images.npy"][:8]
+    assert staged("cinic10", tmp_path) == found
+    write(tmp_path / "CINIC-10", {"test/cat/n3.png": encoded((3, 200, 8), 32, "PNG")})
+    with pytest.raises(UsageError, match=r"test_images under .*cinic10.sha256, which the first"):
+        staged("cinic10", tmp_path)
+
+
+def test_a_root_that_cannot_be_written_stops_nothing(cinic, tmp_path, monkeypatch, capsys):
+    def refuse(*arguments, **keywords):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    write_cinic("folder", tmp_path, cinic, monkeypatch)
+    monkeypatch.setattr(digests.files, "replacing", refuse)
+    digests.verify(cinic10, "cinic10", tmp_path, {f"{a}.npy": "0" * 64 for a in arrays.ARRAYS})
+    assert "cannot be written (Permission denied)" in capsys.readouterr().err
+
+
+# --- statistics ------------------------------------------------------------------------------
+
+
+def test_mean_and_deviation_written_out():
+    images = np.array([[[[0, 255]], [[51, 51]]], [[[255, 0]], [[51, 51]]]], np.uint8)
+    assert digests.measured(images) == (pytest.approx([0.5, 0.2]), pytest.approx([0.5, 0.0]))
+
+
+@pytest.mark.parametrize("name", ["digits", "synthetic", "photographs"])
+def test_the_standard_of_a_data_set_is_its_own(name, capsys):
+    split, constants = datasets.load(name, Path("data")), datasets.module(name)
+    digests.compare(name, constants.STATISTICS, split.train_images)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_real_data_have_their_hashes_and_statistics(name, real, tmp_path, capsys):
+    data.main([name, "--root", str(real), "--out", str(tmp_path / "out")])
+    assert "warning" not in capsys.readouterr().err
+
+
+def test_tinyimagenets_standard_is_its_own_and_not_imagenets():
+    found = source.literal("datasets.tinyimagenet", "STATISTICS")
+    assert found["standard"] == ((0.48024, 0.44807, 0.39750), (0.27644, 0.26886, 0.28159))
+    assert found["imagenet"] == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def test_a_standard_that_is_far_from_the_images_is_told_with_what_is_right(capsys):
+    images = datasets.load("digits", Path("data")).train_images
+    digests.compare("digits", {"standard": ((0.5,), (0.25,))}, images)
+    said = capsys.readouterr().err
+    assert "`standard` in STATISTICS is ((0.5,), (0.25,))" in said
+    assert "have the mean (0.30518,) and the deviation (0.37599,)" in said
+
+
+def test_a_mean_that_no_images_have_is_refused():
+    images = datasets.load("digits", Path("data")).train_images
+    with pytest.raises(UsageError, match="scaled to \\[0, 1\\]: divide by 255"):
+        digests.compare("digits", {"standard": ((72.9,), (90.0,))}, images)
 
 
 # --- downloads -------------------------------------------------------------------------------

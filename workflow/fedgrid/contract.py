@@ -5,6 +5,7 @@ torch. `imported` and `called` run a file's own code, and tell in one sentence w
 """
 
 import math
+import re
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -55,6 +56,14 @@ DATASET: dict[str, Rule] = {
         lambda value: named(value) and "standard" in value,
     ),
 }
+HASH = re.compile("[0-9a-f]{8,64}")
+MAY: dict[str, Rule] = {  # what a dataset's file may have beside
+    "HASHES": (
+        "() or four texts of eight or more digits of a sha256",
+        lambda value: texts(value) and len(value) in (0, 4) and all(map(HASH.fullmatch, value)),
+    ),
+    "LOSSY": BOOL,
+}
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
         'a dict of texts, such as {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}',
@@ -78,7 +87,7 @@ METHOD: dict[str, Rule] = {
 def dataset(name: str) -> None:
     """UsageError in one sentence, with the file, unless it has all that a dataset's file needs."""
     module = f"datasets.{name}"
-    constants(module, DATASET)
+    constants(module, DATASET | MAY)
     for constant in DATASET:
         if constant not in source.definitions(module):
             words, _ = DATASET[constant]

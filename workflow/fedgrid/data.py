@@ -23,14 +23,17 @@ log = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> None:
     """Entry point; UsageError if the dataset is unknown, missing or damaged."""
-    from fedgrid import datasets
+    from fedgrid import datasets, digests
 
     asked = _parser().parse_args(arguments)
     out = asked.out or Path("results/data") / asked.dataset
     split = datasets.load(asked.dataset, asked.root)
+    module = datasets.module(asked.dataset)
+    digests.compare(asked.dataset, module.STATISTICS, split.train_images)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
-        _write(Path(folder), asked.dataset, split._asdict())
+        hashes = _write(Path(folder), asked.dataset, split._asdict())
+        digests.verify(module, asked.dataset, asked.root, hashes)
         _move(Path(folder), out)
     log.info("%s: %d train, %d test", out, len(split.train_labels), len(split.test_labels))
 
@@ -43,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(folder: Path, name: str, arrays: dict) -> None:
+def _write(folder: Path, name: str, arrays: dict) -> dict[str, str]:
+    """Write the arrays and the description; the sha256 of every array's file."""
     import numpy as np
 
     from fedgrid import datasets
@@ -56,6 +60,7 @@ def _write(folder: Path, name: str, arrays: dict) -> None:
             hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     meta = datasets.describe(name) | {"sha256": hashes}
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+    return hashes
 
 
 def _move(folder: Path, out: Path) -> None:

@@ -6,6 +6,7 @@ is less to gain from threads than they cost.
 
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -73,15 +74,17 @@ def read(path: Path) -> bytes:
 def load(
     source: Path,
     place: Callable[[str], Place | None],
-    count: int,
+    sizes: tuple[int, int],
     classes: int,
     shape: tuple[int, int, int],
 ) -> Split:
-    """Decode the `count` images of `source`; the label is the rank of the class's name.
+    """Decode the images of `source`; the label is the rank of the class's name.
 
-    Images are ordered by place, so every layout of the same files gives the same arrays.
-    UsageError: another number of images or classes, or a file that is no image of this shape.
+    `sizes` are the numbers of training and test images, the same number of every class. Images are
+    ordered by place, so every layout of the same files gives the same arrays. UsageError: another
+    number of images or classes, or a file that is no image of this shape.
     """
+    count = sum(sizes)
     places, images = _decode_all(contents(source, place), count, shape, source)
     names = sorted({name for _, name, _ in places})
     if len(places) != count or len(names) != classes:
@@ -89,6 +92,14 @@ def load(
             f"{source} holds {len(places)} images of {len(names)} classes, "
             f"expected {count} of {classes}"
         )
+    held = Counter((part, name) for part, name, _ in places)
+    for name in names:
+        for part, size in zip(("train", "test"), sizes, strict=True):
+            if held[part, name] != size // classes:
+                raise UsageError(
+                    f"{source} holds {held[part, name]} {part} images of {name}, expected "
+                    f"{size // classes}: delete or complete it"
+                )
     order = sorted(range(count), key=places.__getitem__)
     if order != list(range(count)):
         images, places = images[order], [places[i] for i in order]

@@ -7,6 +7,12 @@ A dataset's file has literal constants and `load(root: Path) -> Split`:
     SHAPE          (channels, height, width)
     STATISTICS     name -> (mean, std) per channel, for images scaled to [0, 1]; "standard" is
                    the right one, others bear the name of the code that uses them
+
+It may have, for `digests.py`:
+
+    HASHES         the first eight digits of the SHA-256 of the arrays' files, in the order of
+                   `arrays.ARRAYS`; () for those of the first reading
+    LOSSY          True where images are JPEG files, which decoders may read differently
 """
 
 from pathlib import Path
@@ -30,31 +36,32 @@ class Split(NamedTuple):
 
 def load(name: str, root: Path) -> Split:
     """The dataset `name` from the files under `root`, downloaded if missing, and checked."""
-    split = _module(name).load(root)
+    split = module(name).load(root)
     check(name, split)
     return split
 
 
 def check(name: str, split: Split) -> None:
     """UsageError in one sentence if `split` is not what the constants of the dataset say."""
-    module = _module(name)
-    like = (module.SHAPE, module.CLASSES)
-    arrays.check(f"{name}: train", split.train_images, split.train_labels, module.TRAIN, *like)
-    arrays.check(f"{name}: test", split.test_images, split.test_labels, module.TEST, *like)
+    file = module(name)
+    like = (file.SHAPE, file.CLASSES)
+    arrays.check(f"{name}: train", split.train_images, split.train_labels, file.TRAIN, *like)
+    arrays.check(f"{name}: test", split.test_images, split.test_labels, file.TEST, *like)
 
 
 def describe(name: str) -> dict:
     """The constants of the dataset, as `meta.json` records them."""
-    module = _module(name)
+    file = module(name)
     return {
         "dataset": name,
-        "sizes": {"train": module.TRAIN, "test": module.TEST},
-        "classes": module.CLASSES,
-        "shape": module.SHAPE,
-        "statistics": module.STATISTICS,
+        "sizes": {"train": file.TRAIN, "test": file.TEST},
+        "classes": file.CLASSES,
+        "shape": file.SHAPE,
+        "statistics": file.STATISTICS,
     }
 
 
-def _module(name: str) -> ModuleType:
+def module(name: str) -> ModuleType:
+    """The file of a dataset, checked; UsageError if there is none or it lacks something."""
     contract.dataset(known("dataset", name, registered("datasets")))
     return contract.imported(f"datasets.{name}")

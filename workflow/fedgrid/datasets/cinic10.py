@@ -19,6 +19,8 @@ STATISTICS = {
     "standard": ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+HASHES = ()  # the authors give none of the decoded images
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 URL = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"
 MIRRORS = (  # the same file, by the repository's newer scheme
@@ -36,9 +38,9 @@ def load(root: Path) -> Split:
     source = root / "CINIC-10"
     if not source.is_dir():
         source = fetch(URL, root / "CINIC-10.tar.gz", CHECKSUM, MIRRORS)
-    return images.load(source, _place, TRAIN + TEST, CLASSES, SHAPE)
+    return images.load(source, _place, (TRAIN, TEST), CLASSES, SHAPE)
 
 
 def _place(name: str) -> images.Place | None:
-    found = re.fullmatch(r"(?:.*/)?(train|test)/(\w+)/([^/.][^/]*\.png)", name)
+    found = re.fullmatch(rf"(?:.*/)?(train|test)/({'|'.join(NAMES)})/([^/.][^/]*\.png)", name)
     return found and found.groups()
