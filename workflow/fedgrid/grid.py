@@ -247,6 +247,10 @@ class Grid:
         for table in about.get("published", {}).values():
             for name in table.get("rows", {}):
                 known(f"method published in {study}", name, self.methods())
+        for name, table in about.get("published", {}).items():
+            check_printed(f"{study}.yaml: published.{name}", table, self.protocols)
+        for name in listed(about.get("main")):
+            known(f"protocol of `main` in {study}.yaml", name, self.protocols)
 
     @staticmethod
     def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
@@ -291,6 +295,23 @@ class Grid:
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+
+def check_printed(where: str, table: dict, protocols: dict) -> None:
+    """Refuse a published table whose columns nothing is called, or whose rows are not as long."""
+    columns = table.get("columns", [])
+    for dataset, partition, *protocol in columns if "rows" in table else []:
+        known(f"dataset of {where}", dataset, registered("datasets"))
+        skew(partition)
+        for name in protocol:
+            known(f"protocol of {where}", name, protocols)
+    for key in ("rows", "speedups"):
+        for method, values in table.get(key, {}).items():
+            known(f"method of {where}: {key}", method, table["rows"])
+            if len(values) != len(columns):
+                raise UsageError(
+                    f"{where}: {key}.{method} has {len(values)} values for {len(columns)} columns"
+                )
 
 
 def check_formats(where: str, module: str, formats: list[str]) -> None:
