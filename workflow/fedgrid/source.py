@@ -102,7 +102,6 @@ def arguments(module: str, function: str) -> list[str]:
     return [argument.arg for argument in _signature(module, function).args]
 
 
-@cache
 def defines(module: str, name: str) -> bool:
     """Whether a module has a function of this name, its own or another's."""
     own = (node.name for node in tree(module).body if isinstance(node, ast.FunctionDef))
