@@ -108,7 +108,7 @@ def test_a_table_is_no_picture(mine, tmp_path):
         commanded("claims", "--study", mine, "--sources", given, "--out", tmp_path / "a.svg")
     study = grid.read_study(mine)
     study["products"]["claims"]["formats"] = ["csv", "svg"]
-    with pytest.raises(UsageError, match="claims is a table and cannot be drawn as svg"):
+    with pytest.raises(UsageError, match="no function `plot`, which pdf and svg"):
         grid.Grid(made.STUDIES | {"mine": study})
 
 

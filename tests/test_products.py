@@ -1,5 +1,6 @@
 """Every table and figure of FedSLS, and what it shows, by hand: `fedgrid.report`, `.draw`."""
 
+import base64
 import copy
 import subprocess
 import sys
@@ -840,3 +841,43 @@ def test_more_methods_than_styles_are_drawn():
     names = [f"method{i}" for i in range(30)]
     with figures.style():
         assert len(figures.lines(names)) == 30
+
+
+# --- sizes of files --------------------------------------------------------------------------
+
+
+def everywhere(clients: int, classes: int) -> pd.DataFrame:
+    """Every client has samples of every class, in three partitions; their numbers differ."""
+    cells = product(("dir0.5", "dir0.1", "dir0.05"), range(clients), range(classes))
+    counts = pd.DataFrame(list(cells), columns=["partition", "client", "class"])
+    samples = np.random.default_rng(0).geometric(0.05, len(counts))
+    about = {"dataset": "cifar100", "seed": 0, "clients": clients, "recipe": "classwise"}
+    return counts.assign(samples=samples, **about)
+
+
+def test_the_dots_of_many_clients_and_classes_are_pixels(tmp_path):
+    table = figure4.draw(everywhere(100, 100), STUDY, "paper")
+    paths = written("figure4", table, tmp_path / "a", "pdf", "svg")
+    again = written("figure4", table, tmp_path / "b", "pdf", "svg")
+    for path, other in zip(paths, again, strict=True):
+        assert path.stat().st_size < 1_500_000
+        assert path.read_bytes() == other.read_bytes()
+    drawing = ElementTree.fromstring(paths[1].read_bytes())
+    images = [e for e in drawing.iter() if e.tag.endswith("}image")]
+    assert len(images) == 3
+    (content,) = {value for name, value in images[0].items() if name.endswith("href")}
+    png = base64.b64decode(content.partition("base64,")[2])
+    wide = int.from_bytes(png[16:20], "big")  # PNG's header
+    assert wide / (float(images[0].get("width")) / 72) == pytest.approx(
+        figures.RESOLUTION, rel=0.02
+    )
+    said = "".join(drawing.itertext())
+    assert all(word in said for word in ("client", "class", "samples", "CIFAR-100, alpha=0.05"))
+
+
+def test_few_dots_are_drawn_as_lines(tmp_path):
+    for few, name in ((True, "few"), (False, "many")):
+        table = figure4.draw(everywhere(33 + (not few), 10), STUDY, "quick")
+        assert (len(table) <= figure4.MANY) == few
+        (path,) = written("figure4", table, tmp_path / name, "svg")
+        assert ("<image" not in path.read_text()) == few

@@ -19,7 +19,7 @@ METHODS = registered("methods")
 # --- fingerprints ----------------------------------------------------------------------------
 
 CACHED = ("tree", "reachable", "_imports", "code", "fingerprint", "literal", "keywords")
-CACHED += ("arguments", "_signature", "summary", "mentions", "definitions", "defines")
+CACHED += ("arguments", "_signature", "summary", "mentions", "definitions")
 
 
 def forget() -> None:

@@ -70,7 +70,7 @@ def text(product, path: Path) -> str:
         body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()
     except KeyError as problem:
-        if not missing_column(problem, [table]):
+        if problem.args[0] in table:
             raise
         raise UsageError(f"{path} is another table: it has no column {problem}") from None
 

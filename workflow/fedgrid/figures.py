@@ -16,6 +16,7 @@ from fedgrid import tables
 from fedgrid.names import PACKAGE
 
 WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three fit the width of a page
+RESOLUTION = 300  # pixels per inch of what a figure has `rasterized`
 COLUMN = 3.4  # inches of the narrowest figure, that of a text column
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells every glyph it keeps
 UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # the same bytes every time
@@ -77,4 +78,6 @@ def explain(figure: Figure, caption: str) -> Figure:
 
 def save(figure: Figure, path: Path, form: str) -> None:
     """The figure as pdf or svg; the same figure gives the same bytes."""
-    figure.savefig(path, format=form, metadata=UNDATED[form])
+    pixels = figure.findobj(lambda artist: artist.get_rasterized())
+    resolution = RESOLUTION if pixels else "figure"
+    figure.savefig(path, format=form, metadata=UNDATED[form], dpi=resolution)

@@ -317,17 +317,11 @@ class Grid:
             for bound in {"least", "most"} & claim.keys():
                 like(f"{study}.yaml: claims: number {number}: {bound}", claim[bound], 1.0)
         for name, table in about.get("published", {}).items():
-            self._check_published(study, name, table)
-
-    def _check_published(self, study: str, table: str, printed: dict) -> None:
-        for method, values in printed.get("rows", {}).items():
-            known(f"method published in {study}", method, self.methods())
-            for part in (values, printed.get("speedups", {}).get(method) or printed["columns"]):
-                if len(part) != len(printed["columns"]):
-                    columns = f"values of {method}, and {len(printed['columns'])} columns"
-                    raise UsageError(f"{study}.yaml: published.{table} has {len(part)} {columns}")
-        for method in printed.get("speedups", {}) if "rows" in printed else ():
-            known(f"method of published.{table} in {study}", method, printed["rows"])
+            for method in table.get("rows", {}):
+                known(f"method published in {study}", method, self.methods())
+            check_printed(f"{study}.yaml: published.{name}", table, self.protocols)
+        for name in listed(about.get("main")):
+            known(f"protocol of `main` in {study}.yaml", name, self.protocols)
 
     @staticmethod
     def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
@@ -337,7 +331,6 @@ class Grid:
             raise UsageError(
                 f"{where} is drawn from {', '.join(wanted)}: say where each comes from"
             )
-        check_formats(where, report.module(study, name), facts["formats"])
         for text in facts["from"].values():
             kind, _, rest = text.partition("/")
             if kind in COLLECTED:
@@ -377,14 +370,21 @@ class Grid:
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
 
 
-def check_formats(where: str, module: str, formats: list[str]) -> None:
-    """Refuse pictures of a product that has none."""
-    pictures = [form for form in formats if f".{form}" in report.FIGURES]
-    if pictures and not source.defines(module, "plot"):
-        raise UsageError(
-            f"{where} is a table and cannot be drawn as {' or '.join(pictures)}: its formats are "
-            "csv, html and tex"
-        )
+def check_printed(where: str, table: dict, protocols: dict) -> None:
+    """Refuse a published table whose columns nothing is called, or whose rows are not as long."""
+    columns = table.get("columns", [])
+    for dataset, partition, *protocol in columns if "rows" in table else []:
+        known(f"dataset of {where}", dataset, registered("datasets"))
+        skew(partition)
+        for name in protocol:
+            known(f"protocol of {where}", name, protocols)
+    for key in ("rows", "speedups"):
+        for method, values in table.get(key, {}).items():
+            known(f"method of {where}: {key}", method, table["rows"])
+            if len(values) != len(columns):
+                raise UsageError(
+                    f"{where}: {key}.{method} has {len(values)} values for {len(columns)} columns"
+                )
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from fedgrid import figures, tables
 
 LARGEST = 60  # points squared: the area of the largest dot of a row of panels
+MANY = 1000  # dots of a figure; more are pixels in print too, lest the file have megabytes
 
 
 def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
@@ -20,13 +21,17 @@ def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Datasets below one another, partitions beside each other; areas compare within a dataset."""
+    """Datasets below one another, partitions beside each other; areas compare within a dataset.
+
+    Axes and texts are lines and letters in every case, the dots only where they are few.
+    """
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     for dataset, row in zip(datasets, grid, strict=True):
         of = table[table["dataset"] == dataset]
         for partition, axes in zip(partitions, row, strict=True):
-            dots(axes, of[of["partition"] == partition], of["samples"].max())
+            here = of[of["partition"] == partition]
+            dots(axes, here, of["samples"].max(), pixels=len(table) > MANY)
             axes.set_title(figures.setting(study, dataset, partition))
         row[0].set_ylabel("class")
         row[0].yaxis.get_major_locator().set_params(integer=True)
@@ -36,11 +41,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def dots(axes: Axes, table: pd.DataFrame, most: int) -> None:
+def dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
     """One partition."""
     area = LARGEST * table["samples"] / most
     look = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
-    axes.scatter(table["client"], table["class"], s=area, **look)
+    axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
 
 
 def sizes(axes: Axes, most: int) -> None:
