@@ -120,7 +120,7 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         (
             ROWS,
             f"{ROWS}, speedups: {{fedafg: [1]}}",
-            "table1: speedups is called `fedafg`: did you mean fedavg",
+            "speedups is called `fedafg`: did you mean",
         ),
         (ROWS, "{fedavg: [high]}", "mine.yaml: published.table1.rows.fedavg: 'high' is not"),
         (ROWS, "{fedafg: [90]}", "no method published in mine is called `fedafg`"),

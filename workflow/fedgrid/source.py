@@ -173,6 +173,27 @@ def _default(where: str, name: str, node: ast.expr | None) -> Any:
 
 
 @cache
+def arguments(module: str, function: str) -> list[str]:
+    """The names of the arguments of a module's function."""
+    found = _signature(module, function)
+    return [argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
+
+
+def accepts(module: str, function: str, argument: str) -> bool:
+    """Whether a module's function can be given the argument by its name."""
+    return bool(_signature(module, function).kwarg) or argument in arguments(module, function)
+
+
+@cache
+def defines(module: str, name: str) -> bool:
+    """Whether a module has a function of this name, its own or another's."""
+    own = (node.name for node in tree(module).body if isinstance(node, ast.FunctionDef))
+    imports = (node for node in tree(module).body if isinstance(node, ast.ImportFrom))
+    others = (alias.asname or alias.name for node in imports for alias in node.names)
+    return name in (*own, *others)
+
+
+@cache
 def _signature(module: str, function: str) -> ast.arguments:
     node = definitions(module).get(function)
     if not isinstance(node, ast.FunctionDef):
