@@ -185,15 +185,6 @@ def accepts(module: str, function: str, argument: str) -> bool:
 
 
 @cache
-def defines(module: str, name: str) -> bool:
-    """Whether a module has a function of this name, its own or another's."""
-    own = (node.name for node in tree(module).body if isinstance(node, ast.FunctionDef))
-    imports = (node for node in tree(module).body if isinstance(node, ast.ImportFrom))
-    others = (alias.asname or alias.name for node in imports for alias in node.names)
-    return name in (*own, *others)
-
-
-@cache
 def _signature(module: str, function: str) -> ast.arguments:
     node = definitions(module).get(function)
     if not isinstance(node, ast.FunctionDef):
