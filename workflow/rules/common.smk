@@ -61,10 +61,9 @@ def interpreter():
     return "python" if own else sys.executable
 
 
-# What the commands of all rules begin with. It names variables of the environment, so that it is
+# What the commands of all rules begin with is in variables of the environment, so that a command is
 # the same text on every machine: Snakemake makes again what another command made. Snakemake's own
 # `shell.prefix` would change the rules of a workflow that has this one as a module, too.
-PYTHON = 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
 os.environ |= {
     "FEDGRID_CODE": str(WORKFLOW),
     "FEDGRID_PYTHON": interpreter(),

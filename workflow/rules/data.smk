@@ -30,8 +30,8 @@ rule data:
     message:
         "data: {wildcards.dataset}"
     shell:
-        PYTHON
-        + " -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
+        'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
 
 
 rule weights:
@@ -46,5 +46,6 @@ rule weights:
     message:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:
-        PYTHON + " -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
+        'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
         " --out {output:q} --log {log:q}"

@@ -25,8 +25,8 @@ rule originals:
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
     shell:
-        PYTHON
-        + " -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
+        'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -57,9 +57,8 @@ rule maps:
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} "
-        + PYTHON
-        + " -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -98,9 +97,8 @@ rule scores:
     message:
         "scores: how similar maps are to images ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} "
-        + PYTHON
-        + " -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 
@@ -126,7 +124,6 @@ rule costs:
     message:
         "costs: what encoding takes ({wildcards.scale} scale)"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} "
-        + PYTHON
-        + " -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
         " --log {log:q}"

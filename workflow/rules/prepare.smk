@@ -26,7 +26,8 @@ rule partition:
     message:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        PYTHON + " -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
+        'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -56,9 +57,8 @@ rule pretrain:
     message:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} exec env "
-        + PYTHON
-        + " -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" exec "$FEDGRID_PYTHON"'
+        " -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -86,9 +86,8 @@ rule saliency:
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} "
-        + PYTHON
-        + " -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
         " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
@@ -116,7 +115,6 @@ rule latents:
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} "
-        + PYTHON
-        + " -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --threads {threads} --log {log:q}"

@@ -26,8 +26,8 @@ for kind in spec.COLLECTED:
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
-            PYTHON
-            + " -m fedgrid.collect {params.kind:q} {params.grid:q} --protocols {params.protocols:q}"
+            'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+            " -m fedgrid.collect {params.kind:q} {params.grid:q} --protocols {params.protocols:q}"
             " --out {output:q} --log {log:q}"
 
 
@@ -66,7 +66,8 @@ for study in STUDIES:
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
-                PYTHON + " -m fedgrid.draw {params.product:q} --study {params.study:q}"
+                'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+                " -m fedgrid.draw {params.product:q} --study {params.study:q}"
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 

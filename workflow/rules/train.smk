@@ -33,7 +33,6 @@ rule train:
     message:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
-        "FEDGRID_VRAM_GB={resources.vram_gb} exec env "
-        + PYTHON
-        + " -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" exec "$FEDGRID_PYTHON"'
+        " -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
