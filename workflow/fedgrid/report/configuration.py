@@ -23,7 +23,7 @@ def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """A row per protocol field and method; a value that datasets share is written once."""
-    named = table.fillna({"of": "", "dataset": ""})
+    named = table.astype({"of": object, "dataset": object}).fillna({"of": "", "dataset": ""})
     field = (named["of"] + " " + named["field"]).str.strip()
     rows = named.assign(field=field).groupby(["kind", "name", "field", "value"], sort=False)
     return (
