@@ -162,14 +162,27 @@ def test_a_product_of_other_names_never_counts_as_made(tmp_path):
     assert planned(project, "--config", "seed=1", target=figure).jobs["fedsls_figure4"] == 1
 
 
-def test_a_table_whose_runs_failed_never_counts_as_made(project):
-    """The table is there; its method is edited so that it fails, and is tried again."""
-    moon = project / f"{PACKAGE}/methods/moon.py"
-    rewrite(moon, "away = -F.log", "away = -F.no_such_function")
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [("methods/moon", "away = -F.log", "away = -F.no_such_function"),
+     ("datasets/digits", "np.round(values", "np.no_such_function(values")],
+)  # fmt: skip
+def test_a_table_whose_runs_failed_never_counts_as_made(file, old, new, project):
+    """The table is there; code behind it is edited so that it fails, and is tried again."""
+    rewrite(project / f"{PACKAGE}/{file}.py", old, new)
     for _ in range(2):
         process = start(project, "--cores", 2, "--configfile", "tiny.yaml", "--", TABLE)
         said, _ = process.communicate()
         assert process.returncode == 1, said
+
+
+def test_only_the_code_behind_a_figure_draws_it_again(tmp_path):
+    project, figure = copied(tmp_path), "results/figure4.csv"
+    snakemake(project, "--cores", 2, "--", figure)
+    rewrite(project / f"{PACKAGE}/engine.py", "CHUNK = 64", "CHUNK = 65")
+    assert planned(project, target=figure).jobs == {}
+    rewrite(project / f"{PACKAGE}/partition.py", "GIVEN = 2", "GIVEN = 3")
+    assert planned(project, target=figure).jobs["fedsls_figure4"] == 1
 
 
 def test_the_papers_table_has_540_runs_and_is_planned_in_seconds(fresh):

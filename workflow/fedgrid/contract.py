@@ -100,6 +100,11 @@ def dataset(name: str) -> None:
                 f"mean and a deviation above 0 for each of {channels} channels, such as "
                 f"{((0.5,) * channels, (0.25,) * channels)}"
             )
+        if not all(0 <= one <= 1 for part in value for one in part):
+            raise UsageError(
+                f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, but mean "
+                "and deviation are those of images scaled to [0, 1]: divide by 255"
+            )
     function(module, "load", "load(root)")
 
 
@@ -137,7 +142,7 @@ def product(module: str, formats: list[str]) -> None:
 def constants(module: str, rules: dict[str, Rule]) -> None:
     """UsageError for a constant that is there and is not what its rule says.
 
-    All that the file imports of this package is read on the way, so that what is no Python is told.
+    What the file imports of this package is read first, so that a file that is not Python is named.
     """
     source.reachable(module)
     for name, (words, right) in rules.items():
@@ -159,7 +164,7 @@ def function(module: str, name: str, form: str, why: str = "") -> None:
 
 def imported(module: str) -> ModuleType:
     """The module; UsageError, with the line, for a file that fails while it is imported."""
-    source.reachable(module)  # what is not Python is told by its line
+    source.reachable(module)  # names the line of what is not Python
     return called(module, "its import", lambda: import_module(f"fedgrid.{module}"))
 
 

@@ -55,11 +55,11 @@ def verify(module: ModuleType, name: str, root: Path, found: dict[str, str]) -> 
     elif wrong:
         raise UsageError(
             f"{name}: {' and '.join(wrong)} under {root} are not those of the published data set "
-            f"(sha256 of the arrays against {module_or(note, module)}): delete or replace its files"
+            f"(sha256 of the arrays against {origin(note, module)}): delete or replace its files"
         )
 
 
-def module_or(note: Path, module: ModuleType) -> str:
+def origin(note: Path, module: ModuleType) -> str:
     """Where the hashes come from that a dataset was compared with."""
     return "HASHES in its file" if module.HASHES else f"{note}, which the first reading left"
 
@@ -107,16 +107,7 @@ def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def compare(name: str, statistics: dict, images: np.ndarray) -> None:
-    """A warning if `standard` is not near the training images' own mean and deviation.
-
-    UsageError for a normalisation by a mean or deviation that no images can have.
-    """
-    for key, values in statistics.items():
-        if not all(0 <= one <= 1 for pair in values for one in pair):
-            raise UsageError(
-                f"datasets/{name}.py: STATISTICS has {values} as `{key}`, but mean and deviation "
-                "are those of images scaled to [0, 1]: divide by 255"
-            )
+    """A warning if `standard` is not near the training images' own mean and deviation."""
     own = measured(images)
     if np.abs(np.subtract(own, statistics["standard"])).max() > NEAR:
         mean, deviation = (tuple(round(one, 5) for one in of) for of in own)

@@ -41,10 +41,15 @@ def read_config(path: Path) -> dict:
     if path == CONFIG and not path.exists():
         return {}
     own = read_yaml(path) or {}
-    obey(path.name, own, "config", required=False)
-    for name, protocol in own.get("protocols", {}).items():
-        obey(f"{path.name}: protocols.{name}", protocol, "study", "protocol")
+    check_config(path.name, own, required=False)
     return own
+
+
+def check_config(name: str, config: dict, required: bool = True) -> None:
+    """UsageError for a configuration, or a protocol of its own, that breaks its schema."""
+    obey(name, config, "config", required=required)
+    for protocol, fields in config.get("protocols", {}).items():
+        obey(f"{name}: protocols.{protocol}", fields, "study", "protocol")
 
 
 def laid_over(below: Any, above: Any) -> Any:

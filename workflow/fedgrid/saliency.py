@@ -112,7 +112,7 @@ def doubts(table) -> str:
     lost = table[~table["R"].abs().lt(float("inf"))]  # infinite, or no number
     if len(lost):
         return (
-            f"R_k is not finite for {named(lost)}: their pretraining diverged, and a run that "
+            f"R_k is not finite for {clients(lost)}: their pretraining diverged, and a run that "
             "weighs by it is lost; lower the protocol's lr or raise its smallest_batch"
         )
     if not table["R"].sum():
@@ -120,9 +120,9 @@ def doubts(table) -> str:
     if (heavy := heaviest(table)).empty:
         return ""
     each, share = "R_per_sample", heavy["weight"].sum()
-    there = listed(f"{one:.3g}" for one in heavy[each])
+    there = in_words(f"{one:.3g}" for one in heavy[each])
     return (
-        f"{share:.1%} of all weight is with {named(heavy)} of {len(table)}: R_k / n_k is {there} "
+        f"{share:.1%} of all weight is with {clients(heavy)} of {len(table)}: R_k / n_k is {there} "
         f"there, and the median is {table[each].median():.3g}; check these clients' images and the "
         "protocol's smallest_batch and lr before you rely on it"
     )
@@ -135,13 +135,13 @@ def heaviest(table):
     return ordered.head(count if count <= max(1, FEW * len(table)) else 0)
 
 
-def named(table) -> str:
+def clients(table) -> str:
     """The clients of these rows, in words."""
-    return f"client{'s' * (len(table) > 1)} {listed(map(str, table['client']))}"
+    return f"client{'s' * (len(table) > 1)} {in_words(map(str, table['client']))}"
 
 
-def listed(words) -> str:
-    """Words as a sentence lists them."""
+def in_words(words) -> str:
+    """Words as a sentence lists them: a, b and c."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 

@@ -102,14 +102,16 @@ def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.nd
     """
     size, steps = (protocol["batch"], protocol["smallest_batch"]), protocol["local"]
     if not (in_epoch := len(split(np.arange(samples), *size))):
-        return
-    for step in range(turn * steps, (turn + 1) * steps):
-        epoch, place = divmod(step, in_epoch)
-        order = seeds.generator("batches", *names, "epoch", epoch).permutation(samples)
-        yield split(order, *size)[place]
+        return iter(())
+    epoch, done = divmod(turn * steps, in_epoch)
+    rngs = (seeds.generator("batches", *names, "epoch", number) for number in count(epoch))
+    endless = (b for rng in rngs for b in split(rng.permutation(samples), *size))
+    return islice(endless, done, done + steps)
 
 
-def listed(clients: np.ndarray, members: list[np.ndarray], protocol: dict, rngs, *names) -> list:
+def batches_of(
+    clients: np.ndarray, members: list[np.ndarray], protocol: dict, rngs, *names
+) -> list:
     """Every client's batches in a round, as positions among its samples."""
     sizes = [len(members[k]) for k in clients]
     if protocol["local_unit"] == "epochs" or protocol["batches"] == "fresh":
@@ -123,9 +125,12 @@ def listed(clients: np.ndarray, members: list[np.ndarray], protocol: dict, rngs,
 
 
 def work(clients: np.ndarray, members: list[np.ndarray], protocol: dict, *names) -> Work:
-    """The table of one round, the last of the names; `members[k]` are the samples of client k."""
+    """The table of one round; `members[k]` are the sample ids of client k.
+
+    `names` seed what is drawn; the last of them is the round, where batches are continued.
+    """
     rngs = [seeds.generator("batches", *names, int(k)) for k in clients]
-    lists = listed(clients, members, protocol, rngs, *names)
+    lists = batches_of(clients, members, protocol, rngs, *names)
     widest = max((len(batch) for client in lists for batch in client), default=1)
     shape = (max(map(len, lists)), len(clients), max(widest, protocol["batch"]))
     index, valid = np.zeros(shape, np.int64), np.zeros(shape, bool)

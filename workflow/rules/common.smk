@@ -8,7 +8,6 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-import yaml
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
@@ -21,7 +20,7 @@ if not (WORKFLOW / "fedgrid").is_dir():
     )
 sys.path.insert(0, str(WORKFLOW))  # these rules import fedgrid uninstalled
 
-from fedgrid import costs, fidelity, grid, schema, source, spec
+from fedgrid import costs, fidelity, grid, source, spec
 from fedgrid import report as reports
 from fedgrid.names import UsageError, printable
 
@@ -31,19 +30,14 @@ if not workflow.modifier.is_main_snakefile():
         raise WorkflowError(
             "fedgrid's commands look for results under results/: leave `prefix` out of its module"
         )
-    config = yaml.safe_load((WORKFLOW.parent / "config.yaml").read_text()) | config
+    config = grid.read_config(WORKFLOW.parent / "config.yaml") | config
 if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder on the way may have braces"
     )
 try:
-    schema.check("config.yaml", config, WORKFLOW / "schemas/config.schema.yaml")
+    grid.check_config("config.yaml", config)
     STUDIES = grid.read_studies()
-    for name, protocol in config.get("protocols", {}).items():
-        where = f"config.yaml: protocols.{name}"
-        schema.check(
-            where, protocol, WORKFLOW / "schemas/study.schema.yaml", "protocol"
-        )
     GRID = grid.Grid(STUDIES, config)
     for about in (a for study in STUDIES.values() for a in study["scales"].values()):
         for experiment in (fidelity, costs):
@@ -131,11 +125,27 @@ def growing(amount):
     return asked
 
 
-def run_code(*stages):
-    """Changes when, and only when, code that the stages execute for this run changes."""
-    return lambda wildcards: source.fingerprint(
-        *(m for stage in stages for m in spec.modules(stage, resolved(wildcards)))
-    )
+def run_code(stage):
+    """Changes when, and only when, code behind what a stage makes of this run changes."""
+    return lambda wildcards: code_behind(stage, resolved(wildcards))
+
+
+def code_behind(stage, run):
+    """The fingerprint of a stage and of all before it.
+
+    The stages before it count, because Snakemake does not make a missing file again for the sake of
+    a later one that looks finished: a stage that fails would leave old results of later ones.
+    """
+    modules = {"data", f"datasets.{run['dataset']}"}
+    for one in stages(stage, run):
+        modules |= {*spec.modules(one, run)}
+    return source.fingerprint(*sorted(modules))
+
+
+def stages(last, run):
+    """The stages up to the last, of those that a run's method asks for."""
+    wanted = {"partition", last, *(spec.needs(run) if last == "train" else ())}
+    return wanted | ({"pretrain"} if "saliency" in wanted else set())
 
 
 def inputs(*names):
@@ -244,8 +254,9 @@ def refuse_nothing(study, scale, product):
 
 def refuse_targets(words):
     """As `refuse_nothing`, of all products among the words of the command line."""
-    pattern = r"results/(?:studies/([^/]+)/([^/]+)/)?([^/.]+)\.\w+"
-    for study, scale, product in re.findall(rf"^{pattern}$", "\n".join(words), re.M):
+    pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)/)?([^/.]+)\.\w+")
+    for target in filter(None, map(pattern.fullmatch, words)):
+        study, scale, product = target.groups()
         study, scale = study or config["study"], scale or config["scale"]
         if product in STUDIES.get(study, {"products": ()})["products"]:
             refuse_nothing(study, scale, product)
@@ -272,35 +283,33 @@ def content(study, product):
 @cache  # many products are drawn from one grid
 def source_content(study, scale, text):
     """Of one source of a product: kind/grid, or an experiment."""
-    kind, _, grid = text.partition("/")
+    kind, _, name = text.partition("/")
+    if kind in spec.COLLECTED:
+        runs = GRID.runs(study, scale, name)
+        return digest([run_content(kind, tuple(run.items())) for run in runs])
+    setting = STUDIES[study]["scales"][scale][kind]
     if kind == "fidelity":
-        return digest(GRID.fidelity(study, scale))
-    if kind not in spec.COLLECTED:
-        return digest(STUDIES[study]["scales"][scale][kind])
-    return digest(
-        [run_content(tuple(run.items())) for run in GRID.runs(study, scale, grid)]
-    )
+        setting = GRID.fidelity(study, scale)
+    networks = {
+        f"models.{setting[key]}" for key in ("model", "judge") if key in setting
+    }
+    return digest([setting, source.fingerprint(*EXPERIMENTS[kind], *sorted(networks))])
+
+
+# The modules of the stages of what comes from no grid.
+EXPERIMENTS = {
+    "fidelity": ("fidelity.originals", "fidelity.maps", "fidelity.scores"),
+    "costs": ("costs",),
+}
 
 
 @cache
-def run_content(names):
-    """What a run and all that it needs depend on."""
+def run_content(kind, names):
+    """Of one run, as far as a kind of table has it: what it stands for, and the code behind it."""
     run = resolve(names)
-    stages = [
-        stage
-        for stage in spec.STAGES
-        if stage in ("partition", "train", *spec.needs(run))
-    ]
-    stages += ["pretrain"] * ("saliency" in stages)
-    modules = {module for stage in stages for module in spec.modules(stage, run)}
-    return digest(
-        [
-            run["protocol"],
-            run["name"],
-            run["method"],
-            source.fingerprint(*sorted(modules)),
-        ]
-    )
+    last = spec.COLLECTED[kind].partition("/")[0].replace("runs", "train")
+    facts = [run[key] for key in ("name", "protocol", "method")]
+    return digest([*facts, code_behind(last, run)])
 
 
 def digest(facts):

@@ -21,7 +21,9 @@ rule partition:
         runtime=growing(30),
     params:
         spec=partition_spec,
-        code=source.fingerprint("partition"),
+        code=lambda wildcards: source.fingerprint(
+            "data", f"datasets.{wildcards.dataset}", "partition"
+        ),
         inputs=named,
     message:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
@@ -80,8 +82,7 @@ rule saliency:
         runtime=growing(120),
     params:
         spec=run_spec("saliency"),
-        # The pretrained models are temporary: what they depend on counts here.
-        code=run_code("pretrain", "saliency"),
+        code=run_code("saliency"),
         inputs=named,
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"

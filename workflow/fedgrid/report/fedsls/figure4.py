@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from fedgrid import figures, tables
 
 LARGEST = 60  # points squared: the area of the largest dot of a row of panels
-MANY = 1000  # dots of a figure; more are pixels in print too, lest the file have megabytes
+MANY = 1000  # dots of a figure; more are drawn as pixels, or the file would have megabytes
 
 
 def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
