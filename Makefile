@@ -1,10 +1,11 @@
 # make table1   set up, run FedSLS's quick table 1, print it
 # make report   set up, run all of config.yaml's study and scale, write results/report.html
-# make test     set up, run the tests
+# make test     set up, run the tests that are fast: a few minutes on two cores
+# make test-all   set up, run all tests but those of SLURM
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
-# make lock     pin what pyproject.toml allows again, with hashes
+# make lock     pin the newest packages that pyproject.toml allows, with hashes
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +14,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report test test-slurm bench lint lock clean
+.PHONY: table1 report test test-all test-slurm bench lint lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -28,8 +29,15 @@ report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all
 	$(SNAKEMAKE) --report results/report.html
 
+# Two processes; the tests of a file share what takes long to make, and so one process.
+PYTEST := pytest -n 2 --dist loadfile
+
 test: $(VENV)/ready
-	pytest
+	$(PYTEST)
+
+test-all: export FEDGRID_EXAMPLES := 50
+test-all: $(VENV)/ready
+	$(PYTEST) -m "not slurm"
 
 test-slurm: $(VENV)/ready
 	pytest -m slurm -rs tests/slurm
@@ -37,7 +45,7 @@ test-slurm: $(VENV)/ready
 bench: $(VENV)/ready $(PEERS)/ready
 	python -m tests.benchmarks
 
-# The peers have dependencies of their own, and see this environment's torch through a .pth file.
+# The peers have their own dependencies, and use this environment's torch through a .pth file.
 $(PEERS)/ready: tests/benchmarks/peers.txt | $(VENV)/ready
 	python -m venv --clear $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
@@ -49,10 +57,11 @@ lint: $(VENV)/ready
 	ruff check
 	ruff format --check
 	snakefmt --check Snakefile workflow/rules
+	lint-imports
 	snakemake --lint
 
-# uv, itself pinned, installs the pinned packages in about half a minute beyond their download. The
-# import at the end writes the bytecode that every job then reads: it halves a job's start.
+# uv, itself pinned, installs the pinned packages in about half a minute, plus their download. The
+# import at the end writes bytecode, which halves the start time of every job.
 $(VENV)/ready: envs/uv.txt envs/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgrid needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)

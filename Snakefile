@@ -1,7 +1,7 @@
-"""Every table and figure of the studies in workflow/studies/, from the raw data on.
+"""Every table and figure of the studies in workflow/studies/, starting from the raw data.
 
-One Snakemake at a time works in a folder: a second one says so and ends. After one that was killed,
-`snakemake --unlock` takes its lock away.
+Only one Snakemake can work in a folder: a second one reports the lock and ends. If Snakemake was
+killed, `snakemake --unlock` removes its lock.
 """
 
 from snakemake.utils import min_version
@@ -9,7 +9,7 @@ from snakemake.utils import min_version
 min_version("9.9")
 
 
-# As a module of another workflow it takes its configuration from there.
+# A module of another workflow gets its configuration from that workflow.
 if workflow.modifier.is_main_snakefile():
 
     configfile: "config.yaml"

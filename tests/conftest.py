@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,22 +13,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from fedgrid import source, spec
-from fedgrid.checkpoint import before, flatten
-from fedgrid.engine import Engine, Progress
-from fedgrid.federation import Federation
+from fedgrid.engine.round import Engine
+from fedgrid.engine.state import RunState
+from fedgrid.federation.federation import Federation
 from fedgrid.method import Method, Step
 from fedgrid.models import Classifier
+from fedgrid.runtime import source
+from fedgrid.study import protocol
+from fedgrid.training.checkpoint import before, flatten
 
 torch.set_num_threads(1)
 
 BACKENDS = ("loop", "stacked")
 SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are all fewer than a batch
 CLASSES = 3
-PROTOCOL = spec.PROTOCOL | {
+PROTOCOL = protocol.PROTOCOL | {
     **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 3, "batch": 4},
     **{"lr": 0.05, "lr_decay": 0.9, "momentum": 0.9, "weight_decay": 0.01},
     **{"augment": ["crop", "flip"], "precision": "fp64", "evaluate_every": 2},
@@ -129,9 +133,9 @@ class Simulation:
     """An engine and its run; `play(n)` goes n rounds further."""
 
     engine: Engine
-    run: Progress
+    run: RunState
 
-    def play(self, rounds: int = 1) -> Progress:
+    def play(self, rounds: int = 1) -> RunState:
         for _ in range(rounds):
             self.run = self.engine.round(self.run)
         return self.run
@@ -153,23 +157,23 @@ def simulate(
 
 def by_hand(
     method: Method, backend: str = "loop", rounds: int = 1, needed=None, **protocol
-) -> Progress:
+) -> RunState:
     """The run after rounds of one step each on `two_clients`, from zero weights."""
     return simulate(method, backend, two_clients(), pixel, needed, **HAND | protocol).play(rounds)
 
 
-def everything(run: Progress) -> dict[str, Tensor]:
+def everything(run: RunState) -> dict[str, Tensor]:
     """All that a run holds between two rounds, by name."""
     parts = ("server", "shared", "memory", "sums")
     return flatten({part: getattr(run, part) for part in parts})
 
 
-def assert_same(a: Progress, b: Progress, rtol: float = 0, atol: float = 0) -> None:
+def assert_same(a: RunState, b: RunState, rtol: float = 0, atol: float = 0) -> None:
     """The same run, to the last bit unless a tolerance is given."""
     torch.testing.assert_close(everything(a), everything(b), rtol=rtol, atol=atol, equal_nan=True)
 
 
-def differ(a: Progress, b: Progress) -> bool:
+def differ(a: RunState, b: RunState) -> bool:
     """Whether the servers' models are different by more than rounding."""
     return any((a.server[n] - b.server[n]).abs().max() > 1e-6 for n in a.server)
 
@@ -195,6 +199,18 @@ def _same_arithmetic():
     torch.set_flush_denormal(False)
 
 
+# -- the package's source, which is read once -------------------------------------------------
+
+CACHED = ("tree", "reachable", "counted", "_imports", "code", "fingerprint", "literal", "keywords")
+CACHED += ("arguments", "_signature", "summary", "definitions")
+
+
+def forget() -> None:
+    """What the source was when it was last read."""
+    for name in CACHED:
+        getattr(source, name).cache_clear()
+
+
 # -- a copy of the project, for whole workflows ----------------------------------------------
 
 HERE = Path(__file__).parent
@@ -215,6 +231,36 @@ def copied(folder: Path) -> Path:
     for file in (HERE.parent / "Snakefile", HERE.parent / "config.yaml", HERE / "tiny.yaml"):
         shutil.copy(file, folder)
     return folder
+
+
+TABLE, TEX, CURVES = "results/table1.csv", "results/table1.tex", "results/convergence.svg"
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory) -> Path:
+    """A project with its table and curves made; read it, and change only copies (`project`).
+
+    It is made once for all tests: processes that share the tests wait for the one that makes it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / TABLE).exists():
+            make_table(copied(folder))
+    return folder
+
+
+def make_table(project: Path) -> None:
+    """A table and a figure of the runs of tiny.yaml, from the raw data on."""
+    command = ["snakemake", "--cores", "2", "--configfile", "tiny.yaml", "--", TABLE, TEX, CURVES]
+    done = subprocess.run(command, cwd=project, env=ENVIRONMENT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def project(finished, tmp_path) -> Path:
+    """A copy of the finished project, times of files and all, for a test to change."""
+    return shutil.copytree(finished, tmp_path / "project", symlinks=True)
 
 
 def saved_round(checkpoint: Path) -> int:

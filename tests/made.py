@@ -9,11 +9,16 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 
-from fedgrid import collect, costs, fidelity, grid, spec
-from fedgrid.fidelity import scores
-from fedgrid.names import PACKAGE
+from fedgrid import collect
+from fedgrid.experiments import costs
+from fedgrid.experiments.fidelity import scores
+from fedgrid.experiments.fidelity.setting import MAPS
+from fedgrid.runtime.names import PACKAGE
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import collected_path
+from fedgrid.study.reading import read_studies
 
-STUDIES = grid.read_studies(PACKAGE.parent / "studies")
+STUDIES = read_studies(PACKAGE.parent / "studies")
 STUDY = STUDIES["fedsls"]
 SUMMED = {
     "rounds": 10,
@@ -24,7 +29,7 @@ SUMMED = {
     "recipe": "classwise",
     "clients": 4,
 }
-GRID = grid.Grid(STUDIES)
+GRID = Grid(STUDIES)
 NAMES = {"protocol": "p", "dataset": "cifar10", "partition": "dir0.1", "method": "fedavg"}
 NAMES |= {"seed": 0}
 
@@ -124,8 +129,8 @@ KINDS = {
 
 
 def collected(kind: str, wanted: list[dict]) -> pd.DataFrame:
-    """What the runs of a grid left of one kind, what they share once, as in `collect.gather`."""
-    shared = {spec.leaves(kind, names, SUMMED): names for names in reversed(wanted)}
+    """What the runs of a grid left of one kind; what they share is there once."""
+    shared = {collected_path(kind, names, SUMMED): names for names in reversed(wanted)}
     return pd.concat([KINDS[kind](names) for names in reversed(shared.values())], ignore_index=True)
 
 
@@ -139,7 +144,7 @@ def fidelity_scores(seeds: int = 3, images: int = IMAGES) -> pd.DataFrame:
     """Scores of every map; maps of `area` depend on no seed."""
     rows = [
         {"dataset": dataset, "image": image, "encoder": encoder, "layer": layer, "seed": seed}
-        for encoder, layers in fidelity.ENCODERS.items()
+        for encoder, layers in MAPS.items()
         for layer in layers
         for seed in range(1 if encoder == "area" else seeds)
         for dataset in DATASETS
@@ -155,7 +160,7 @@ def scored(names: dict) -> dict:
 
 def examples(images: int = 1) -> pd.DataFrame:
     """The first images of every dataset: the original, then every map, each with its picture."""
-    maps = {"original": ("grey",)} | fidelity.ENCODERS
+    maps = {"original": ("grey",)} | MAPS
     rows = [
         {"dataset": dataset, "image": image, "encoder": encoder, "layer": layer, "seed": 0}
         for dataset in DATASETS
@@ -204,7 +209,7 @@ def sources(product: str, scale: str = "quick", **config) -> dict[str, pd.DataFr
 
     As it is read from the files of these sources.
     """
-    made = grid.Grid(STUDIES, config)
+    made = Grid(STUDIES, config)
     found = {}
     for name, text in STUDY["products"][product]["from"].items():
         kind, _, of = text.partition("/")

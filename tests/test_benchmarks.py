@@ -22,6 +22,7 @@ def benchmarks(monkeypatch):
     return benchmarks
 
 
+@pytest.mark.slow
 def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
     command = [sys.executable, "-m", "tests.benchmarks", *OPTIONS[:4], "flower", *OPTIONS[4:]]
     command += ["--peer-python", str(tmp_path / "none"), "--out", str(tmp_path)]
@@ -38,6 +39,7 @@ def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
     assert "E: flower: not installed" in done.stdout
 
 
+@pytest.mark.slow
 def test_who_computes_something_else_does_not_count(benchmarks, monkeypatch, tmp_path, capsys):
     play = benchmarks.measure.Contestant.play
 

@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedgrid import collect, spec
-from fedgrid.names import UsageError
+from fedgrid import collect
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.paths import COLLECTED
+from fedgrid.study.protocol import AXES
 
 BLOCK = {
     **{"protocol": ["p"], "dataset": ["digits"], "partition": ["dir0.1"]},
@@ -75,14 +77,14 @@ def gathered(kind: str, results: Path, *blocks: dict) -> pd.DataFrame:
 
 
 def test_every_kind_is_tested_here():
-    assert set(FILES) == set(collect.READERS) == set(spec.COLLECTED)
+    assert set(FILES) == set(collect.READERS) == set(COLLECTED)
 
 
 @pytest.mark.parametrize("kind", FILES)
 def test_every_row_has_the_names_of_its_run_and_what_goes_along(kind, results):
     table = gathered(kind, results)
     methods = ["fedavg"] if kind in SHARED else BLOCK["method"]
-    names = table[[*spec.AXES]].drop_duplicates().values.tolist()
+    names = table[[*AXES]].drop_duplicates().values.tolist()
     assert names == [["p", "digits", "dir0.1", m, s] for m in methods for s in (0, 1)]
     for key, value in SUMMED.items():
         assert set(table[key]) == {value}

@@ -6,9 +6,14 @@ import sys
 
 import pytest
 
-from fedgrid import datasets, grid, methods, models, names, runs, source, spec
-from fedgrid.names import UsageError
-from test_source import forget
+from conftest import forget
+from fedgrid import datasets, methods, models
+from fedgrid.runtime import names, source
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.checks import check_keywords, check_protocol
+from fedgrid.study.grid import Grid
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.training.build import ARTIFACTS, build_method
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
 
@@ -58,7 +63,7 @@ STANDARD = '{"standard": ((0.2860,), (0.3530,))}'
 
 
 def check_dataset() -> None:
-    grid.check_protocol("a", spec.PROTOCOL | {"model": "mine"}, "mine")
+    check_protocol("a", PROTOCOL | {"model": "mine"}, "mine")
 
 
 @pytest.fixture
@@ -96,15 +101,19 @@ def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("60_000", "60 * 1000", "line 2: TRAIN is no plain value, .* write `TRAIN = ` and the val"),
-        ("TRAIN = 60_000", "from sizes import TRAIN", "line 2: TRAIN is no plain value"),
-        ("TRAIN = 60_000", "TRAIN, FEW = 60_000, 5", "line 2: TRAIN is no plain value"),
-        ("60_000", "len(ALL)", "line 2: TRAIN is no plain value"),
-        ("60_000", "60_000\nTRAIN += 1", "line 3: TRAIN is no plain value"),
-        ("60_000", "60_000\nif TRAIN:\n    TRAIN = 5", "line 3: TRAIN is no plain value"),
-        ("(1, 28, 28)", "(CLASSES, 28, 28)", "line 5: SHAPE is no plain value"),
-        (STANDARD, "dict(standard=((0.5,), (0.5,)))", "line 6: STATISTICS is no plain value"),
-        (STANDARD, "{[1]: 2}", "line 6: STATISTICS is no plain value"),
+        (
+            "60_000",
+            "60 * 1000",
+            "line 2: TRAIN is not a plain value, .* write `TRAIN = ` and the val",
+        ),
+        ("TRAIN = 60_000", "from sizes import TRAIN", "line 2: TRAIN is not a plain value"),
+        ("TRAIN = 60_000", "TRAIN, FEW = 60_000, 5", "line 2: TRAIN is not a plain value"),
+        ("60_000", "len(ALL)", "line 2: TRAIN is not a plain value"),
+        ("60_000", "60_000\nTRAIN += 1", "line 3: TRAIN is not a plain value"),
+        ("60_000", "60_000\nif TRAIN:\n    TRAIN = 5", "line 3: TRAIN is not a plain value"),
+        ("(1, 28, 28)", "(CLASSES, 28, 28)", "line 5: SHAPE is not a plain value"),
+        (STANDARD, "dict(standard=((0.5,), (0.5,)))", "line 6: STATISTICS is not a plain value"),
+        (STANDARD, "{[1]: 2}", "line 6: STATISTICS is not a plain value"),
         ("TRAIN = 60_000", "", "lacks TRAIN: it is a whole number above 0, such as 60_000"),
         ("TRAIN = 60_000", "TRAIN: int", "lacks TRAIN"),
         ("SHAPE = (1, 28, 28)", "", "lacks SHAPE: it is three whole numbers"),
@@ -161,9 +170,9 @@ def test_a_wrong_dataset_is_named_when_it_is_decoded(fashion, tmp_path):
         ("body = 5 +", ", line 1, is not Python: invalid syntax"),
         ("WEIGHTS = ()", r"WEIGHTS is \(\), not a dict of texts"),
         ("WEIGHTS = {'mine': 5}", "WEIGHTS is {'mine': 5}, not a dict of texts"),
-        ("WEIGHTS = dict()", "line 1: WEIGHTS is no plain value"),
+        ("WEIGHTS = dict()", "line 1: WEIGHTS is not a plain value"),
         ("MEGABYTES = '45'", "MEGABYTES is '45', not a number above 0"),
-        ("MEGABYTES = 4 * 11.2", "line 1: MEGABYTES is no plain value"),
+        ("MEGABYTES = 4 * 11.2", "line 1: MEGABYTES is not a plain value"),
         ("MEGABYTES = 0", "MEGABYTES is 0, not a number above 0"),
         ("SIDE_PATHS = ('downsample')", "SIDE_PATHS is 'downsample', not a tuple of texts"),
         ("CHANNELS_LAST = 1", "CHANNELS_LAST is 1, not True or False"),
@@ -199,7 +208,7 @@ def test_a_body_that_is_none_is_named_with_its_file(body, message, write):
 def keywords(text: str, write, **given) -> dict:
     """The hyper-parameters of a method's file, after those given are checked."""
     write("methods", f"{text}\n    return None")
-    grid.check_keywords("variant `a`", "mine", given)
+    check_keywords("variant `a`", "mine", given)
     return source.keywords("methods.mine", "method")
 
 
@@ -227,17 +236,17 @@ def test_hyper_parameters_may_be_written_in_these_ways(text, defaults, given, wr
         ("def method(mu=0.1, /):", "`method` cannot be given `mu` by name"),
         ("def method(*mu):", "`method` cannot be given `mu` by name"),
         ("def method(tau=1, **mu):", "`method` cannot be given `mu` by name"),
-        ("def method(mu=1 / 3):", "the default of `mu`, 1 / 3, is no number, text, true or false"),
-        ("MU = 3\ndef method(mu=MU):", "the default of `mu`, MU, is no number"),
-        ("def method(mu=b'a'):", "the default of `mu`, b'a', is no number"),
-        ("def method(mu={1, 2}):", "the default of `mu`, {1, 2}, is no number"),
+        ("def method(mu=1 / 3):", "the default of `mu`, 1 / 3, is not a number, text, true, false"),
+        ("MU = 3\ndef method(mu=MU):", "the default of `mu`, MU, is not a number"),
+        ("def method(mu=b'a'):", "the default of `mu`, b'a', is not a number"),
+        ("def method(mu={1, 2}):", "the default of `mu`, {1, 2}, is not a number"),
         ("def methode(mu=1):", "has no function `method`: write `def method`"),
         ("from fedgrid.methods.fedprox import method\ndef a():", "has no function `method`"),
         ("class method:\n  def a():", "has no function `method`"),
         ("NEEDS = ('saliency')\ndef method():", "NEEDS is 'saliency', not a tuple of stages"),
-        ("NEEDS = ('salience',)\ndef method():", "NEEDS is .*: there is saliency, latents"),
+        ("NEEDS = ('salience',)\ndef method():", "NEEDS is .*: the stages are saliency, latents"),
         ("NEEDS = ('partition',)\ndef method():", "NEEDS is .*, not a tuple of stages"),
-        ("NEEDS = tuple()\ndef method():", "line 1: NEEDS is no plain value"),
+        ("NEEDS = tuple()\ndef method():", "line 1: NEEDS is not a plain value"),
         ("def method(:", ", line 1, is not Python: invalid syntax"),
     ],
 )
@@ -272,7 +281,7 @@ def test_what_a_file_imports_of_the_package_is_read_too(write):
 )
 def test_a_method_that_fails_at_once_is_named_with_its_file(text, message, write):
     write("methods", text)
-    answer = said(runs.method, {"method": {"mine": {"mu": 1}}})
+    answer = said(build_method, {"method": {"mine": {"mu": 1}}})
     assert answer.startswith("methods/mine.py")
     assert re.search(message, answer)
 
@@ -281,13 +290,13 @@ def test_a_method_that_works_in_training_keeps_its_own_errors(write):
     made = "return Method(penalty=lambda step: 1 / 0)"
     write("methods", f"from fedgrid.method import Method\ndef method():\n    {made}")
     with pytest.raises(ZeroDivisionError):
-        runs.method({"method": {"mine": {}}}).penalty(None)
+        build_method({"method": {"mine": {}}}).penalty(None)
 
 
 def test_methods_may_need_what_runs_can_read():
-    from fedgrid import contract
+    from fedgrid.runtime import contract
 
-    assert {*contract.NEEDED} == {*runs.ARTIFACTS}
+    assert {*contract.NEEDED} == {*ARTIFACTS}
 
 
 # --- products --------------------------------------------------------------------------------
@@ -301,7 +310,7 @@ DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(tab
         ("def draw", "def drew", "has no function `draw`: write `def draw`"),
         ("study, scale", "study", "`draw` does not take `scale`: add it"),
         ("runs, study, scale", "runs", "`draw` does not take `study`: add it"),
-        ("def caption", "def captain", "has no function `caption`, which formats but csv need"),
+        ("def caption", "def captain", "has no function `caption`, which all formats but csv need"),
         ("def plot", "def plots", "has no function `plot`, which pdf and svg need"),
         ("def plot", "plot = ", ", line 3, is not Python: invalid syntax"),
     ],
@@ -309,7 +318,7 @@ DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(tab
 def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
     write("report", DRAW.replace(old, new))
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv", "svg"], "category": "Results"}
-    answer = said(grid.Grid._check_product, "study", "study", "mine", facts, {"grids": ["main"]})
+    answer = said(Grid._check_product, "study", "study", "mine", facts, {"grids": ["main"]})
     assert answer.startswith("report/mine.py")
     assert re.search(message, answer)
 
@@ -317,4 +326,4 @@ def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
 def test_a_product_may_take_its_facts_by_keyword(write):
     write("report", "def draw(runs, **facts): ...\n")
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
-    grid.Grid._check_product("study", "study", "mine", facts, {"grids": ["main"]})
+    Grid._check_product("study", "study", "mine", facts, {"grids": ["main"]})

@@ -1,4 +1,4 @@
-"""What saliency costs: `fedgrid.costs` and the product `resources`."""
+"""What saliency costs: `fedgrid.experiments.costs` and the product `resources`."""
 
 import json
 
@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedgrid import costs, models
-from fedgrid.names import UsageError
+from fedgrid import models
+from fedgrid.experiments import costs
 from fedgrid.report.fedsls import resources
+from fedgrid.runtime.names import UsageError
 
 SETTING = {"model": "resnet18", "dataset": "cifar10", "images": 1000, "chunk": 64}
 

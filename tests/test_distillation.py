@@ -1,4 +1,4 @@
-"""FedNTD, FedLMD and their kin, worked out by hand: `fedgrid.distill` and the methods on it."""
+"""FedNTD, FedLMD and their kin, worked out by hand."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conftest import make_step, methods
-from fedgrid import distill
+from fedgrid.methods import _distillation
 
 # Two samples, four classes. The client has 6, 3, 2 and 1 samples of them, 3 on average: class 0 is
 # its only majority (class 1 has as many as the average, not more).
@@ -94,8 +94,8 @@ def test_the_divergence_from_a_uniform_target(name, keywords, targets, tau):
 
 
 def test_a_class_with_as_many_samples_as_the_average_is_no_majority():
-    assert distill.majority(step()).tolist() == [True, False, False, False]
-    assert distill.majority(step(counts=[3, 3, 3, 3])).tolist() == [False] * 4
+    assert _distillation.majority(step()).tolist() == [True, False, False, False]
+    assert _distillation.majority(step(counts=[3, 3, 3, 3])).tolist() == [False] * 4
 
 
 @pytest.mark.parametrize("name", ["fedlmd", "fedlmd_tf"])

@@ -7,11 +7,14 @@ from torch import Tensor, nn
 from torch.autograd import grad
 
 from conftest import CLASSES, simulate, uneven
-from fedgrid import autoencoder, encoder, engine, grid, models, source
+from fedgrid import models
+from fedgrid.encoders import autoencoder, guided
+from fedgrid.engine import samples
 from fedgrid.method import Method
-from fedgrid.names import UsageError, registered
-
-STUDIES = grid.read_studies()
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.study.grid import Grid
+from made import STUDIES
 
 X = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)).double()
 Y = torch.tensor([0, 1, 2, 1, 0])
@@ -87,7 +90,7 @@ class Logits(nn.Module):
 def test_guided_gradients_are_captums():
     model, state = made(Plain)
     captum = GuidedBackprop(Logits(model)).attribute(X.clone().requires_grad_(), target=Y)
-    _, gradients = encoder.guided_gradients(model, state, X, Y, ("label",))
+    _, gradients = guided.guided_gradients(model, state, X, Y, ("label",))
     torch.testing.assert_close(gradients["label"][-1], captum)
     assert captum.abs().max() > 1e-3
     assert not torch.allclose(captum, plain_gradient(model), atol=1e-4)
@@ -116,7 +119,7 @@ def test_every_call_of_a_reused_relu_is_guided():
     at_one = grad(normed, one, at_normed, retain_graph=True)[0]
     at_x = grad(one, x, at_one, retain_graph=True)[0] + grad(side, x, at_summed)[0]
 
-    outputs, gradients = encoder.guided_gradients(model, state, X, Y, ("label",))
+    outputs, gradients = guided.guided_gradients(model, state, X, Y, ("label",))
     assert list(outputs) == ["conv1#0", "conv2#1", "downsample#2"]
     for found, expected in zip(gradients["label"], (at_one, at_two, at_summed, at_x), strict=True):
         torch.testing.assert_close(found, expected)
@@ -126,7 +129,7 @@ def test_every_call_of_a_reused_relu_is_guided():
 
 def test_guided_relu_passes_only_where_input_and_gradient_are_positive():
     x = torch.tensor([-1.0, 0.0, 2.0, 3.0], requires_grad=True)
-    with encoder.Guided({}):
+    with guided.Guided({}):
         output = torch.relu(x)
     assert grad(output, x, torch.tensor([5.0, 5.0, 5.0, -5.0]))[0].tolist() == [0, 0, 5, 0]
 
@@ -134,14 +137,14 @@ def test_guided_relu_passes_only_where_input_and_gradient_are_positive():
 def test_relus_are_as_before_afterwards():
     model, state = made(Plain)
     before = plain_gradient(model)
-    encoder.guided_gradients(model, state, X, Y)
+    guided.guided_gradients(model, state, X, Y)
     assert torch.equal(plain_gradient(model), before)
 
 
 def test_encoding_leaves_the_model_as_it_is():
     model, state = made(Block)
     before = {name: tensor.detach().clone() for name, tensor in state.items()}
-    encoder.contributions(model, state, X, Y)
+    guided.contributions(model, state, X, Y)
     assert all(torch.equal(tensor, before[name]) for name, tensor in state.items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -149,8 +152,8 @@ def test_encoding_leaves_the_model_as_it_is():
 def test_targets_are_the_labels_logit_the_largest_and_the_sum():
     model, state = made(Plain)
     predicted = model(X)[1].argmax(1)
-    _, gradients = encoder.guided_gradients(model, state, X, Y)
-    _, largest = encoder.guided_gradients(model, state, X, predicted, ("label",))
+    _, gradients = guided.guided_gradients(model, state, X, Y)
+    _, largest = guided.guided_gradients(model, state, X, predicted, ("label",))
     assert torch.equal(gradients["max"][-1], largest["label"][-1])
     assert not torch.allclose(gradients["label"][-1], gradients["sum"][-1])
 
@@ -161,11 +164,11 @@ def test_targets_are_the_labels_logit_the_largest_and_the_sum():
 @pytest.mark.parametrize("kind", [Plain, Block])
 def test_contributions_are_sums_of_norms_over_images(kind):
     model, state = made(kind)
-    found = encoder.contributions(model, state, X, Y)
+    found = guided.contributions(model, state, X, Y)
     expected = {name: torch.zeros(3, 2, 2).double() for name in found}
     for x, y in zip(X.split(1), Y.split(1), strict=True):
-        outputs, gradients = encoder.guided_gradients(model, state, x, y)
-        for target, name in enumerate(encoder.TARGETS):
+        outputs, gradients = guided.guided_gradients(model, state, x, y)
+        for target, name in enumerate(guided.TARGETS):
             for (layer, output), g in zip(outputs.items(), gradients[name][:-1], strict=True):
                 for reading, map in enumerate((g * output.relu(), g)):
                     mean = map[0].sum(0) / output.shape[1]  # over channels
@@ -177,23 +180,23 @@ def test_contributions_are_sums_of_norms_over_images(kind):
 
 def test_images_do_not_mix():
     model, state = made(Block)
-    _, together = encoder.guided_gradients(model, state, X, Y, ("label",))
+    _, together = guided.guided_gradients(model, state, X, Y, ("label",))
     for i in range(len(X)):
-        _, alone = encoder.guided_gradients(model, state, X[i : i + 1], Y[i : i + 1], ("label",))
+        _, alone = guided.guided_gradients(model, state, X[i : i + 1], Y[i : i + 1], ("label",))
         for one, other in zip(alone["label"], together["label"], strict=True):
             torch.testing.assert_close(one[0], other[i])
 
 
 def client_sums(chunk: int, monkeypatch) -> tuple[dict[str, Tensor], list[int]]:
     """A client's contributions through the engine, and how many images were passed at a time."""
-    monkeypatch.setattr(engine, "CHUNK", chunk)
+    monkeypatch.setattr(samples, "CHUNK", chunk)
     made, sizes = simulate(Method(), federation=uneven((11,))), []
 
     def function(x, y):
         sizes.append(len(x))
-        return encoder.contributions(made.engine.empty, made.run.server, x, y)
+        return guided.contributions(made.engine.architecture.empty, made.run.server, x, y)
 
-    return made.engine.total(0, function), sizes
+    return made.engine.samples.total(0, function), sizes
 
 
 @pytest.mark.parametrize("chunk", [1, 4, 11, 64])
@@ -227,17 +230,17 @@ def test_a_models_file_says_whether_it_takes_every_image_by_itself(name):
 def test_saliency_does_not_depend_on_the_chunk(name):
     model, state = built(name)
     labels = torch.arange(4)
-    whole = encoder.stack(encoder.contributions(model, state, IMAGES, labels))
+    whole = guided.stack(guided.contributions(model, state, IMAGES, labels))
     for size in (1, 3):
         parts = zip(IMAGES.split(size), labels.split(size), strict=True)
-        found = sum(encoder.stack(encoder.contributions(model, state, *part)) for part in parts)
+        found = sum(guided.stack(guided.contributions(model, state, *part)) for part in parts)
         torch.testing.assert_close(found, whole, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name, alone in INDEPENDENT.items() if not alone])
 def test_no_saliency_of_a_model_that_mixes_the_images_of_a_batch(name):
     with pytest.raises(UsageError, match="BatchNorm without running statistics, which mixes"):
-        encoder.contributions(*built(name), IMAGES, torch.arange(4))
+        guided.contributions(*built(name), IMAGES, torch.arange(4))
 
 
 @pytest.mark.parametrize("method", ["fedsls", "fedsls_dynamic", "fedsls-tau1"])
@@ -246,23 +249,23 @@ def test_saliency_with_such_a_model_is_refused_before_anything_runs(method):
     scales = {"s": {"grids": {"g": [block | {"method": method, "seed": 0}]}}}
     study = STUDIES["fedsls"] | {"scales": scales}
     with pytest.raises(UsageError, match=f"method `{method}` encodes every image by itself"):
-        grid.Grid(STUDIES | {"fedsls": study | {"products": {}}})
+        Grid(STUDIES | {"fedsls": study | {"products": {}}})
 
 
 def test_a_client_without_images_contributes_nothing():
     made = simulate(Method(), federation=uneven((3, 0)))
-    found = made.engine.total(
-        1, lambda x, y: encoder.contributions(made.engine.empty, made.run.server, x, y)
+    found = made.engine.samples.total(
+        1, lambda x, y: guided.contributions(made.engine.architecture.empty, made.run.server, x, y)
     )
-    assert not encoder.stack(found).any()
+    assert not guided.stack(found).any()
 
 
 @pytest.mark.parametrize(("name", "main", "side"), [("resnet18", 17, 3), ("resnet50", 49, 4)])
 def test_resnets_convolutions(name, main, side):
     model = models.build(name, (3, 32, 32), 10).eval()
     x, y = torch.rand(1, 3, 32, 32), torch.zeros(1, dtype=int)
-    outputs, _ = encoder.guided_gradients(model, model.state_dict(), x, y, ("label",))
-    where = encoder.main_path(model, outputs)
+    outputs, _ = guided.guided_gradients(model, model.state_dict(), x, y, ("label",))
+    where = guided.main_path(model, outputs)
     assert (int(where.sum()), int((~where).sum())) == (main, side)
     assert [n.split("#")[0].split(".", 1)[1] for n in outputs][:3] == first_convolutions(name)
     on_path = [name for name, counts in zip(outputs, where, strict=True) if counts]
@@ -280,7 +283,7 @@ def test_a_convolution_that_is_called_twice_counts_twice():
             return x.flatten(1), x.mean((2, 3))
 
     model, state = made(Twice)
-    outputs, _ = encoder.guided_gradients(model, state, X, Y, ("label",))
+    outputs, _ = guided.guided_gradients(model, state, X, Y, ("label",))
     assert list(outputs) == ["body.0#0", "body.0#1"]
 
 
@@ -290,15 +293,15 @@ def test_a_convolution_that_is_called_twice_counts_twice():
 def test_layers_count_less_the_deeper_they_are():
     contributions = torch.ones(3, 2, 2, 2, 4)
     main = torch.tensor([True, True, False, True])
-    assert encoder.Choice(tau=0.5).layered(contributions, main)[0].tolist() == [1, 0.5, 0.25]
-    assert encoder.Choice(tau=0.5).weights(contributions, main).tolist() == [1.75, 1.75]
-    assert encoder.Choice(layers="all").weights(contributions, main).tolist() == [1.875, 1.875]
+    assert guided.Choice(tau=0.5).layered(contributions, main)[0].tolist() == [1, 0.5, 0.25]
+    assert guided.Choice(tau=0.5).weights(contributions, main).tolist() == [1.75, 1.75]
+    assert guided.Choice(layers="all").weights(contributions, main).tolist() == [1.875, 1.875]
 
 
 @pytest.mark.parametrize("wrong", [{"reading": "C"}, {"target": "loss"}, {"layers": "none"}])
 def test_a_reading_that_does_not_exist_is_refused(wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
-        encoder.Choice(**wrong)
+        guided.Choice(**wrong)
 
 
 # --- the conventional encoder ----------------------------------------------------------------

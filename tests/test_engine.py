@@ -3,9 +3,7 @@
 import csv
 import json
 import logging
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -29,24 +27,18 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid import (
-    augment,
-    backends,
-    checkpoint,
-    collect,
-    draw,
-    engine,
-    files,
-    runs,
-    schedule,
-    tally,
-)
-from fedgrid.backends import stacked
-from fedgrid.engine import Progress
-from fedgrid.method import Method, by_samples, weighted_sum
+from fedgrid import collect, draw
+from fedgrid.engine import backends, evaluation
+from fedgrid.engine.backends import stacked
+from fedgrid.engine.state import RunState
+from fedgrid.engine.state import effective as effective_clients
+from fedgrid.federation import augment, schedule
+from fedgrid.method import Method
 from fedgrid.models import Classifier
-from fedgrid.names import registered
 from fedgrid.report.fedsls import table1
+from fedgrid.runtime import files
+from fedgrid.runtime.names import registered
+from fedgrid.training import checkpoint, results, rounds
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -55,17 +47,17 @@ def t(*values) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def weight(run: Progress) -> torch.Tensor:
+def weight(run: RunState) -> torch.Tensor:
     """The weight of class 0 in the linear model of one pixel."""
     return run.server["head.weight"][0, 0]
 
 
-def assert_weight(run: Progress, expected: float) -> None:
+def assert_weight(run: RunState, expected: float) -> None:
     torch.testing.assert_close(weight(run), t(expected)[0])
 
 
 def test_both_backends_are_tested():
-    assert set(registered("backends")) == set(BACKENDS)
+    assert set(registered("engine/backends")) == set(BACKENDS)
 
 
 # --- hooks, on two clients whose first deltas are -0.1 and 0.1 -------------------------------
@@ -203,7 +195,7 @@ def test_a_client_remembers_what_it_kept(backend):
 def test_remember_sees_the_end_of_the_local_training(backend):
     def keep(end):
         assert (end.lr, end.server["head.weight"][0, 0]) == (0.1, 0)
-        weight = end.state["head.weight"][0, 0]
+        weight = end.model["head.weight"][0, 0]
         return {"weight": weight, "steps": t(int(end.steps)), "counts": end.counts}
 
     run = by_hand(Method(memory=lambda *_: {"weight": t(0)}, remember=keep), backend)
@@ -218,22 +210,25 @@ def test_measure_sees_all_of_a_clients_data(backend):
     method = Method(
         measure=lambda client: {"squares": client.total(lambda x, y: x.square().sum())},
         weigh=lambda cohort: torch.stack([m["squares"] for m in cohort.measured]) / 22,
+        weigh_after_training=True,
     )
     assert_weight(by_hand(method, backend), -1.4 / 22)
 
 
 @both_backends
-def test_measure_can_call_the_model_with_any_state(backend):
+def test_measure_can_call_the_architecture_with_any_model(backend):
     def both(client):
         def logits(x, y):
-            states = (client.state, client.server)
-            outputs = [torch.func.functional_call(client.model, s, (x,))[1] for s in states]
+            models = (client.model, client.server)
+            network = client.architecture
+            outputs = [torch.func.functional_call(network, m, (x,))[1] for m in models]
             return torch.stack([output[:, 0].sum() for output in outputs])
 
         return {"logits": client.total(logits)}
 
     seen = []
-    by_hand(Method(measure=both, weigh=lambda c: seen.extend(c.measured) or t(0, 0)), backend)
+    look = {"weigh": lambda c: seen.extend(c.measured) or t(0, 0), "weigh_after_training": True}
+    by_hand(Method(measure=both, **look), backend)
     # A: 2 0.1 + 0.05; B: 6 (-0.1) + 3 (-0.05)
     torch.testing.assert_close(torch.stack([m["logits"] for m in seen]), t([0.25, 0], [-0.75, 0]))
 
@@ -281,9 +276,9 @@ def test_the_model_hook_adds_to_the_architecture():
         model.extra = nn.Parameter(torch.ones(1))
         return model
 
-    simulation = simulate(Method(model=scaled))
+    simulation = simulate(Method(architecture=scaled))
     assert simulation.run.server["extra"].dtype == torch.float64
-    assert "extra" in simulation.engine.parameters
+    assert "extra" in simulation.engine.architecture.parameters
 
 
 def test_the_cohort_is_what_it_says():
@@ -293,7 +288,7 @@ def test_the_cohort_is_what_it_says():
         seen.append((cohort, len(cohort.deltas), len(cohort.memory), len(cohort.measured)))
         return t(0, 0)
 
-    by_hand(Method(weigh=weigh), rounds=2, local=3)
+    by_hand(Method(weigh=weigh, weigh_after_training=True), rounds=2, local=3)
     assert [sizes for _, *sizes in seen] == [[2, 2, 0]] * 2
     cohort = seen[1][0]
     assert (cohort.round, cohort.population, cohort.lr) == (1, 2, 0.1)
@@ -302,36 +297,6 @@ def test_the_cohort_is_what_it_says():
     assert cohort.counts.tolist() == [[1, 0], [0, 3]]
     assert cohort.steps.tolist() == [3, 3]
     assert cohort.deltas["head.weight"].shape == (2, 2, 1)
-
-
-def waiting(method: Method) -> Method:
-    """The same method, with weights that are known only when its clients have trained."""
-    weigh = method.weigh or by_samples
-    return replace(method, weigh=lambda cohort: weigh(cohort) + 0 * len(cohort.deltas))
-
-
-@both_backends
-@pytest.mark.parametrize("name", registered("methods"))
-def test_weights_known_before_or_after_the_training_give_the_same(name, backend):
-    one, other = (
-        simulate(method, backend, needed=artifacts(name)).play(3)
-        for method in (methods(name), waiting(methods(name)))
-    )
-    assert_same(one, other, rtol=1e-9, atol=1e-12)
-
-
-def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if_not():
-    for method, kind in (
-        (Method(), tally.Running),
-        (Method(weigh=lambda cohort: cohort.sizes), tally.Running),
-        (waiting(Method()), tally.Kept),
-        (Method(aggregate=weighted_sum), tally.Kept),
-        (Method(share=lambda cohort, update: {}), tally.Kept),
-    ):
-        made = simulate(method).engine
-        work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")
-        cohort = made.cohort(made.start(7), work, [{}, {}], 0.1)
-        assert isinstance(tally.tally(method, cohort, {}, [], []), kind)
 
 
 # --- layouts -----------------------------------------------------------------------------------
@@ -345,9 +310,11 @@ def channels_last(seed: int) -> Classifier:
 
 def test_a_layout_changes_no_number_beyond_rounding():
     one, other = (simulate(methods("moon"), build=build) for build in (tiny, channels_last))
-    weight = other.engine.live.body[0][0].weight  # MOON adds to the body
+    weight = other.engine.architecture.live.body[0][0].weight  # MOON adds to the body
     assert weight.is_contiguous(memory_format=torch.channels_last)
-    assert other.engine.normalise(uneven().images).is_contiguous(memory_format=torch.channels_last)
+    assert other.engine.samples.normalise(uneven().images).is_contiguous(
+        memory_format=torch.channels_last
+    )
     assert_same(one.play(3), other.play(3), rtol=1e-9, atol=1e-11)
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
@@ -439,24 +406,17 @@ def assert_equal(a: dict, b: dict) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", registered("methods"))
-def test_a_recorded_step_is_the_step(name, monkeypatch):
-    recorded = simulate(methods(name), "stacked", needed=artifacts(name)).play(3)
-    monkeypatch.setattr(stacked, "Recorded", lambda function: function)
-    assert_same(simulate(methods(name), "stacked", needed=artifacts(name)).play(3), recorded)
-
-
 def test_out_of_memory_halves_the_stack_and_says_so(monkeypatch, caplog):
     whole = simulate(Method(), "stacked").play(2)
-    small, widths = stacked.train_stack, []
+    small, widths = stacked.Backend.train_stack, []
 
-    def limited(engine, server, memories, shared, work, lr, which):
-        widths.append(len(memories[which]))
+    def limited(backend, clients):
+        widths.append(len(clients.counts))
         if widths[-1] > 1:
             raise torch.OutOfMemoryError
-        return small(engine, server, memories, shared, work, lr, which)
+        return small(backend, clients)
 
-    monkeypatch.setattr(stacked, "train_stack", limited)
+    monkeypatch.setattr(stacked.Backend, "train_stack", limited)
     with caplog.at_level(logging.WARNING):
         halved = simulate(Method(), "stacked").play(2)
     assert widths == [4, 2] + [1] * 8
@@ -468,7 +428,7 @@ def test_out_of_memory_with_one_client_is_an_error(monkeypatch):
     def never(*arguments):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(stacked, "train_stack", never)
+    monkeypatch.setattr(stacked.Backend, "train_stack", never)
     with pytest.raises(torch.OutOfMemoryError):
         simulate(Method(), "stacked").play()
 
@@ -566,7 +526,7 @@ def test_evaluation_does_not_touch_running_statistics():
 
 
 def test_evaluation_is_over_the_whole_test_set(monkeypatch):
-    monkeypatch.setattr(engine, "EVALUATION_BATCH", 8)  # of 21
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 21
     simulation = simulate(Method())
     found = simulation.engine.evaluate(simulation.run.server)
     model, data = tiny(0).eval(), simulation.engine.federation
@@ -579,17 +539,19 @@ def test_evaluation_is_over_the_whole_test_set(monkeypatch):
 
 def test_no_part_of_the_test_set_is_of_a_few_images(monkeypatch):
     """BatchNorm without running statistics would judge the last of 21 images by itself."""
-    monkeypatch.setattr(engine, "EVALUATION_BATCH", 20)
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 20)
     simulation, sizes = simulate(Method()), []
-    forward = simulation.engine.forward
-    simulation.engine.forward = lambda state, x: sizes.append(len(x)) or forward(state, x)
+    forward = simulation.engine.architecture.forward
+    simulation.engine.architecture.forward = lambda state, x: (
+        sizes.append(len(x)) or forward(state, x)
+    )
     simulation.engine.evaluate(simulation.run.server)
     assert sizes == [11, 10]
 
 
-def finish(simulation, history=None) -> tuple[Progress, list[dict]]:
+def finish(simulation, history=None) -> tuple[RunState, list[dict]]:
     history = [] if history is None else history
-    for state in runs.rounds(simulation.engine, simulation.run, history):
+    for state in rounds.rounds(simulation.engine, simulation.run, history):
         simulation.run = state
     return simulation.run, history
 
@@ -612,7 +574,7 @@ def test_history_has_means_over_the_rounds_since_the_last_evaluation():
 )
 def test_effective_clients(weights, effective):
     # 1 / (1/4^2 + 3/4^2) = 16 / 10
-    assert float(engine.effective(t(*weights))) == pytest.approx(effective)
+    assert float(effective_clients(t(*weights))) == pytest.approx(effective)
 
 
 # --- checkpoints -----------------------------------------------------------------------------
@@ -634,17 +596,17 @@ def test_nested_and_shared_tensors_are_kept(tmp_path):
     one = torch.arange(6.0)
     memory = {7: {"a": {"b": {"c": one}}, "same": one, "none": torch.zeros(0)}}
     memory[7] |= {"across": one.view(2, 3).T, "wide": torch.ones(1).expand(3)}
-    run = Progress({"w": one}, {"deep": {"er": one.double()}}, memory, {"loss": one.sum()}, 3)
+    run = RunState({"w": one}, {"deep": {"er": one.double()}}, memory, {"loss": one.sum()}, 3)
     assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
 
 
 def test_overlapping_tensors_are_kept(tmp_path):
     one = torch.arange(6.0)
-    run = Progress({"w": one}, {"part": one[2:4], "number": one[5]})
+    run = RunState({"w": one}, {"part": one[2:4], "number": one[5]})
     assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
 
 
-def saved_and_loaded(run, path) -> Progress:
+def saved_and_loaded(run, path) -> RunState:
     checkpoint.save(path, "key", run, [])
     return checkpoint.load(path, "key", "cpu")[0]
 
@@ -691,7 +653,7 @@ def test_a_flipped_bit_is_seen(where, tmp_path, caplog):
     [
         (b"", "is damaged"),
         (b"noise" * 100, "is damaged"),
-        (None, "is no checkpoint of this version of fedgrid"),
+        (None, "is not a checkpoint of this version of fedgrid"),
     ],
 )
 def test_the_checkpoint_before_a_bad_one_is_used(content, says, tmp_path, caplog):
@@ -742,7 +704,7 @@ def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
         simulation = begin()
         saved = checkpoint.load(path, "key", "cpu")
         simulation.run, history = saved or (simulation.run, [])
-        for state in runs.rounds(simulation.engine, simulation.run, history):
+        for state in rounds.rounds(simulation.engine, simulation.run, history):
             simulation.run = state
             if state.round == stop:
                 break
@@ -775,9 +737,9 @@ def diverging(backend: str = "loop"):
 @both_backends
 def test_a_run_ends_where_its_loss_is_not_finite(backend):
     run, history = finish(diverging(backend))
-    assert runs.diverged(history) == run.round == 4  # the first evaluation after round 3
+    assert rounds.diverged(history) == run.round == 4  # the first evaluation after round 3
     assert [row["round"] for row in history] == [0, 2, 4]
-    assert runs.diverged(history[:-1]) is None
+    assert rounds.diverged(history[:-1]) is None
 
 
 def test_a_diverged_run_does_not_go_on_when_it_is_started_again():
@@ -800,7 +762,7 @@ def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
     finished = simulate(Method(), "loop", two_clients(), pixel, **HAND, rounds=4)
     for seed, simulation in enumerate((diverging(), finished)):
         run, history = finish(simulation)
-        runs.write(tmp_path / f"runs/p/d/dir0.1/m/seed{seed}", run, history, {})
+        results.write(tmp_path / f"runs/p/d/dir0.1/m/seed{seed}", run, history, {})
     grid = [{name: [value] for name, value in names.items()} | {"seed": [0, 1]}]
     collect.main([
         *("runs", json.dumps(grid), "--results", str(tmp_path)),
@@ -811,13 +773,13 @@ def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
     assert table["mean"].isna().all()
     assert table["std"].isna().all()
     assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)
-    assert "1/2 lost" in table1.wide(table).to_string()
+    assert "1/2 diverged" in table1.wide(table).to_string()
 
 
 def test_what_a_run_writes(tmp_path):
     simulation = simulate(Method())
     run, history = finish(simulation)
-    runs.write(tmp_path, run, history, {"key": "abc"})
+    results.write(tmp_path, run, history, {"key": "abc"})
     summary = json.loads((tmp_path / "summary.json").read_text())
     final = {name: value for name, value in history[-1].items() if name != "predicted"}
     assert summary == {"key": "abc", "rounds": 4, "diverged": None, "final": final}

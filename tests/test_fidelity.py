@@ -1,4 +1,4 @@
-"""The visual-fidelity study: `fedgrid.fidelity`, `.originals`, `.maps` and `.scores`."""
+"""The visual-fidelity study: `fedgrid.experiments.fidelity`."""
 
 import base64
 import io
@@ -13,12 +13,22 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedgrid import data, fidelity, models, source
-from fedgrid.autoencoder import FACTORS
-from fedgrid.fidelity import maps, originals, scores
-from fedgrid.names import UsageError
+from fedgrid import data, models
+from fedgrid.encoders.autoencoder import FACTORS
+from fedgrid.experiments.fidelity import greymaps, maps, networks, originals, scores
+from fedgrid.experiments.fidelity.setting import (
+    FIELDS,
+    MAPS,
+    OUTPUTS,
+    Originals,
+    check_setting,
+    find_paths,
+    read_setting,
+)
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError
 
-TINY = fidelity.FIELDS | {
+TINY = FIELDS | {
     "images": {"digits": 6, "photographs": 5}, "size": 16, "model": "cnn", "epochs": 1,
     "judge": "cnn", "judge_epochs": 1, "batch": 4, "autoencoder_epochs": 1,
     "encoders": {"saliency": 2, "autoencoder": 1, "area": 1},
@@ -32,10 +42,10 @@ RANDOM = torch.Generator().manual_seed(0)
 PHOTOGRAPH = torch.randint(0, 256, (4, 3, 16, 16), generator=RANDOM).byte()
 
 
-def drawn(images: Tensor = PHOTOGRAPH) -> fidelity.Originals:
+def drawn(images: Tensor = PHOTOGRAPH) -> Originals:
     """Images of two classes as if they had been drawn."""
-    grey = fidelity.finish(fidelity.luminance(images), images.shape[-1], "minmax")
-    return fidelity.Originals(images, torch.arange(len(images)) % 2, None, None, grey)
+    grey = greymaps.finish(greymaps.luminance(images), images.shape[-1], "minmax")
+    return Originals(images, torch.arange(len(images)) % 2, None, None, grey)
 
 
 @pytest.fixture(scope="module")
@@ -94,62 +104,62 @@ def made(tmp_path_factory, decoded) -> dict[str, Path]:
 
 def test_minmax_by_hand():
     map = torch.tensor([[[2.0, 4], [3, 6]]])
-    assert fidelity.minmax(map).tolist() == [[[0, 0.5], [0.25, 1]]]
-    assert fidelity.finish(map, 2, "minmax").tolist() == [[[0, 128], [64, 255]]]
+    assert greymaps.minmax(map).tolist() == [[[0, 0.5], [0.25, 1]]]
+    assert greymaps.finish(map, 2, "minmax").tolist() == [[[0, 128], [64, 255]]]
 
 
 def test_moments_by_hand():
     # Mean 3 and deviation 1: 0.5 - 0.2 and 0.5 + 0.2. Then mean 1, deviation sqrt(24): 1 at 25
     # is 0.5 + 0.2 sqrt(24) = 1.48, which is clipped, and 0 is 0.5 - 0.2 / sqrt(24).
     torch.testing.assert_close(
-        fidelity.moments(torch.tensor([[[2.0, 4], [4, 2]]])),
+        greymaps.moments(torch.tensor([[[2.0, 4], [4, 2]]])),
         torch.tensor([[[0.3, 0.7], [0.7, 0.3]]]),
     )
     one = torch.zeros(1, 5, 5)
     one[0, 2, 2] = 25
-    scaled = fidelity.moments(one)[0]
+    scaled = greymaps.moments(one)[0]
     assert scaled[2, 2] == 1
     assert scaled[0, 0] == pytest.approx(0.5 - 0.2 / 24**0.5)
 
 
-@pytest.mark.parametrize("contrast", fidelity.CONTRASTS)
+@pytest.mark.parametrize("contrast", greymaps.CONTRASTS)
 def test_each_map_is_normalised_by_itself(contrast):
     two = torch.rand(2, 8, 8, generator=RANDOM) * torch.tensor([1.0, 50])[:, None, None]
-    together = fidelity.CONTRASTS[contrast](two)
-    alone = torch.cat([fidelity.CONTRASTS[contrast](one[None]) for one in two])
+    together = greymaps.CONTRASTS[contrast](two)
+    alone = torch.cat([greymaps.CONTRASTS[contrast](one[None]) for one in two])
     assert torch.equal(together, alone)
     torch.testing.assert_close(
-        fidelity.CONTRASTS[contrast](7 - 3 * two)[0].mean(), 1 - alone[0].mean()
+        greymaps.CONTRASTS[contrast](7 - 3 * two)[0].mean(), 1 - alone[0].mean()
     )
 
 
-@pytest.mark.parametrize("contrast", fidelity.CONTRASTS)
+@pytest.mark.parametrize("contrast", greymaps.CONTRASTS)
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e6])
 def test_a_constant_map_is_mid_grey(contrast, value):
     map = torch.full((1, 4, 4), value)
     map[0, 0, 0] += 1e-7 * value  # as rounding leaves it
-    assert (fidelity.finish(map, 8, contrast) == 128).all()
+    assert (greymaps.finish(map, 8, contrast) == 128).all()
 
 
 def test_luminance_by_hand():
     x = torch.tensor([[100.0, 10], [20, 0], [50, 255]]).view(1, 3, 1, 2)
     expected = [0.299 * 100 + 0.587 * 20 + 0.114 * 50, 0.299 * 10 + 0.114 * 255]
-    torch.testing.assert_close(fidelity.luminance(x), torch.tensor([[expected]]))
+    torch.testing.assert_close(greymaps.luminance(x), torch.tensor([[expected]]))
 
 
 def test_resizing_is_bilinear_and_smooth_when_it_shrinks():
     row = torch.tensor([0.0, 4]).expand(1, 1, 2, 2)
-    assert fidelity.resize(row, 4)[0, 0, 0].tolist() == [0, 1, 3, 4]
+    assert greymaps.resize(row, 4)[0, 0, 0].tolist() == [0, 1, 3, 4]
     stripes = (torch.arange(32) % 4 == 0).float().expand(1, 1, 32, 32)  # 8 of them
-    shrunk = fidelity.resize(stripes, 8)[..., 1:-1]
+    shrunk = greymaps.resize(stripes, 8)[..., 1:-1]
     torch.testing.assert_close(shrunk, torch.full_like(shrunk, 0.25))
 
 
 def test_statistics_are_those_of_the_images():
     scaled = PHOTOGRAPH.double() / 255
     expected = [scaled.mean((0, 2, 3)).tolist(), scaled.std((0, 2, 3), correction=0).tolist()]
-    np.testing.assert_allclose(fidelity.statistics(PHOTOGRAPH), expected, rtol=1e-12)
-    assert fidelity.statistics(torch.zeros(1, 1, 4, 4).byte())[1][0] > 0
+    np.testing.assert_allclose(networks.statistics(PHOTOGRAPH), expected, rtol=1e-12)
+    assert networks.statistics(torch.zeros(1, 1, 4, 4).byte())[1][0] > 0
 
 
 # --- the setting -----------------------------------------------------------------------------
@@ -185,35 +195,35 @@ def without(field: str) -> dict:
 def test_a_mistake_in_the_setting_is_one_sentence(setting, message):
     text = setting if isinstance(setting, str) else json.dumps(setting)
     with pytest.raises(UsageError, match=message) as caught:
-        fidelity.read(text)
+        read_setting(text)
     assert "\n" not in str(caught.value)
 
 
 def test_the_fields_are_a_valid_setting():
-    assert fidelity.read(json.dumps(fidelity.FIELDS)) == fidelity.FIELDS
+    assert read_setting(json.dumps(FIELDS)) == FIELDS
     paper = {"model": "resnet18", "weights": "imagenet", "epochs": 0}
-    fidelity.check(fidelity.FIELDS | paper)
+    check_setting(FIELDS | paper)
 
 
 def test_the_encoders_are_those_that_are_written_down():
-    assert fidelity.ENCODERS.keys() == maps.ENCODERS.keys()
+    assert MAPS.keys() == maps.ENCODERS.keys()
     factors = tuple(f"f{f}" for f in FACTORS)
-    assert fidelity.ENCODERS["autoencoder"] == fidelity.ENCODERS["area"] == factors
+    assert MAPS["autoencoder"] == MAPS["area"] == factors
 
 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ([], "the input b is missing: say where it is with b=PATH"),
-        (["b"], "the input b is missing: say where"),
-        (["b=/none"], "the input b is missing: there is no /none"),
+        ([], "the input b is missing: give its path with b=PATH"),
+        (["b"], "the input b is missing: give its path"),
+        (["b=/none"], "the input b is missing: /none does not exist"),
         (["b=.", "b=."], "the input b is given twice"),
         (["b=.", "c=."], "no input is called `c`"),
     ],
 )
 def test_paths_are_those_wanted(texts, message):
     with pytest.raises(UsageError, match=message):
-        fidelity.paths(texts, ["b"])
+        find_paths(texts, ["b"])
 
 
 # --- originals -------------------------------------------------------------------------------
@@ -229,7 +239,7 @@ def test_originals_are_of_the_train_split(made, decoded):
     assert found["datasets"].tolist() == ["digits"] * 6 + ["photographs"] * 5
     assert [len(set(ids)) for ids in (found["ids"][:6], found["ids"][6:])] == [6, 5]
     images = np.load(decoded / "digits/train_images.npy")[found["ids"][:6]]
-    enlarged = fidelity.resize(torch.from_numpy(images).float(), 16).round()
+    enlarged = greymaps.resize(torch.from_numpy(images).float(), 16).round()
     np.testing.assert_array_equal(found["images"][:6], enlarged.expand(-1, 3, -1, -1))
     assert found["images"].dtype == found["grey"].dtype == np.uint8
     assert found["grey"].shape == (11, 16, 16)
@@ -290,7 +300,7 @@ def test_saliency_maps_by_hand():
     images = torch.zeros(2, 3, 1, 2)
     images[0, :, 0, 0], images[0, :, 0, 1] = torch.tensor([1.0, 1, 1]), torch.tensor([0.0, -2, 0])
     images[1, 1, 0, 1] = -4
-    network = fidelity.Network(Hand().eval(), torch.zeros(3, 1, 1), torch.full((3, 1, 1), 1 / 255))
+    network = networks.Network(Hand().eval(), torch.zeros(3, 1, 1), torch.full((3, 1, 1), 1 / 255))
     at_input, at_conv1 = maps.guided(network, images)
     torch.testing.assert_close(at_input[:, 0], torch.tensor([[1.5, -2.5 / 3], [0, -2.5 / 3]]))
     # Gradient times activation at conv1: (3/2 * 3, 0) and (0, 5/2 * 2); then (0, 5/2 * 4).
@@ -298,9 +308,9 @@ def test_saliency_maps_by_hand():
 
 
 def test_the_gradient_is_of_the_predicted_classs_logit():
-    from fedgrid.encoder import guided_gradients
+    from fedgrid.encoders.guided import guided_gradients
 
-    network = fidelity.network(TINY, "model", drawn(), None, 0)
+    network = networks.network(TINY, "model", drawn(), None, 0)
     model, x = network.model, network.input(PHOTOGRAPH)
     predicted = model(x)[1].argmax(1)
     both = [
@@ -321,7 +331,7 @@ def test_area_maps_by_hand():
         "f2": (1, 8, 8), "f4": (1, 4, 4), "f8": (1, 2, 2),
     }  # fmt: skip
     torch.testing.assert_close(255 * found["f8"][0], torch.tensor([[0.0, 40], [120, 160]]))
-    finished = fidelity.finish(found["f2"], 16, "minmax")[0]
+    finished = greymaps.finish(found["f2"], 16, "minmax")[0]
     corners = [finished[i, j].item() for i in (0, -1) for j in (0, -1)]
     assert corners == [0, 64, 191, 255]
 
@@ -342,7 +352,7 @@ def test_latents_are_the_encoders_channel_means():
 def test_maps_do_not_depend_on_the_chunks(encoder, chunk, monkeypatch):
     setting = TINY | {"weights": "none", "epochs": 0}
     whole = maps.ENCODERS[encoder](setting, drawn(), None, 0)
-    monkeypatch.setattr(fidelity, "CHUNK", chunk)
+    monkeypatch.setattr(greymaps, "CHUNK", chunk)
     found = maps.ENCODERS[encoder](setting, drawn(), None, 0)
     torch.testing.assert_close(found, whole)
 
@@ -350,7 +360,7 @@ def test_maps_do_not_depend_on_the_chunks(encoder, chunk, monkeypatch):
 def test_maps_are_grey_and_as_large_as_the_originals(made):
     for which in SEEDS:
         found = arrays(made[which])
-        assert tuple(found) == fidelity.ENCODERS[which.split("/")[0]]
+        assert tuple(found) == MAPS[which.split("/")[0]]
         for map in found.values():
             assert (map.dtype, map.shape) == (np.uint8, (11, 16, 16))
             contrasts = set(zip(map.min((1, 2)), map.max((1, 2)), strict=True))
@@ -371,18 +381,18 @@ def published(tmp_path: Path, classes: int = 1000) -> Path:
 
 def test_published_weights_keep_their_classifier_unless_there_are_epochs(tmp_path):
     path, setting = published(tmp_path), TINY | {"weights": "imagenet"}
-    kept = fidelity.network(setting | {"epochs": 0}, "model", drawn(), path, 0)
+    kept = networks.network(setting | {"epochs": 0}, "model", drawn(), path, 0)
     original = models.build("cnn", (3, 16, 16), 1000, seed=9).state_dict()
     assert all(torch.equal(w, original[n]) for n, w in kept.model.state_dict().items())
     assert not kept.model.training
     np.testing.assert_allclose(kept.mean.flatten(), [0.485, 0.456, 0.406])
-    tuned = fidelity.network(setting | {"epochs": 1}, "model", drawn(), path, 0)
+    tuned = networks.network(setting | {"epochs": 1}, "model", drawn(), path, 0)
     assert tuned.model.head.out_features == 2
     assert not torch.equal(tuned.model.body[0].weight, kept.model.body[0].weight)
 
 
 def test_without_published_weights_inputs_have_the_images_own_moments():
-    network = fidelity.network(TINY, "judge", drawn(), None, 0)
+    network = networks.network(TINY, "judge", drawn(), None, 0)
     x = network.input(PHOTOGRAPH)
     torch.testing.assert_close(x.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(x.std((0, 2, 3), correction=0), torch.ones(3))
@@ -393,21 +403,21 @@ def test_without_published_weights_inputs_have_the_images_own_moments():
 
 def test_fine_tuning_learns_the_labels():
     setting = TINY | {"epochs": 60, "lr": 0.02}
-    network = fidelity.network(setting, "model", drawn(), None, 0)
+    network = networks.network(setting, "model", drawn(), None, 0)
     assert network.model(network.input(PHOTOGRAPH))[1].argmax(1).tolist() == [0, 1, 0, 1]
 
 
 def test_batches_are_never_too_small_for_batchnorm():
     nine = drawn(PHOTOGRAPH.repeat(3, 1, 1, 1)[:9])
-    sizes = [len(batch) for batch in fidelity.shuffled(TINY, 2, nine, np.random.default_rng(0))]
+    sizes = [len(batch) for batch in networks.shuffled(TINY, 2, nine, np.random.default_rng(0))]
     assert sizes == [4, 4] * 2
 
 
 def test_running_statistics_are_the_means_over_chunks(monkeypatch):
-    monkeypatch.setattr(fidelity, "CHUNK", 2)
+    monkeypatch.setattr(greymaps, "CHUNK", 2)
     norm = nn.BatchNorm2d(3)
-    network = fidelity.Network(nn.Sequential(norm), torch.zeros(3, 1, 1), torch.ones(3, 1, 1))
-    fidelity.calibrate(network, drawn())
+    network = networks.Network(nn.Sequential(norm), torch.zeros(3, 1, 1), torch.ones(3, 1, 1))
+    networks.calibrate(network, drawn())
     x = (PHOTOGRAPH / 255).view(2, 2, 3, 16, 16)
     torch.testing.assert_close(norm.running_mean, x.mean((0, 1, 3, 4)))
     torch.testing.assert_close(norm.running_var, x.var((1, 3, 4)).mean(0))
@@ -449,16 +459,16 @@ def test_euclidean_distance_and_cosine_by_hand():
     np.testing.assert_allclose(scores.cosine(*rows), [0.96, -1, 0], rtol=1e-12)
 
 
-@pytest.mark.parametrize("output", fidelity.OUTPUTS)
+@pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("chunk", [1, 3, 32])
 def test_the_judge_sees_three_equal_channels(output, chunk, monkeypatch):
-    network = fidelity.network(TINY, "judge", drawn(), None, 0)
-    monkeypatch.setattr(fidelity, "CHUNK", chunk)
+    network = networks.network(TINY, "judge", drawn(), None, 0)
+    monkeypatch.setattr(greymaps, "CHUNK", chunk)
     grey = drawn().grey
     with torch.no_grad():
         given = network.model(network.input(grey[:, None].expand(-1, 3, -1, -1)))
     found = scores.outputs(network, output, grey.numpy())
-    torch.testing.assert_close(found, given[fidelity.OUTPUTS.index(output)])
+    torch.testing.assert_close(found, given[OUTPUTS.index(output)])
 
 
 def test_every_image_has_a_row_for_every_map(made):
@@ -525,7 +535,7 @@ def test_the_study_gives_the_same_bytes_twice(made, decoded, tmp_path):
         (lambda files: files.pop("saliency/1"), "the file of maps saliency/1 is missing"),
         (lambda files: files.update({"area/1": files["area/0"]}), "no file of maps .* `area/1`"),
         (lambda files: files.update({"area/0": files["saliency/0"]}), "is damaged"),
-        (lambda files: files.update({"area/0": Path("none")}), "there is no none"),
+        (lambda files: files.update({"area/0": Path("none")}), "none does not exist"),
     ],
 )
 def test_maps_must_be_those_of_the_setting(change, message, made, tmp_path):
@@ -544,10 +554,12 @@ def test_maps_of_other_originals_are_refused(made, tmp_path):
 
 def test_published_weights_are_an_input(made, tmp_path):
     paper = {"model": "resnet18", "weights": "imagenet", "epochs": 0}
-    with pytest.raises(UsageError, match="the input weights is missing: say where"):
+    with pytest.raises(UsageError, match="the input weights is missing: give its path"):
         encode(tmp_path, "saliency/0", made["originals"], **paper)
 
 
 def test_the_stages_can_be_found_by_the_workflow():
-    for stage, needed in {"originals": "arrays", "maps": "encoder", "scores": "models"}.items():
-        assert {needed, "fidelity", "seeds"} <= source.reachable(f"fidelity.{stage}")
+    needed = {"originals": "federation.stored", "maps": "encoders.guided", "scores": "models"}
+    for stage, name in needed.items():
+        all_need = {"experiments.fidelity.setting", "federation.seeds"}
+        assert {name, *all_need} <= source.reachable(f"experiments.fidelity.{stage}")

@@ -1,4 +1,4 @@
-"""Files that appear whole, and work that nobody does twice: `fedgrid.files`."""
+"""Files that appear whole, and work that nobody does twice: `fedgrid.runtime.files`."""
 
 import errno
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgrid import files
+from fedgrid.runtime import files
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[1])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[2])}
 # Holds a path until its input ends, and says so.
 HOLD = """
 import logging, sys
 from pathlib import Path
-from fedgrid import files
+from fedgrid.runtime import files
 logging.basicConfig(stream=sys.stderr)
 with files.alone(Path(sys.argv[1])):
     print("alone", flush=True)
@@ -53,7 +53,7 @@ def test_a_path_has_one_process_at_a_time(hold, tmp_path):
     first.stdin.close()
     assert second.stdout.readline() == "alone\n"
     second.stdin.close()
-    assert second.wait(10) == 0
+    assert second.wait(60) == 0
     assert not list(tmp_path.iterdir())
 
 
@@ -70,7 +70,7 @@ def test_many_that_come_and_go_are_never_two(tmp_path):
     script = """
 import sys
 from pathlib import Path
-from fedgrid import files
+from fedgrid.runtime import files
 path = Path(sys.argv[1])
 for _ in range(50):
     with files.alone(path):

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import files
+from fedgrid.runtime import files
 
-pytestmark = pytest.mark.skipif(
-    os.name != "posix" or os.geteuid() != 0, reason="only root can mount a small file system"
-)
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[1]), "FEDGRID_WARM": ""}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.name != "posix" or os.geteuid() != 0, reason="only root can mount a small file system"
+    ),
+]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[2]), "FEDGRID_WARM": ""}
 NAME = "fedsls-quick/digits/dir0.1/fedsls/seed0"
 SHORT = ("--set", "rounds=6", "evaluate_every=2", "tail=2", "--save-every", "0")
 
@@ -61,7 +64,7 @@ def fails(done: subprocess.CompletedProcess) -> None:
     sentence = done.stderr.strip().splitlines()[-1]
     assert sentence.startswith("error: "), done.stderr
     assert sentence.endswith(
-        "cannot be read or written (No space left on device): mend that, and try again"
+        "cannot be read or written (No space left on device): fix that, and try again"
     )
 
 

@@ -3,13 +3,24 @@
 import copy
 import json
 import math
+import os
 
 import numpy as np
 import pytest
 import yaml
 
-from fedgrid import arrays, collect, grid, partition, schema, spec, stage
-from fedgrid.names import PACKAGE, UsageError, known
+import made
+from fedgrid import collect
+from fedgrid.federation.members import fits, read_partition, write_partition
+from fedgrid.federation.stored import ARRAYS, open_data
+from fedgrid.partitions import dirichlet
+from fedgrid.runtime.names import PACKAGE, UsageError, known
+from fedgrid.study import reading, schema
+from fedgrid.study.command import resolve_run, run_parser
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import RUN
+from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
+from fedgrid.study.reading import read_study
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import example, given, settings  # noqa: E402
@@ -17,10 +28,12 @@ from hypothesis import strategies as st  # noqa: E402
 
 SCHEMAS = PACKAGE.parent / "schemas"
 CONFIG = yaml.safe_load((PACKAGE.parent.parent / "config.yaml").read_text())
-STUDY = grid.read_studies()["fedsls"]
+STUDY = made.STUDIES["fedsls"]
 CONFIG_RULES, STUDY_RULES = (SCHEMAS / f"{name}.schema.yaml" for name in ("config", "study"))
 
-quick = settings(max_examples=50, deadline=None, database=None, derandomize=True)
+# `make test-all` asks for more of them.
+EXAMPLES = int(os.environ.get("FEDGRID_EXAMPLES", "15"))
+quick = settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True)
 
 NASTY = ["", " ", ".", "..", "../x", "a/b", "a\nb", "$(touch x)", "`touch x`", "';", '"', "{x}"]
 NASTY += ["-n", "\0", "ü", "x" * 300, "nan", "dir0.1", "fedavg", "digits", "1e999", "9" * 5000]
@@ -36,26 +49,34 @@ values = st.recursive(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _studies_are_read_once():
+    """Not for every example."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "read_studies", lambda: made.STUDIES)
+        yield
+
+
 def assert_one_sentence(problem: UsageError) -> None:
     """What is said is one line that can be printed, and not endless."""
     assert str(problem).isprintable(), repr(str(problem))
     assert 0 < len(str(problem)) < 2000
 
 
-def accepted(config: dict, study: dict = STUDY) -> grid.Grid | None:
+def accepted(config: dict, study: dict = STUDY) -> Grid | None:
     """What the Snakefile does with a configuration and a study; nothing if they are refused."""
     try:
         schema.check("config.yaml", config, CONFIG_RULES)
         schema.check("fedsls.yaml", study, STUDY_RULES)
         for name, protocol in config.get("protocols", {}).items():
             schema.check(f"config.yaml: protocols.{name}", protocol, STUDY_RULES, "protocol")
-        return grid.Grid({"fedsls": study}, config)
+        return Grid({"fedsls": study}, config)
     except UsageError as problem:
         assert_one_sentence(problem)
         return None
 
 
-def assert_usable(made: grid.Grid | None) -> None:
+def assert_usable(made: Grid | None) -> None:
     """Every run of an accepted configuration can be resolved, named and passed on."""
     if made is None:
         return
@@ -63,18 +84,18 @@ def assert_usable(made: grid.Grid | None) -> None:
     for run in made.runs(study, scale, "table1")[:3]:
         resolved = made.resolve(run)
         assert "\0" not in json.dumps(resolved)
-        path = spec.RUN.format(**resolved["name"])
-        assert len(path.split("/")) == len(spec.AXES)
+        path = RUN.format(**resolved["name"])
+        assert len(path.split("/")) == len(AXES)
         assert path.isprintable()
         assert not {"..", "."} & set(path.split("/"))
-        assert all(type(v) is type(spec.PROTOCOL[k]) or isinstance(v, int | float)
+        assert all(type(v) is type(PROTOCOL[k]) or isinstance(v, int | float)
                    for k, v in resolved["protocol"].items())  # fmt: skip
         numbers = [v for v in resolved["protocol"].values() if isinstance(v, float)]
         assert all(map(math.isfinite, numbers))
 
 
 @quick
-@given(st.sampled_from(sorted({*CONFIG, *spec.AXES, "nonsense"})), values)
+@given(st.sampled_from(sorted({*CONFIG, *AXES, "nonsense"})), values)
 @example("seed", [True])
 @example("seed", "9" * 5000)
 @example("seed", ["0", 1])
@@ -88,7 +109,7 @@ def test_any_value_of_the_configuration_is_answered(key, value):
 
 
 @quick
-@given(st.sampled_from(sorted(spec.PROTOCOL)), values)
+@given(st.sampled_from(sorted(PROTOCOL)), values)
 @example("lr", float("nan"))
 @example("lr", float("inf"))
 @example("rounds", 3.0)
@@ -147,7 +168,7 @@ def replaced(tree, place: tuple, value):
     return tree
 
 
-@settings(quick, max_examples=40)
+@quick
 @given(st.sampled_from(places(STUDY)), values)
 @example(("published", "table1"), 3)
 @example(("published", "table1", "rows"), {"fedavg": [[1, 2, 3]]})
@@ -164,7 +185,7 @@ def test_yaml_that_is_no_study_is_named(tmp_path):
     for text in bad:
         (tmp_path / "s.yaml").write_bytes(text)
         with pytest.raises(UsageError, match=r"s\.yaml") as problem:
-            schema.check("s.yaml", grid.read_study(tmp_path / "s.yaml"), STUDY_RULES)
+            schema.check("s.yaml", read_study(tmp_path / "s.yaml"), STUDY_RULES)
         assert_one_sentence(problem.value)
 
 
@@ -177,37 +198,37 @@ def test_yaml_that_is_no_study_is_named(tmp_path):
 @example('{"name":' * 100_000)
 @example('{"name": 3, "protocol": 1, "dataset": [], "partition": 1, "method": 1, "seed": -1}')
 def test_any_name_of_a_run_is_answered(text):
-    asked = stage.parser("").parse_args(["--", text])
+    asked = run_parser("").parse_args(["--", text])
     try:
-        assert stage.resolve(asked, "train")["name"]
+        assert resolve_run(asked, "train")["name"]
     except UsageError as problem:
         assert_one_sentence(problem)
 
 
-@pytest.mark.parametrize("stage_name", spec.STAGES)
+@pytest.mark.parametrize("stage_name", STAGES)
 def test_a_protocol_without_a_field_that_a_stage_needs_is_refused(stage_name):
-    asked = stage.parser("").parse_args(["fedsls-quick/digits/dir0.1/fedavg/seed0"])
-    run = stage.resolve(asked, stage_name)
-    field = spec.STAGES[stage_name][0]
+    asked = run_parser("").parse_args(["fedsls-quick/digits/dir0.1/fedavg/seed0"])
+    run = resolve_run(asked, stage_name)
+    field = STAGES[stage_name][0]
     for wrong, said in ((None, f"the run's protocol lacks `{field}`"), ([], f"{field} is \\[\\]")):
         given = {key: value for key, value in run["protocol"].items() if key != field}
         given |= {} if wrong is None else {field: wrong}
-        asked = stage.parser("").parse_args([json.dumps(run | {"protocol": given})])
+        asked = run_parser("").parse_args([json.dumps(run | {"protocol": given})])
         with pytest.raises(UsageError, match=said):
-            stage.resolve(asked, stage_name)
+            resolve_run(asked, stage_name)
 
 
 @quick
-@given(st.sampled_from(sorted(spec.PROTOCOL)), st.text(max_size=10) | st.sampled_from(NASTY))
+@given(st.sampled_from(sorted(PROTOCOL)), st.text(max_size=10) | st.sampled_from(NASTY))
 @example("rounds", "[1")
 @example("lr", ".nan")
 @example("rounds", "3.0")
 @example("rounds", "*a")
 def test_any_set_value_is_answered(field, text):
     name = "fedsls-quick/digits/dir0.1/fedavg/seed0"
-    asked = stage.parser("").parse_args([name, "--out", "x", f"--set={field}={text}"])
+    asked = run_parser("").parse_args([name, "--out", "x", f"--set={field}={text}"])
     try:
-        assert_usable_protocol(stage.resolve(asked, "train")["protocol"])
+        assert_usable_protocol(resolve_run(asked, "train")["protocol"])
     except UsageError as problem:
         assert_one_sentence(problem)
 
@@ -229,11 +250,11 @@ def test_any_name_is_said_in_one_line(name):
 def dealt(tmp_path_factory):
     path = tmp_path_factory.mktemp("dealt") / "p.npz"
     labels = np.arange(60) % 3
-    partition.write(partition.dirichlet(labels, 3, 4, "classwise", 0.5, 0), path)
+    write_partition(dirichlet.draw(labels, 3, 4, "classwise", 0.5, 0), path)
     return path, path.read_bytes(), labels
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=6 * EXAMPLES)
 @given(st.data())
 def test_any_damage_of_a_partition_is_answered(dealt, data):
     path, whole, labels = dealt
@@ -243,21 +264,21 @@ def test_any_damage_of_a_partition_is_answered(dealt, data):
         changed[where] = data.draw(st.integers(0, 255))
     path.write_bytes(changed[: data.draw(st.integers(0, len(whole)))])
     try:
-        assert partition.fits(partition.read(path), labels, 3)
+        assert fits(read_partition(path), labels, 3)
     except UsageError as problem:
         assert_one_sentence(problem)
 
 
-@settings(quick, max_examples=100)
+@settings(quick, max_examples=2 * EXAMPLES)
 @given(st.binary(max_size=300))
 @example(b"\x93NUMPY\x01\x00\x10\x00{'descr': 'O', }\n")
 def test_any_bytes_are_no_dataset_and_no_run(tmp_path_factory, content):
     folder = tmp_path_factory.getbasetemp() / "any"
     folder.mkdir(exist_ok=True)
-    for name in ("meta.json", *(f"{array}.npy" for array in arrays.ARRAYS), "metrics.csv"):
+    for name in ("meta.json", *(f"{array}.npy" for array in ARRAYS), "metrics.csv"):
         (folder / name).write_bytes(content)
     with pytest.raises(UsageError):
-        arrays.open_data(folder)
+        open_data(folder)
     for reader in (collect.metrics, collect.saliency, collect.settings, collect.counts):
         with pytest.raises(UsageError):
             collect.read(reader, folder / "metrics.csv")

@@ -18,9 +18,11 @@ from conftest import (
     tiny,
     uneven,
 )
-from fedgrid import checkpoint, encoder, models
+from fedgrid import models
+from fedgrid.encoders import guided
 from fedgrid.method import Method
-from fedgrid.names import registered
+from fedgrid.runtime.names import registered
+from fedgrid.training import checkpoint
 
 DEVICE = "cuda"
 pytestmark = [
@@ -99,8 +101,6 @@ def test_the_encoder_finds_the_same_salience():
     model, data = tiny(0).eval(), uneven((20,))
     x = (data.images / 255).double()
     state = dict(model.state_dict())
-    cpu = encoder.contributions(model, state, x, data.labels)
-    gpu = encoder.contributions(
-        model.to(DEVICE), moved(state), x.to(DEVICE), data.labels.to(DEVICE)
-    )
+    cpu = guided.contributions(model, state, x, data.labels)
+    gpu = guided.contributions(model.to(DEVICE), moved(state), x.to(DEVICE), data.labels.to(DEVICE))
     torch.testing.assert_close(moved(gpu, "cpu"), cpu, rtol=1e-9, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Which GPU a job takes on a machine that has several: `fedgrid.gpus`. No GPU is needed."""
+"""Which GPU a job takes on a machine that has several: `fedgrid.runtime.gpus`. No GPU is needed."""
 
 import os
 import subprocess
@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import gpus
-from fedgrid.names import UsageError
+from fedgrid.runtime import gpus
+from fedgrid.runtime.names import UsageError
 
 # A job that says which GPU it has, and keeps it until its input ends.
-JOB = (
-    "import sys; from fedgrid import gpus; print(gpus.claim(int(sys.argv[1])), flush=True); input()"
-)
+JOB = """
+import sys
+from fedgrid.runtime import gpus
+print(gpus.claim(int(sys.argv[1])), flush=True)
+input()
+"""
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def machine(tmp_path, monkeypatch):
     started = []
 
     def take(gigabytes: int, wait: bool = True):
-        environment = os.environ | {"PYTHONPATH": str(Path(gpus.__file__).parents[1])}
+        environment = os.environ | {"PYTHONPATH": str(Path(gpus.__file__).parents[2])}
         job = subprocess.Popen(
             [sys.executable, "-c", JOB, str(gigabytes)],
             **{"env": environment, "text": True, "stdin": subprocess.PIPE},
@@ -80,7 +83,9 @@ def test_no_gpu_is_none(monkeypatch):
 
 
 def test_a_job_that_fits_nowhere_is_told(machine):
-    with pytest.raises(UsageError, match="no GPU has 9 GB: there is a with 8 GB, b with 8 GB"):
+    with pytest.raises(
+        UsageError, match="no GPU has 9 GB: this machine has a with 8 GB, b with 8 GB"
+    ):
         gpus.claim(9)
 
 

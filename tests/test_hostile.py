@@ -28,27 +28,25 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import conftest
+import made as made_up
 from conftest import CLASSES, artifacts, federated, methods, pixel, simulate, tiny, two_clients
-from fedgrid import (
-    arrays,
-    cli,
-    collect,
-    data,
-    draw,
-    federation,
-    grid,
-    images,
-    models,
-    partition,
-    runs,
-    saliency,
-    schema,
-    spec,
-)
-from fedgrid.datasets import cifar10, cinic10
+from fedgrid import collect, data, draw, models, saliency
+from fedgrid.datasets import _archives, cifar10, cinic10
+from fedgrid.engine.device import prepare
+from fedgrid.federation.federation import Federation, load_federation
+from fedgrid.federation.members import fits, read_partition, write_partition
+from fedgrid.federation.stored import open_data
 from fedgrid.method import Method
-from fedgrid.names import PACKAGE, UsageError
+from fedgrid.partitions import dirichlet
+from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.report.fedsls import table1, weights
+from fedgrid.runtime import cli
+from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.study import schema
+from fedgrid.study.checks import check_protocol
+from fedgrid.study.protocol import AXES, PROTOCOL
+from fedgrid.training import build, results, rounds
+from fedgrid.training.build import build_method, read_artifact
 
 t = torch.tensor
 both_backends = pytest.mark.parametrize("backend", conftest.BACKENDS)
@@ -90,7 +88,7 @@ def test_names_in_an_archive_point_nowhere(name, tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     source = archived(inside / "a.tar.gz", [(name, png())])
-    assert [len(content) for _, content in images.contents(source, everything)] == [len(png())]
+    assert [len(content) for _, content in _archives.contents(source, everything)] == [len(png())]
     assert [path.name for path in tmp_path.rglob("*")] == ["inside", "a.tar.gz"]
 
 
@@ -99,7 +97,7 @@ def test_links_and_pipes_in_an_archive_are_passed_over(kind, tmp_path):
     (tmp_path / "secret.png").write_bytes(b"secret")
     member = linked(kind, str(tmp_path / "secret.png"))
     source = archived(tmp_path / "a.tar.gz", [("x", member)])
-    assert list(images.contents(source, everything)) == []
+    assert list(_archives.contents(source, everything)) == []
 
 
 @pytest.mark.parametrize("length", [0, 1, 15, 200, 1000, 2500])
@@ -108,7 +106,7 @@ def test_a_cut_archive_cannot_be_read(length, tmp_path):
     whole = archived(tmp_path / "a.tar.gz", [("a.png", noise), ("b.png", noise)])
     whole.write_bytes(whole.read_bytes()[:length])
     with pytest.raises(UsageError, match=r"a\.tar\.gz cannot be read"):
-        list(images.contents(whole, everything))
+        list(_archives.contents(whole, everything))
 
 
 @pytest.mark.parametrize("length", [0, 30, 1000])
@@ -117,7 +115,7 @@ def test_a_cut_zip_cannot_be_read(length, tmp_path):
         archive.writestr("a.png", bytes(3000))
     (tmp_path / "a.zip").write_bytes((tmp_path / "a.zip").read_bytes()[:length])
     with pytest.raises(UsageError, match=r"a\.zip cannot be read"):
-        list(images.contents(tmp_path / "a.zip", everything))
+        list(_archives.contents(tmp_path / "a.zip", everything))
 
 
 @pytest.mark.parametrize("change", [(6, 1), (8, 99), (60, 7)], ids=["secret", "packed", "bytes"])
@@ -131,7 +129,7 @@ def test_a_changed_zip_cannot_be_read(change, tmp_path):
         content[content.rindex(b"PK\1\2") + where + 2] = value
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(UsageError, match=r"a\.zip cannot be read"):
-        list(images.contents(tmp_path / "a.zip", everything))
+        list(_archives.contents(tmp_path / "a.zip", everything))
 
 
 def bomb() -> bytes:
@@ -156,14 +154,14 @@ def bomb() -> bytes:
 )
 def test_an_image_of_another_kind_is_named(content, message):
     with pytest.raises(UsageError, match=f"^cat/n.png {message}"):
-        images._decode("cat/n.png", content, SHAPE)
+        _archives._decode("cat/n.png", content, SHAPE)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK"])
 def test_images_of_other_modes_become_three_channels_of_8_bits(mode):
     stream = io.BytesIO()
     Image.new(mode, (32, 32)).save(stream, "TIFF")
-    pixels = images._decode("n.png", stream.getvalue(), SHAPE)
+    pixels = _archives._decode("n.png", stream.getvalue(), SHAPE)
     assert (pixels.shape, pixels.dtype) == (SHAPE, np.uint8)
 
 
@@ -300,27 +298,27 @@ def not_numbers(folder: Path) -> None:
 def test_damaged_data_is_answered_in_one_sentence(spoil, decoded):
     spoil(decoded)
     with pytest.raises(UsageError) as problem:
-        arrays.open_data(decoded)
+        open_data(decoded)
     assert str(decoded) in str(problem.value)
     assert "\n" not in str(problem.value)
     assert not (decoded / "evil").exists()
 
 
 def resolved(method: str = "fedavg", **protocol) -> dict:
-    name = dict(zip(spec.AXES, ("fedsls-quick", "digits", "dir0.1", method, 0), strict=True))
-    run = grid.Grid(grid.read_studies()).resolve(name)
+    name = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", method, 0), strict=True))
+    run = made_up.GRID.resolve(name)
     return run | {"protocol": run["protocol"] | {"clients": 5} | protocol}
 
 
 def dealt(folder: Path, path: Path, clients: int = 5) -> Path:
     """A partition of the data in `folder`."""
     labels = np.load(folder / "train_labels.npy")
-    partition.write(partition.dirichlet(labels, 10, clients, "classwise", 0.1, 0), path)
+    write_partition(dirichlet.draw(labels, 10, clients, "classwise", 0.1, 0), path)
     return path
 
 
 def load(folder: Path, path: Path):
-    return federation.load(resolved(), {"data": folder, "partition": path}, torch.device("cpu"))
+    return load_federation(resolved(), {"data": folder, "partition": path}, torch.device("cpu"))
 
 
 @pytest.mark.parametrize(
@@ -384,14 +382,14 @@ def test_a_file_that_is_no_partition_is_refused(change, made, tmp_path):
 def test_no_changed_byte_of_a_partition_is_a_traceback(step, tmp_path):
     path = tmp_path / "p.npz"
     labels = np.arange(12) % 3
-    made = partition.dirichlet(labels, 3, 2, "classwise", 1.0, 0)
-    partition.write(made, path)
+    made = dirichlet.draw(labels, 3, 2, "classwise", 1.0, 0)
+    write_partition(made, path)
     whole = path.read_bytes()
     for where in range(0, len(whole), 5):
         path.write_bytes(whole[:where] + bytes([whole[where] ^ step]) + whole[where + 1 :])
         try:
-            found = partition.read(path)
-            assert partition.fits(found, labels, 3)  # a byte that does not matter
+            found = read_partition(path)
+            assert fits(found, labels, 3)  # a byte that does not matter
         except UsageError as problem:
             assert "p.npz is damaged" in str(problem)  # noqa: PT017
 
@@ -422,13 +420,13 @@ GOOD = {"contributions": np.ones((3, 2, 2, 5, 3)), "main": np.array([True, True,
 def test_other_saliency_or_latents_are_refused(name, content, tmp_path):
     path = saved(tmp_path / "s.npz", **content)
     with pytest.raises(UsageError, match=r"s\.npz is damaged"):
-        runs.read_artifact(name, path, torch.device("cpu"), 5)
+        read_artifact(name, path, torch.device("cpu"), 5)
 
 
 def test_saliency_that_is_an_array_alone_is_refused(tmp_path):
     np.save(tmp_path / "s.npy", np.ones(3))
     with pytest.raises(UsageError, match=r"s\.npy is damaged"):
-        runs.read_artifact("latents", tmp_path / "s.npy", torch.device("cpu"), 3)
+        read_artifact("latents", tmp_path / "s.npy", torch.device("cpu"), 3)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".pth"])
@@ -527,7 +525,7 @@ def test_a_source_without_its_columns_is_named(tmp_path):
 # --- federations ---------------------------------------------------------------------------------
 
 
-def held(*sizes: int, labels: int = CLASSES) -> federation.Federation:
+def held(*sizes: int, labels: int = CLASSES) -> Federation:
     """Clients of these sizes; `labels` of the classes have samples."""
     random = torch.Generator().manual_seed(0)
     clients = [
@@ -541,7 +539,7 @@ def held(*sizes: int, labels: int = CLASSES) -> federation.Federation:
 
 
 METHODS = sorted(path.stem for path in (PACKAGE / "methods").glob("[!_]*.py"))
-EVERY = [*((name, "loop") for name in METHODS), ("fedavg", "stacked"), ("fedsls", "stacked")]
+EVERY = [*((name, "loop") for name in METHODS), ("fedavg", "stacked")]
 UNUSUAL = {  # sizes of the clients, classes that have samples, participation
     "one client in all": ((9,), CLASSES, 1.0),
     "one client in a round": ((5, 4, 3), CLASSES, 0.3),
@@ -551,35 +549,40 @@ UNUSUAL = {  # sizes of the clients, classes that have samples, participation
 }
 
 
-@pytest.mark.parametrize(("name", "backend"), EVERY)
-@pytest.mark.parametrize("unusual", UNUSUAL)
-def test_every_method_works_on_an_unusual_federation(unusual, name, backend):
+@pytest.mark.parametrize(
+    ("name", "backend", "unusual"),
+    [
+        *((*of, unusual) for unusual in UNUSUAL for of in EVERY),
+        ("fedsls", "stacked", "empty clients"),
+    ],
+)
+def test_every_method_works_on_an_unusual_federation(name, backend, unusual):
     sizes, labels, participation = UNUSUAL[unusual]
     used = {"participation": participation, "rounds": 2}
     needed = artifacts(name, len(sizes))
     simulation = simulate(methods(name), backend, held(*sizes, labels=labels), tiny, needed, **used)
     history: list[dict] = []
-    *_, state = runs.rounds(simulation.engine, simulation.run, history)
+    *_, state = rounds.rounds(simulation.engine, simulation.run, history)
     assert state.round == 2
-    assert runs.diverged(history) is None
+    assert rounds.diverged(history) is None
     assert all(tensor.isfinite().all() for tensor in state.server.values())
 
 
-@pytest.mark.parametrize(("name", "backend"), EVERY)
+@pytest.mark.parametrize(("name", "backend"), [*EVERY, ("fedsls", "stacked")])
 def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
     # Two of four clients take part, of whom in some rounds both are empty.
     needed = artifacts(name, 4)
     used = {"participation": 0.25, "evaluate_every": 1, "rounds": 6}
     simulation = simulate(methods(name), backend, held(5, 0, 0, 0), tiny, needed, **used)
     before, idle, history = simulation.run, 0, []
-    for state in runs.rounds(simulation.engine, simulation.run, history):
+    for state in rounds.rounds(simulation.engine, simulation.run, history):
         same = all(torch.equal(state.server[n], before.server[n]) for n in state.server)
         trained = "train_loss" in history[-1]
         assert same or trained
         idle, before = idle + (not trained), state
     assert idle > 0
     assert before.round == 6
-    assert runs.diverged(history) is None
+    assert rounds.diverged(history) is None
 
 
 def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
@@ -588,7 +591,7 @@ def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
     found, told = engine.evaluate(state.server), {"train_loss": 1.0, "effective_clients": 1.0}
     history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
     state.round = 3
-    runs.write(tmp_path, state, history, {})
+    results.write(tmp_path, state, history, {})
     assert not collect.read(collect.metrics, tmp_path / "metrics.csv")["diverged"].any()
 
 
@@ -598,37 +601,37 @@ def test_clients_that_no_round_samples_keep_nothing_and_change_nothing():
     assert len(simulation.run.memory) == 1
 
 
-@pytest.mark.parametrize("recipe", partition.RECIPES)
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("labels", [np.arange(40) % 2 * 2, np.zeros(40, int), np.arange(40) // 39])
 def test_classes_with_no_or_one_sample_are_dealt_out(recipe, labels):
     for clients in (1, 2, 3):
-        made = partition.dirichlet(labels, 4, clients, recipe, 0.5, 0)
-        assert partition.fits(made, labels, 4)
+        made = dirichlet.draw(labels, 4, clients, recipe, 0.5, 0)
+        assert fits(made, labels, 4)
 
 
-@pytest.mark.parametrize("recipe", partition.RECIPES)
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_more_clients_than_samples_are_refused(recipe):
     with pytest.raises(UsageError, match="3 samples are too few for 4 clients"):
-        partition.dirichlet(np.zeros(3, int), 2, 4, recipe, 0.5, 0)
+        dirichlet.draw(np.zeros(3, int), 2, 4, recipe, 0.5, 0)
 
 
-@pytest.mark.parametrize("recipe", partition.RECIPES)
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("alpha", [1e-300, 1e-18, 1e-9, 1e9, 1e18, 1e300, np.inf, np.nan])
 def test_an_extreme_alpha_is_drawn_with_or_refused(recipe, alpha, monkeypatch):
-    monkeypatch.setattr(partition, "RESTARTS", 256)
+    monkeypatch.setattr(dirichlet, "RESTARTS", 256)
     labels = np.arange(200) % 4
     try:
-        made = partition.dirichlet(labels, 4, 5, recipe, alpha, 0)
+        made = dirichlet.draw(labels, 4, 5, recipe, alpha, 0)
     except UsageError as problem:
         assert "alpha" in str(problem) or "no balanced partition" in str(problem)  # noqa: PT017
     else:
-        assert partition.fits(made, labels, 4)
+        assert fits(made, labels, 4)
 
 
 def test_nobody_is_sampled_is_refused():
-    protocol = spec.PROTOCOL | {"clients": 10, "participation": 0.04}
-    with pytest.raises(UsageError, match=r"participation 0\.04 of 10 clients samples nobody"):
-        grid.check_protocol("p", protocol, "digits")
+    protocol = PROTOCOL | {"clients": 10, "participation": 0.04}
+    with pytest.raises(UsageError, match=r"participation 0\.04 of 10 clients samples no client"):
+        check_protocol("p", protocol, "digits")
 
 
 # --- numbers -------------------------------------------------------------------------------------
@@ -650,8 +653,8 @@ def spoilt(value: float, who: str) -> Method:
 def written(simulation, folder: Path) -> dict:
     """A run to its end, as files; its summary."""
     history: list[dict] = []
-    *_, state = simulation.run, *runs.rounds(simulation.engine, simulation.run, history)
-    runs.write(folder, state, history, {})
+    *_, state = simulation.run, *rounds.rounds(simulation.engine, simulation.run, history)
+    results.write(folder, state, history, {})
     return json.loads((folder / "summary.json").read_text())
 
 
@@ -685,7 +688,7 @@ def test_a_client_of_lost_numbers_is_recorded_and_not_averaged(value, who, backe
     lost, good = hand(spoilt(value, who), backend), hand(Method(), backend)
     table, text = shown(tmp_path, good, lost, good)
     assert table["mean"].isna().all()
-    assert "1/3 lost" in text
+    assert "1/3 diverged" in text
 
 
 WEIGHTS = {  # by the clients: whether the run is lost
@@ -733,14 +736,14 @@ def test_a_run_lost_before_its_first_round_is_collected_and_shown(tmp_path):
     for tensor in broken.run.server.values():
         tensor.fill_(LOST)
     table, text = shown(tmp_path, good, good, broken)
-    assert "1/3 lost" in text
+    assert "1/3 diverged" in text
     assert table["mean"].isna().all()
     rows = list(csv.DictReader((tmp_path / "runs/p/d/dir0.1/m/seed2/metrics.csv").open()))
     assert [row["round"] for row in rows] == ["0"]
 
 
 def test_saliency_of_a_lost_client_is_drawn(tmp_path):
-    names = dict(zip(spec.AXES, ("p", "digits", "dir0.1", "fedsls", 0), strict=True))
+    names = dict(zip(AXES, ("p", "digits", "dir0.1", "fedsls", 0), strict=True))
     table = pd.DataFrame({"client": [0, 1], "size": [3, 4], "R": [LOST, 1.0]})
     table = table.assign(R_per_sample=[LOST, 0.25], weight=LOST, effective_clients=LOST, **names)
     product = weights.draw(table, {}, "quick")
@@ -748,17 +751,17 @@ def test_saliency_of_a_lost_client_is_drawn(tmp_path):
 
 
 def test_a_method_with_private_parameters_is_not_scored_by_the_servers_model(monkeypatch):
-    monkeypatch.setattr(runs, "part", lambda name, keywords: Method(private=("head.",)))
+    monkeypatch.setattr(build, "build_part", lambda name, keywords: Method(private=("head.",)))
     run = resolved() | {"method": {"fedper": {}}}
     with pytest.raises(UsageError, match=r"fedper keeps head\. private to each client") as refused:
-        runs.method(run)
+        build_method(run)
     assert "cannot be run before every client's own model is evaluated" in str(refused.value)
 
 
 def test_methods_that_cannot_be_combined_are_named():
     run = resolved() | {"method": {"fedau": {}, "fedsls": {}}}
     with pytest.raises(UsageError, match="two of the combined methods define `weigh`"):
-        runs.method(run)
+        build_method(run)
 
 
 # --- the command line ----------------------------------------------------------------------------
@@ -773,7 +776,7 @@ def command(folder: Path, *arguments, env=None, **options) -> subprocess.Complet
     """A command of the package; its streams arrive as one."""
     environment = conftest.ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent)} | (env or {})
     return subprocess.run(
-        [*map(str, arguments)], cwd=folder, env=environment, text=True, timeout=120,
+        [*map(str, arguments)], cwd=folder, env=environment, text=True, timeout=600,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options,
     )  # fmt: skip
 
@@ -795,7 +798,6 @@ def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> No
     "arguments",
     [
         ("--out", "file/digits"),
-        ("--out", "x" * 300),
         ("--out", "new", "--log", "file/log"),
         ("--out", "new", "--log", "."),
     ],
@@ -806,6 +808,14 @@ def test_a_place_where_nothing_can_be_written_is_named(arguments, tmp_path):
     assert_one_sentence(process, "cannot be read or written")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_a_name_that_is_too_long_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="File name too long") as problem:
+        data.main(["digits", "--out", "x" * 300])
+    assert "cannot be read or written (File name too long)" in cli.refused(problem.value)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not OBEYS, reason="root may write anywhere, and setpriv is not there")
@@ -829,11 +839,11 @@ def test_a_results_folder_that_may_only_be_read_is_named(tmp_path):
 def test_a_machine_that_there_is_not_is_named(device, threads, vram, message, monkeypatch):
     monkeypatch.setenv("FEDGRID_VRAM_GB", vram)
     with pytest.raises(UsageError, match=message):
-        federation.prepare(device, threads, "fp32")
+        prepare(device, threads, "fp32")
 
 
 def test_numbers_that_a_cpu_is_slow_at_count_as_zero():
-    federation.prepare("cpu", 1, "fp32")
+    prepare("cpu", 1, "fp32")
     smallest = torch.finfo(torch.float32).tiny
     assert float(torch.tensor(smallest) * 0.5) == 0
     assert float(torch.tensor(2 * smallest) * 0.5) > 0
@@ -851,7 +861,7 @@ def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path):
 
 def test_more_memory_than_there_is_is_said():
     problem = MemoryError("Unable to allocate 7 TiB")
-    assert cli.refused(problem) == "this takes more memory than there is (Unable to allocate 7 TiB)"
+    assert cli.refused(problem) == "not enough memory (Unable to allocate 7 TiB)"
     assert cli.refused(OSError(28, "No space left on device", "x")).startswith("x cannot be")
     assert cli.refused(FileNotFoundError(2, "No such file", "x")) == ""
 
@@ -891,7 +901,7 @@ def test_a_folder_with_braces_is_named(brace, tmp_path):
     process = snakemake(conftest.copied(folder), "--dry-run")
     assert process.returncode != 0
     assert "Traceback" not in process.stdout
-    assert f"the project is in {folder}: no folder on the way may have braces" in process.stdout
+    assert f"the project is in {folder}: no folder of this path may have braces" in process.stdout
 
 
 HOSTILE = ["$(touch evil)", "`touch evil`", "a;touch evil", "a'b", 'a"b', "a b", "../x", "a\nb"]

@@ -1,4 +1,4 @@
-"""What FedNTD's and FedLMD's code draws: `fedgrid.legacy`, bit for bit."""
+"""What FedNTD's and FedLMD's code draws: `fedgrid.partitions._fedntd`, bit for bit."""
 
 from functools import cache
 from hashlib import sha256
@@ -7,8 +7,9 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from fedgrid import legacy
-from fedgrid.names import UsageError
+from fedgrid.federation import schedule
+from fedgrid.partitions import _fedntd
+from fedgrid.runtime.names import UsageError
 
 MNIST = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 SIZES = {"mnist": MNIST, "cifar10": [5000] * 10, "cifar100": [500] * 100, "cinic10": [9000] * 10}
@@ -30,7 +31,7 @@ def counts(members: list[np.ndarray], of: np.ndarray) -> np.ndarray:
 def drawn(dataset: str, alpha: float) -> np.ndarray:
     """The counts of a balanced draw for a hundred clients; the most skewed takes half a minute."""
     of = labels(dataset)
-    return counts(legacy.dirichlet(of, len(SIZES[dataset]), 100, alpha), of)
+    return counts(_fedntd.dirichlet(of, len(SIZES[dataset]), 100, alpha), of)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_the_published_partitions_are_drawn(dataset, alpha, first, digest):
 )
 def test_the_published_shards_are_dealt(dataset, each, mean, first):
     of = labels(dataset)
-    members = legacy.shards(of, len(SIZES[dataset]), 100, each)
+    members = _fedntd.shards(of, len(SIZES[dataset]), 100, each)
     made = counts(members, of)
     classes = (made > 0).sum(1)
     assert classes.mean() == pytest.approx(mean)
@@ -79,12 +80,12 @@ def test_the_published_shards_are_dealt(dataset, each, mean, first):
 
 def test_two_shards_are_of_one_class_for_six_clients():
     of = labels("cifar10")
-    made = counts(legacy.shards(of, 10, 100, 2), of)
+    made = counts(_fedntd.shards(of, 10, 100, 2), of)
     assert np.bincount((made > 0).sum(1)).tolist() == [0, 6, 94]
 
 
 def test_a_shard_is_a_run_of_its_class_and_left_over_samples_are_the_last():
-    assert [piece.tolist() for piece in legacy.cut(np.arange(10, 21), 3)] == [
+    assert [piece.tolist() for piece in _fedntd.cut(np.arange(10, 21), 3)] == [
         [10, 11, 12, 19],
         [13, 14, 15, 20],
         [16, 17, 18],
@@ -92,14 +93,14 @@ def test_a_shard_is_a_run_of_its_class_and_left_over_samples_are_the_last():
 
 
 def test_cohorts_depend_on_the_round_alone():
-    assert legacy.cohort(100, 10, 0).tolist() == [26, 86, 2, 55, 75, 93, 16, 73, 54, 95]
-    assert legacy.cohort(100, 10, 1).tolist() == [80, 84, 33, 81, 93, 17, 36, 82, 69, 65]
-    assert legacy.cohort(100, 10, 9).tolist() == [75, 42, 46, 68, 3, 39, 23, 20, 70, 73]
+    assert schedule.cohort_by_round(100, 10, 0).tolist() == [26, 86, 2, 55, 75, 93, 16, 73, 54, 95]
+    assert schedule.cohort_by_round(100, 10, 1).tolist() == [80, 84, 33, 81, 93, 17, 36, 82, 69, 65]
+    assert schedule.cohort_by_round(100, 10, 9).tolist() == [75, 42, 46, 68, 3, 39, 23, 20, 70, 73]
 
 
 @pytest.mark.slow
 def test_the_clients_of_round_nine_hold_most_samples_of_class_seven():
-    made = drawn("cifar10", 0.05)[legacy.cohort(100, 10, 9)]
+    made = drawn("cifar10", 0.05)[schedule.cohort_by_round(100, 10, 9)]
     assert made.sum(0).argmax() == 7
     assert (made.sum(0)[7], made.sum()) == (2728, 6552)
 
@@ -107,10 +108,10 @@ def test_the_clients_of_round_nine_hold_most_samples_of_class_seven():
 @pytest.mark.parametrize(("clients", "each"), [(7, 2), (1000, 20)])
 def test_shards_that_do_not_come_out_even_are_refused(clients, each):
     with pytest.raises(UsageError, match="shards of one class"):
-        legacy.shards(np.arange(1442) % 10, 10, clients, each)
+        _fedntd.shards(np.arange(1442) % 10, 10, clients, each)
 
 
 def test_a_draw_that_never_fits_is_refused(monkeypatch):
-    monkeypatch.setattr(legacy, "RESTARTS", 3)
+    monkeypatch.setattr(_fedntd, "RESTARTS", 3)
     with pytest.raises(UsageError, match=r"no balanced partition of dir0\.01 over 100 clients"):
-        legacy.dirichlet(np.arange(1442) % 10, 10, 100, 0.01)
+        _fedntd.dirichlet(np.arange(1442) % 10, 10, 100, 0.01)

@@ -19,9 +19,11 @@ from conftest import (
     methods,
     simulate,
 )
-from fedgrid import encoder, source, spec
+from fedgrid.encoders import guided
 from fedgrid.method import Cohort, Method, Start
-from fedgrid.names import PACKAGE, UsageError, registered
+from fedgrid.runtime import source
+from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.study.protocol import STAGES
 
 NAMES = registered("methods")
 # Hyper-parameters that leave FedAvg over, for methods that change what a client minimises or does.
@@ -38,7 +40,7 @@ NEUTRAL = {
     "fedrs": {"alpha": 1.0},
     "moon": {"mu": 0.0, "projection": 0},
 }
-ON_CLIENTS = ("model", "loss", "penalty", "correct", "frozen", "private")
+ON_CLIENTS = ("architecture", "loss", "penalty", "correct", "frozen", "private")
 ON_SERVER = ("weigh", "aggregate", "server", "share", "measure")
 
 
@@ -47,16 +49,6 @@ def t(*values) -> torch.Tensor:
 
 
 # --- every method ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("local", [{"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}])
-@pytest.mark.parametrize("name", NAMES)
-def test_stacked_equals_loop(name, local):
-    runs = [
-        simulate(methods(name), backend, needed=artifacts(name), **local).play(3)
-        for backend in ("loop", "stacked")
-    ]
-    assert_same(*runs, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,7 +89,7 @@ def test_a_methods_file_says_what_it_is(name):
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert ast.get_docstring(tree)
     assert ast.get_docstring(functions["method"])
-    assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(spec.STAGES)
+    assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(STAGES)
     arguments = functions["method"].args
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
 
@@ -193,7 +185,7 @@ def test_moon_remembers_the_local_model():
         aggregate=lambda cohort, weights: {n: d[3] for n, d in cohort.deltas.items()}
     )
     run = simulation.play()
-    for name in simulation.engine.parameters:
+    for name in simulation.engine.architecture.parameters:
         torch.testing.assert_close(run.memory[3]["previous"][name], run.server[name])
 
 
@@ -215,7 +207,7 @@ def test_moons_random_models_are_the_clients_own():
 
 
 def test_moons_projection_is_two_layers_under_the_classifier():
-    model = simulate(methods("moon", projection=5)).engine.build(0)
+    model = simulate(methods("moon", projection=5)).engine.architecture.build(0)
     features, logits = model(torch.zeros(2, 1, 6, 6).double())
     shapes = {name: tuple(w.shape) for name, w in model.named_parameters()}
     assert (features.shape, logits.shape) == ((2, 5), (2, 3))
@@ -395,10 +387,12 @@ def test_dynamic_fedsls_encodes_the_model_that_the_server_sent():
     simulation = simulate(methods("fedsls_dynamic"))
     engine, server = simulation.engine, simulation.run.server
     found = [
-        engine.total(k, lambda x, y: encoder.contributions(engine.empty, server, x, y))
+        engine.samples.total(
+            k, lambda x, y: guided.contributions(engine.architecture.empty, server, x, y)
+        )
         for k in range(len(SIZES))
     ]
-    stacked = torch.stack([encoder.stack(one) for one in found], dim=-2)
+    stacked = torch.stack([guided.stack(one) for one in found], dim=-2)
     needed = {"saliency": {"contributions": stacked, "main": torch.tensor([True])}}
     static = simulate(methods("fedsls"), needed=needed).play()
     torch.testing.assert_close(simulation.play().server, static.server)
@@ -409,7 +403,11 @@ def test_dynamic_fedsls_encodes_the_model_that_the_server_sent():
 
 @pytest.mark.parametrize(
     ("one", "other", "field"),
-    [("fedau", "fedsls", "weigh"), ("fedsl", "fedsls_dynamic", "weigh"), ("moon", "moon", "model")],
+    [
+        ("fedau", "fedsls", "weigh"),
+        ("fedsl", "fedsls_dynamic", "weigh"),
+        ("moon", "moon", "architecture"),
+    ],
 )
 def test_what_two_methods_define_is_a_conflict(one, other, field):
     with pytest.raises(ValueError, match=f"two of the combined methods define `{field}`"):

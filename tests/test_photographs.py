@@ -5,7 +5,7 @@ import pytest
 
 from fedgrid import datasets
 from fedgrid.datasets import photographs
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
 
 @pytest.fixture(scope="module")

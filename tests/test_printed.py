@@ -1,12 +1,12 @@
-"""Published numbers of a study whose names or lengths are wrong: `fedgrid.grid`."""
+"""Published numbers of a study whose names or lengths are wrong: `fedgrid.study.grid`."""
 
 import copy
 
 import pytest
 
 import made
-from fedgrid import grid
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import Grid
 
 WRONG = {
     "no dataset": (["table3", "columns", 0, 0], "mnits", "no dataset .*table3 is called `mnits`"),
@@ -32,9 +32,9 @@ def changed(path: list, value) -> dict:
 @pytest.mark.parametrize(("path", "value", "message"), WRONG.values(), ids=WRONG)
 def test_published_numbers_without_a_place_are_refused(path, value, message):
     with pytest.raises(UsageError, match=message):
-        grid.Grid(changed(["published", *path], value))
+        Grid(changed(["published", *path], value))
 
 
 def test_the_main_setting_is_of_protocols_that_there_are():
     with pytest.raises(UsageError, match=r"no protocol of `main` in fedlmd\.yaml .*`fedlmt`"):
-        grid.Grid(changed(["main", 0], "fedlmt"))
+        Grid(changed(["main", 0], "fedlmt"))

@@ -10,11 +10,12 @@ import torch
 import yaml
 
 from conftest import PROTOCOL, simulate, tiny, uneven
-from fedgrid import grid, schema
+from fedgrid.study import schema
+from fedgrid.study.grid import Grid
+from made import STUDIES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-STUDIES = grid.read_studies()
 
 
 def block(language: str) -> str:
@@ -38,7 +39,7 @@ def test_the_method_of_the_example_pulls():
 def test_the_study_of_the_example_is_one():
     study = yaml.safe_load(block("yaml"))
     schema.check("mine.yaml", study, ROOT / "workflow/schemas/study.schema.yaml")
-    made = grid.Grid(STUDIES | {"mine": study}, {"study": "mine", "scale": "quick"})
+    made = Grid(STUDIES | {"mine": study}, {"study": "mine", "scale": "quick"})
     assert made.products("mine", "quick") == ["convergence"]
     assert len(made.runs("mine", "quick", "main")) == 2
 

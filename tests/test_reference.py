@@ -8,11 +8,16 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import comparisons, grid, reference, spec, tables
-from fedgrid.names import UsageError
+from fedgrid import reference
+from fedgrid.analysis.published import join_reference
+from fedgrid.analysis.scores import CELL
+from fedgrid.report import comparison
 from fedgrid.report import reference as product
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.protocol import run_of_stage
+from fedgrid.study.reading import read_study
 
-NAMES = dict(zip(tables.CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))
+NAMES = dict(zip(CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))
 
 
 def leave(folder: Path, percents: list[float], method: str = "fedavg", **about) -> None:
@@ -23,10 +28,10 @@ def leave(folder: Path, percents: list[float], method: str = "fedavg", **about) 
         folder / "metrics.csv", index=False
     )
     done = len(percents) - 1
-    run = grid.Grid(grid.read_studies()).resolve(NAMES | {"method": method, "seed": 0})
+    run = made.GRID.resolve(NAMES | {"method": method, "seed": 0})
     run["protocol"]["rounds"] = done
     summary = {
-        "run": spec.part("train", run),
+        "run": run_of_stage("train", run),
         **{"rounds": done, "seconds": 12.0, "resumed_at": 0, "device": "a CPU", "threads": 1},
         **{"versions": {"torch": "2.11"}, "code": "c0de"},
     }
@@ -64,7 +69,7 @@ def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
 
 
 def test_without_runs_there_is_nothing_to_keep(tmp_path):
-    with pytest.raises(UsageError, match="no finished run in"):
+    with pytest.raises(UsageError, match="no finished run was found in"):
         reference.main([str(tmp_path)])
 
 
@@ -72,7 +77,7 @@ def mine(folder) -> dict:
     """What a study that names the kept runs has of them."""
     whole = "{title: mine, protocols: {}, scales: {}, products: {}, reference: kept.csv}"
     (folder / "mine.yaml").write_text(whole)
-    return {"reference": grid.read_study(folder / "mine.yaml")["reference"]}
+    return {"reference": read_study(folder / "mine.yaml")["reference"]}
 
 
 def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
@@ -80,14 +85,14 @@ def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
     kept(tmp_path, capsys)
     study = made.STUDIES["fedlmd"] | mine(tmp_path)
     curve = made.evaluations({1: 0.2, 2: 0.3}, **NAMES, rounds=2, metric="best", tail=1)
-    table = comparisons.draw(curve, study, "paper")
+    table = comparison.draw(curve, study, "paper")
     assert table["reference"].tolist() == [50]
-    assert comparisons.wide(table).loc[("FedAvg", "reference")].tolist() == ["50.00"]
-    assert "kept with the study" in comparisons.caption(table)
-    other = comparisons.draw(curve.assign(protocol="fedlmd-quick"), study, "quick")
+    assert comparison.wide(table).loc[("FedAvg", "reference")].tolist() == ["50.00"]
+    assert "kept with the study" in comparison.caption(table)
+    other = comparison.draw(curve.assign(protocol="fedlmd-quick"), study, "quick")
     assert other["reference"].isna().all()
-    assert ("FedAvg", "reference") not in comparisons.wide(other).index
-    assert "kept" not in comparisons.caption(other)
+    assert ("FedAvg", "reference") not in comparison.wide(other).index
+    assert "kept" not in comparison.caption(other)
 
 
 def test_kept_runs_are_a_table_of_their_own_beside_the_published_values(tmp_path, capsys):
@@ -110,10 +115,10 @@ def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):
     leave(tmp_path / "run", [10, 50, 40])
     table = kept(tmp_path, capsys).assign(accuracy=None)
     study = {"reference": table.astype(object).where(table.notna(), "").to_dict("records")}
-    assert tables.beside_reference(table[tables.CELL], study)["reference"].isna().all()
+    assert join_reference(table[CELL], study)["reference"].isna().all()
 
 
 def test_a_reference_that_is_not_there_is_named(tmp_path):
     (tmp_path / "mine.yaml").write_text("title: mine\nreference: gone.csv\n")
     with pytest.raises(UsageError, match=r"gone\.csv"):
-        grid.read_study(tmp_path / "mine.yaml")
+        read_study(tmp_path / "mine.yaml")

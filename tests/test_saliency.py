@@ -6,25 +6,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedgrid import (
-    augment,
-    data,
-    datasets,
-    encoder,
-    grid,
-    models,
-    partition,
-    saliency,
-    schedule,
-    spec,
-)
+from fedgrid import data, datasets, models, partition, saliency
+from fedgrid.encoders import guided
+from fedgrid.federation import augment, schedule
+from fedgrid.study.command import Machine
+from fedgrid.study.paths import input_paths
+from fedgrid.study.protocol import AXES
+from made import GRID
 
-STUDIES = grid.Grid(grid.read_studies())
 # Every protocol whose model has BatchNorm.
 NORMALISED = [
     name
-    for name in STUDIES.protocols
-    if STUDIES.protocol(name)["model"] in ("resnet8", "resnet18", "resnet50", "mobilenet")
+    for name in GRID.protocols
+    if GRID.protocol(name)["model"] in ("resnet8", "resnet18", "resnet50", "mobilenet")
 ]
 
 
@@ -84,7 +78,7 @@ def test_the_stage_says_it_where_a_person_sees_it(tmp_path, monkeypatch, capsys)
     found = torch.ones(3, 2, 2, run["protocol"]["clients"], 2, dtype=torch.float64)
     found[..., 3, :] = 1e6
     monkeypatch.setattr(saliency, "encoded", lambda engine, folder: (found, ["a", "b"]))
-    saliency.encode(run, paths, tmp_path / "s.npz", "cpu", 1)
+    saliency.encode(run, paths, tmp_path / "s.npz", Machine("cpu", "loop"))
     assert "of all weight is with client 3 of 20" in capsys.readouterr().err
 
 
@@ -93,8 +87,8 @@ def prepared(folder) -> tuple[dict, dict]:
     name = "fedsls-quick/digits/dir0.1/fedsls/seed0"
     data.main(["digits"])
     partition.main([name])
-    run = STUDIES.resolve(dict(zip(spec.AXES, name.replace("seed", "").split("/"), strict=True)))
-    paths = {one: folder / "results" / path for one, path in spec.inputs(run).items()}
+    run = GRID.resolve(dict(zip(AXES, name.replace("seed", "").split("/"), strict=True)))
+    paths = {one: folder / "results" / path for one, path in input_paths(run).items()}
     paths["pretrain"].mkdir(parents=True)
     (paths["pretrain"] / "seconds.txt").write_text("1.0\n")
     return run, paths
@@ -105,7 +99,7 @@ def prepared(folder) -> tuple[dict, dict]:
 
 @pytest.mark.parametrize("name", NORMALISED)
 def test_no_protocol_with_batchnorm_trains_on_a_handful_of_images(name):
-    protocol = STUDIES.protocol(name) | {"local": 2, "local_unit": "epochs"}
+    protocol = GRID.protocol(name) | {"local": 2, "local_unit": "epochs"}
     for samples in range(1, 140):
         sizes = [len(b) for b in schedule.batches(samples, protocol, np.random.default_rng(0))]
         assert min(sizes, default=8) >= 8, samples
@@ -129,7 +123,7 @@ def test_a_small_last_batch_does_not_ruin_the_saliency(rest, images):
 
 def pretrained(images: torch.Tensor) -> models.Classifier:
     """ResNet-18 after an epoch on these images, in the batches of FedSLS's protocol."""
-    protocol = STUDIES.protocol("fedsls") | {"local": 1, "local_unit": "epochs"}
+    protocol = GRID.protocol("fedsls") | {"local": 1, "local_unit": "epochs"}
     model = models.build("resnet18", (3, 32, 32), 10, None, 0).train()
     optimiser = torch.optim.SGD(model.parameters(), protocol["lr"])
     for batch in schedule.batches(len(images), protocol, np.random.default_rng(0)):
@@ -142,7 +136,7 @@ def pretrained(images: torch.Tensor) -> models.Classifier:
 def mean_saliency(model: models.Classifier, images: torch.Tensor) -> float:
     """The mean saliency of the images, by the default reading."""
     labels = torch.zeros(len(images), dtype=int)
-    found = encoder.contributions(model, dict(model.state_dict()), images, labels, ("label",))
-    stacked = encoder.stack(found)[..., None, :]
+    found = guided.contributions(model, dict(model.state_dict()), images, labels, ("label",))
+    stacked = guided.stack(found)[..., None, :]
     main = torch.ones(len(found), dtype=bool)
-    return float(encoder.Choice().weights(stacked, main, ("label",))) / len(images)
+    return float(guided.Choice().weights(stacked, main, ("label",))) / len(images)

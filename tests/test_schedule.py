@@ -1,4 +1,4 @@
-"""Who trains on what, with which random numbers: `fedgrid.schedule`, `.augment`, `.seeds`."""
+"""Who trains on what, with which random numbers: `fedgrid.federation`."""
 
 from itertools import islice
 
@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from conftest import BACKENDS, PROTOCOL, SIZES, artifacts, assert_same, methods, simulate
-from fedgrid import augment, cohorts, schedule, seeds, spec
-from fedgrid.names import registered
+from fedgrid.federation import augment, cohorts, schedule, seeds
+from fedgrid.runtime.names import registered
+from fedgrid.study.protocol import PROTOCOL as DEFAULTS
 
 MEMBERS = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
 EVERYONE = np.arange(len(SIZES))
@@ -64,7 +65,7 @@ def test_batches_below_the_smallest_are_dropped(samples, sizes):
 
 
 def test_a_protocol_that_says_nothing_drops_batches_below_eight():
-    protocol = spec.PROTOCOL | {"local": 1, "local_unit": "epochs"}
+    protocol = DEFAULTS | {"local": 1, "local_unit": "epochs"}
     rests = {n: [*schedule.batches(64 + n, protocol, np.random.default_rng(0))] for n in range(9)}
     assert [len(batches) for batches in rests.values()] == [1] * 8 + [2]
     assert not [*schedule.batches(7, protocol, np.random.default_rng(0))]
@@ -250,13 +251,13 @@ def test_cohorts_and_batches_are_the_same_for_all_methods():
     seen = {name: [] for name in registered("methods")}
     for name, works in seen.items():
         simulation = simulate(methods(name), needed=artifacts(name))
-        train = simulation.engine.local_training
+        train = simulation.engine.train
 
-        def record(engine, run, memories, work, lr, train=train, works=works):
+        def record(state, work, *rest, train=train, works=works):
             works.append((work.clients.tolist(), work.index.tolist(), work.draws.tolist()))
-            return train(engine, run, memories, work, lr)
+            return train(state, work, *rest)
 
-        simulation.engine.local_training = record
+        simulation.engine.train = record
         simulation.play(3)
     assert all(works == seen["fedavg"] for works in seen.values())
     assert len({str(index) for _, index, _ in seen["fedavg"]}) == 3

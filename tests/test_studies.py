@@ -6,8 +6,10 @@ import re
 import pytest
 import yaml
 
-from fedgrid import draw, grid
-from fedgrid.names import UsageError
+from fedgrid import draw
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import Grid, configured
+from fedgrid.study.reading import read_studies
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
 STUDY = f"""title: mine
@@ -32,11 +34,11 @@ SHORT, ROWS = "{clients: 10, rounds: 3}", "{fedavg: [[90, 1]]}"
 HEAD = "method,dataset,partition,protocol,seed,accuracy"
 
 
-def read(folder, text: str | bytes) -> grid.Grid:
+def read(folder, text: str | bytes) -> Grid:
     """The grid of a folder with this study alone, up to what products depend on."""
     (folder / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    studies = grid.read_studies(folder)
-    made = grid.Grid(studies)
+    studies = read_studies(folder)
+    made = Grid(studies)
     json.dumps(studies, sort_keys=True)
     return made
 
@@ -206,12 +208,12 @@ def test_a_wrong_study_is_named_when_a_product_is_drawn(tmp_path):
 def test_a_wrong_configuration_of_a_command_is_answered_in_one_sentence(text, message, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert re.search(message, said(grid.configured, path))
+    assert re.search(message, said(configured, path))
 
 
 def test_a_configuration_of_a_command_need_not_be_whole(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"variants": {"mine": {"fedprox": {}}}}))
-    assert "mine" in grid.configured(path).methods()
+    assert "mine" in configured(path).methods()
     path.write_text("")
-    assert "mine" not in grid.configured(path).methods()
+    assert "mine" not in configured(path).methods()

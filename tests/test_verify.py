@@ -1,10 +1,9 @@
-"""Results held to their records: `fedgrid.records`, `fedgrid.verify`."""
+"""Results held to their records: `fedgrid.runtime.records`, `fedgrid.verify`."""
 
 import copy
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from functools import reduce
@@ -12,57 +11,57 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ENVIRONMENT, copied
-from fedgrid import energy, grid, records, source, spec
+from conftest import ENVIRONMENT
 from fedgrid import verify as verify_module
-from fedgrid.names import UsageError
+from fedgrid.runtime import energy, records, source
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import configured
+from fedgrid.study.jobs import memory_mb
+from fedgrid.study.reading import laid_over
+from made import GRID
 
 NAME = "tiny/digits/dir0.1/{}/seed0"
-EVERYTHING = grid.Grid(grid.read_studies())
 NAMES = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
 RUN, PARTITION = "results/runs/tiny/digits/dir0.1/moon/seed0", "results/partition/digits/dir0.1"
 
 
-def command(project: Path, *arguments: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        arguments,
+@pytest.fixture
+def verify(capsys, monkeypatch):
+    """Verifies a project: the status, and what is printed."""
+
+    def verified(project: Path, *configs: str) -> tuple[int, str]:
+        monkeypatch.chdir(project)
+        verify_module.checksum.cache_clear()  # the same names are other files there
+        status = 0
+        try:
+            verify_module.main(["results", "--config", *(configs or ["tiny.yaml"])])
+        except SystemExit as problem:
+            assert problem.code == "results differs from its records"  # noqa: PT017
+            status = 1
+        return status, capsys.readouterr().out
+
+    return verified
+
+
+def verified_by_command(project: Path, *arguments: str) -> tuple[int, str]:
+    """As `verify`, by the project's own code, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fedgrid.verify", *arguments],
         **{"cwd": project, "env": ENVIRONMENT | {"PYTHONPATH": "workflow"}},
         **{"text": True, "capture_output": True, "check": False},
     )
-
-
-def verify(project: Path, *configs: str) -> tuple[int, str]:
-    """The status, and what is printed."""
-    given = ["--config", *(configs or ["tiny.yaml"])]
-    done = command(project, sys.executable, "-m", "fedgrid.verify", "results", *given)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> Path:
-    """A project with its table made."""
-    project = copied(tmp_path_factory.mktemp("finished"))
-    snakemake = ("snakemake", "--cores", "2", "--configfile", "tiny.yaml")
-    done = command(project, *snakemake, "--", "results/table1.csv")
-    assert done.returncode == 0, done.stderr
-    return project
-
-
-@pytest.fixture
-def project(finished, tmp_path) -> Path:
-    """A copy to be changed."""
-    return shutil.copytree(finished, tmp_path / "project", symlinks=True)
-
-
 def test_what_was_just_made_is_good(finished):
-    status, said = verify(finished)
+    status, said = verified_by_command(finished, "results", "--config", "tiny.yaml")
     assert status == 0
     assert re.fullmatch(r"\d+ good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded\n", said)
     assert int(said.split()[0]) >= 5 + 1 + 3 + 4 * 3 + 1 + 2  # data to table
 
 
-def test_runs_of_a_configuration_that_is_not_given_are_unknown_and_not_stale(finished):
+def test_runs_of_a_configuration_that_is_not_given_are_unknown_and_not_stale(finished, verify):
     status, said = verify(finished, "config.yaml")
     assert status == 0
     reason = "protocol `tiny` is in no study and no configuration: name the file that defines it"
@@ -70,7 +69,7 @@ def test_runs_of_a_configuration_that_is_not_given_are_unknown_and_not_stale(fin
     assert re.search(r"0 altered, 0 missing, 0 stale, [1-9]\d* unknown, 0 unrecorded\n", said)
 
 
-def test_later_configurations_are_laid_over_earlier_ones(project):
+def test_later_configurations_are_laid_over_earlier_ones(project, verify):
     rewrite(project / "tiny.yaml", "local: 2", "local: 3")
     (project / "over.yaml").write_text("protocols: {tiny: {local: 2}}\nvariants: {}\n")
     status, said = verify(project, "config.yaml", "tiny.yaml", "over.yaml")
@@ -80,7 +79,7 @@ def test_later_configurations_are_laid_over_earlier_ones(project):
 
 def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
     """The record of a run of FedSLS's quick protocol."""
-    run = EVERYTHING.resolve(NAMES | {"method": "fedavg"})
+    run = GRID.resolve(NAMES | {"method": "fedavg"})
     run["name"]["method"] = method
     code = {"modules": ["train"], "fingerprint": source.of(["train"])}
     command = ["fedgrid.train", "a/run", *command]
@@ -89,25 +88,25 @@ def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
 
 def test_a_method_that_has_no_file_here_is_unknown():
     code = {"modules": ["methods.pull", "train"], "fingerprint": "of both"}
-    found = verify_module.judged(recorded("pull", code=code), EVERYTHING, Path("results"))
-    assert found == ("unknown", "its code is not here: methods/pull.py")
-    found = verify_module.judged(recorded("pull"), EVERYTHING, Path("results"))
+    found = verify_module.judged(recorded("pull", code=code), GRID, Path("results"))
+    assert found == ("unknown", "its code does not exist: methods/pull.py")
+    found = verify_module.judged(recorded("pull"), GRID, Path("results"))
     assert found[0] == "unknown"
     assert "method `pull` is in no study and no configuration" in found[1]
 
 
 def test_code_of_the_package_that_is_gone_is_stale():
     code = {"modules": ["losses", "train"], "fingerprint": "of both"}
-    found = verify_module.judged(recorded(code=code), EVERYTHING, Path("results"))
+    found = verify_module.judged(recorded(code=code), GRID, Path("results"))
     assert found == ("stale", "the code that made it has changed")
 
 
 def test_what_set_gave_is_no_change_of_the_study():
     record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
     record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
-    assert verify_module.difference(record, EVERYTHING) == ""
+    assert verify_module.difference(record, GRID) == ""
     record["run"]["protocol"]["batch"] = 5
-    assert verify_module.difference(record, EVERYTHING) == "protocol: batch was 5 and is 32 now"
+    assert verify_module.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
 
 
 def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, monkeypatch):
@@ -117,8 +116,8 @@ def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, mo
     theirs = tmp_path / "there/results"
     record = recorded(inputs={"results/a.npz": records.checksum(theirs / "a.npz")})
     monkeypatch.chdir(tmp_path / "here")
-    assert verify_module.judged(record, EVERYTHING, theirs) == ("good", "")
-    assert verify_module.judged(record, EVERYTHING, Path("results"))[0] == "stale"
+    assert verify_module.judged(record, GRID, theirs) == ("good", "")
+    assert verify_module.judged(record, GRID, Path("results"))[0] == "stale"
 
 
 @pytest.mark.parametrize(
@@ -127,12 +126,12 @@ def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, mo
 def test_what_is_no_configuration_is_told_in_one_sentence(text, tmp_path):
     (tmp_path / "short.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"short\.yaml.* is not (`key: value` pairs|YAML)"):
-        grid.configured(tmp_path / "short.yaml")
+        configured(tmp_path / "short.yaml")
 
 
 def test_a_configuration_that_is_not_there_is_told():
     with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
-        grid.configured(Path("nowhere.yaml"))
+        configured(Path("nowhere.yaml"))
 
 
 def test_configurations_are_merged_as_snakemake_merges_them():
@@ -143,7 +142,7 @@ def test_configurations_are_merged_as_snakemake_merges_them():
     merged = {}
     for one in copy.deepcopy(files):
         update_config(merged, one)
-    assert reduce(grid.laid_over, files, {}) == merged
+    assert reduce(laid_over, files, {}) == merged
 
 
 def flip(path: Path) -> None:
@@ -159,29 +158,29 @@ def rewrite(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "model.safetensors", "summary.json"])
-def test_an_altered_file_is_seen(project, file):
+def test_an_altered_file_is_seen(project, file, verify):
     flip(project / RUN / file)
     status, said = verify(project)
     assert status == 1
-    assert f"altered    {RUN}/{file}: its content is not what was recorded" in said
+    assert f"altered    {RUN}/{file}: its content differs from the recorded content" in said
     assert "1 altered, 0 missing" in said
 
 
-def test_what_was_made_from_an_altered_file_is_stale(project):
+def test_what_was_made_from_an_altered_file_is_stale(project, verify):
     flip(next((project / PARTITION).rglob("seed0.npz")))
     _, said = verify(project)
     assert said.count("\nstale") >= 4 * 3  # the runs of all methods
-    assert "classwise-5/seed0.npz was another when this was made" in said
+    assert "classwise-5/seed0.npz has changed since this was made" in said
 
 
-def test_a_missing_file_is_seen(project):
+def test_a_missing_file_is_seen(project, verify):
     (project / RUN / "model.safetensors").unlink()
     status, said = verify(project)
     assert status == 1
-    assert f"missing    {RUN}/model.safetensors: its record is there" in said
+    assert f"missing    {RUN}/model.safetensors: only its record exists" in said
 
 
-def test_a_changed_study_makes_stale_what_depends_on_it(project):
+def test_a_changed_study_makes_stale_what_depends_on_it(project, verify):
     rewrite(project / "tiny.yaml", "local: 2", "local: 3")
     status, said = verify(project)
     assert status == 1
@@ -193,7 +192,8 @@ def test_changed_code_makes_stale_what_it_made(project):
     rewrite(
         project / "workflow/fedgrid/methods/moon.py", "def method(", "EXTRA = 1\n\n\ndef method("
     )
-    _, said = verify(project)
+    status, said = verified_by_command(project, "results", "--config", "tiny.yaml")
+    assert status == 1
     stale = set(re.findall(r"^stale +(\S+):", said, re.M))
     assert stale == {
         f"{RUN}/{name}"
@@ -201,7 +201,7 @@ def test_changed_code_makes_stale_what_it_made(project):
     }
 
 
-def test_a_file_without_a_record_is_named(project):
+def test_a_file_without_a_record_is_named(project, verify):
     (project / RUN / "notes.txt").write_text("mine")
     status, said = verify(project)
     assert status == 0
@@ -209,16 +209,16 @@ def test_a_file_without_a_record_is_named(project):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"outputs": 3}'])
-def test_a_record_that_cannot_be_read_is_altered(project, content):
+def test_a_record_that_cannot_be_read_is_altered(project, content, verify):
     (project / RUN / ".metrics.csv.record").write_text(content)
     status, said = verify(project)
     assert status == 1
     assert f"altered    {RUN}/.metrics.csv.record: the record cannot be read" in said
 
 
-def test_no_folder_is_told(tmp_path):
-    done = command(tmp_path, sys.executable, "-m", "fedgrid.verify", "nowhere")
-    assert done.returncode == 1
+def test_no_folder_is_told():
+    with pytest.raises(UsageError, match="the folder nowhere does not exist"):
+        verify_module.main(["nowhere"])
 
 
 def test_a_run_says_where_it_comes_from(finished):
@@ -243,21 +243,19 @@ def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
     for path in (finished / "results").rglob(".*.record"):
         record = json.loads(path.read_text())
         if (run := record["run"]) and "model" in run["protocol"]:
-            assert record["peak_memory_mb"] < spec.memory_mb(run), path
+            assert record["peak_memory_mb"] < memory_mb(run), path
             stages.add(record["command"][0])
     assert stages == {"fedgrid.train", "fedgrid.saliency"}
 
 
 def test_memory_is_for_the_model_the_cohort_and_what_clients_keep():
     protocol = {"model": "resnet18", "clients": 100, "participation": 0.1}
-    asked = [
-        spec.memory_mb({"protocol": protocol, "method": {name: {}}}) for name in ("fedavg", "moon")
-    ]
-    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 2 * 100)]
+    asked = [memory_mb({"protocol": protocol, "method": {name: {}}}) for name in ("fedavg", "moon")]
+    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 100)]
 
 
 def test_a_fingerprint_is_of_these_modules_only():
-    assert source.of(["seeds"]) != source.of(["seeds", "schedule"])
+    assert source.of(["federation.seeds"]) != source.of(["federation.seeds", "federation.schedule"])
 
 
 def test_counters_that_nobody_may_read_are_left_out(monkeypatch, tmp_path):

@@ -12,8 +12,9 @@ import torch
 from tests.benchmarks.task import Outcome, seeds_of
 from torch import Tensor, nn
 
-from fedgrid import encoder
-from fedgrid.engine import Engine, state_of
+from fedgrid.encoders import guided
+from fedgrid.engine.round import Engine
+from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 
 TARGETS = ("label",)
@@ -23,17 +24,19 @@ CHUNK = 64
 def fedgrid(task):
     """As `fedgrid.saliency` does it, for one target."""
     engine = Engine(task.build, Method(), task.protocol, task.federation)
-    states = [state_of(engine.build(seed)) for seed in seeds_of(task)]
+    states = [state_of(engine.architecture.build(seed)) for seed in seeds_of(task)]
 
     def play(rounds: int, clock) -> Outcome:
         found = []
         with clock:
             for client, state in enumerate(states):
-                contributions = partial(encoder.contributions, engine.empty, state, targets=TARGETS)
-                sums = engine.total(client, contributions)
-                found.append(encoder.stack(sums))
-            main = encoder.main_path(engine.empty, sums)
-            weights = encoder.Choice().weights(torch.stack(found, dim=-2), main, TARGETS)
+                contributions = partial(
+                    guided.contributions, engine.architecture.empty, state, targets=TARGETS
+                )
+                sums = engine.samples.total(client, contributions)
+                found.append(guided.stack(sums))
+            main = guided.main_path(engine.architecture.empty, sums)
+            weights = guided.Choice().weights(torch.stack(found, dim=-2), main, TARGETS)
         return Outcome({"R": weights})
 
     return play
@@ -59,7 +62,7 @@ def saliences(task, batch: int, models: list[nn.Module], rounds: int, clock) -> 
     images, labels, weights = task.inputs(), task.federation.labels, []
     with clock:
         for model, members in zip(models, task.federation.members, strict=True):
-            model, recorded = guided(copy.deepcopy(model))
+            model, recorded = guide(copy.deepcopy(model))
             total = torch.zeros((), dtype=torch.float64, device=task.device)
             for index in torch.from_numpy(members).split(batch):
                 x, y = images[index].to(task.device), labels[index]
@@ -82,7 +85,7 @@ def salience(model: nn.Module, recorded: list, x: Tensor, y: Tensor) -> Tensor:
     return total
 
 
-def guided(model: nn.Module) -> tuple[nn.Module, list[Tensor]]:
+def guide(model: nn.Module) -> tuple[nn.Module, list[Tensor]]:
     """The model with guided ReLUs, and where each pass leaves its main convolutions' outputs."""
     recorded = []
 

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 # Where each part is done. A part that no function of these does any more is a mistake here.
 PARTS = {
-    "forward": ("torch.nn.Module.__call__", "fedgrid.backends.loop.objective"),
+    "forward": ("torch.nn.Module.__call__", "fedgrid.engine.optimisers.local_loss"),
     "backward": ("torch.autograd.grad", "torch.autograd.backward"),
-    "step": ("fedgrid.backends.loop.descend",),
+    "step": ("fedgrid.engine.optimisers.descend",),
 }
 
 

@@ -69,7 +69,7 @@ def write(rows: list[dict], notes: list[str], machine: str, out: Path) -> None:
 
 def plot(rows, machine: str, path: Path) -> None:
     """Bars of how many times faster than its base every contestant is, in processor seconds."""
-    from fedgrid import figures
+    from fedgrid.analysis import figures
 
     with figures.style():
         names, contestants = list(rows.workload.unique()), list(rows.contestant.unique())

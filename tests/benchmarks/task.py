@@ -9,10 +9,14 @@ import torch
 from tests.benchmarks import workloads
 from torch import Tensor, nn
 
-from fedgrid import augment, federation, models, partition, schedule, seeds, spec
-from fedgrid.engine import state_of
-from fedgrid.federation import Federation
+from fedgrid import models
+from fedgrid.engine.device import prepare
+from fedgrid.engine.state import state_of
+from fedgrid.federation import augment, schedule, seeds
+from fedgrid.federation.federation import Federation
 from fedgrid.models import Classifier
+from fedgrid.partitions import dirichlet
+from fedgrid.study.protocol import PROTOCOL
 
 CLASSES = 10
 SEED = 0
@@ -92,9 +96,9 @@ class Outcome:
 @lru_cache(1)
 def make(name: str, rounds: int, device: str = "cpu", precision: str = "fp32") -> Task:
     """The task of a workload; the same arguments give the same task in any process."""
-    where = federation.prepare(device, 1, precision)
+    where = prepare(device, 1, precision)
     workload = workloads.find(name, device)
-    protocol = spec.PROTOCOL | workload["protocol"]
+    protocol = PROTOCOL | workload["protocol"]
     protocol |= {"clients": workload["clients"], "precision": precision, "rounds": rounds}
     protocol |= {"evaluate_every": workload["evaluate_every"]}
     if precision == "fp64":
@@ -126,7 +130,7 @@ def federated(workload: dict, recipe: str, device: torch.device, dtype: torch.dt
 
     labels = torch.arange(workload["samples"]) % CLASSES
     names = (workload["name"], f"dir{workload['alpha']}", SEED)
-    made = partition.dirichlet(
+    made = dirichlet.draw(
         *(labels.numpy(), CLASSES, workload["clients"], recipe, workload["alpha"]), *names
     )
     mean = torch.full((workload["shape"][0], 1, 1), 0.5, device=device, dtype=dtype)

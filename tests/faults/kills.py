@@ -24,7 +24,13 @@ from pathlib import Path
 
 import torch
 
-from fedgrid import data, grid, partition, pretrain, saliency, spec, train
+from fedgrid import data, partition, pretrain, saliency, train
+from fedgrid.study.command import Machine
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import needed_stages
+from fedgrid.study.paths import input_paths
+from fedgrid.study.protocol import AXES
+from fedgrid.study.reading import read_studies
 
 METHODS = ("moon", "scaffold", "fedau", "fedsls", "fedsls_dynamic")
 OPERATIONS = {"open", "os.rename", "os.remove", "os.link", "fcntl.flock"}
@@ -37,11 +43,11 @@ class Subject:
     """A run that is trained in lives."""
 
     def __init__(self, method: str, results: Path, place: Path):
-        everything = grid.Grid(grid.read_studies(), {"protocols": {"killed": PROTOCOL}})
+        everything = Grid(read_studies(), {"protocols": {"killed": PROTOCOL}})
         names = ("killed", "digits", "dir0.1", method, 0)
-        self.run = everything.resolve(dict(zip(spec.AXES, names, strict=True)))
-        wanted = ("data", "partition", *spec.needs(self.run))
-        self.paths = {name: results / spec.inputs(self.run)[name] for name in wanted}
+        self.run = everything.resolve(dict(zip(AXES, names, strict=True)))
+        wanted = ("data", "partition", *needed_stages(self.run))
+        self.paths = {name: results / input_paths(self.run)[name] for name in wanted}
         self.out, self.checkpoint = place / "out", place / "kept" / "checkpoint"
 
     def live(self, before: Callable[[], None] = lambda: None) -> int:
@@ -51,7 +57,9 @@ class Subject:
             code = 1
             try:
                 before()
-                train.train(self.run, self.paths, self.out, self.checkpoint, "cpu", save_every=0)
+                train.train(
+                    self.run, self.paths, self.out, self.checkpoint, Machine("cpu"), save_every=0
+                )
                 code = 0
             except BaseException:
                 traceback.print_exc()

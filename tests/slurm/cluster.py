@@ -50,6 +50,8 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 EnforcePartLimits=ALL
 KillWait=5
+# After so many seconds a job that was taken from its node begins again; 120 if this is not said.
+AuthInfo=cred_expire=30
 SlurmdTimeout=10
 ReturnToService=2
 {nodes}

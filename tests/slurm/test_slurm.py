@@ -2,7 +2,7 @@
 
     python -m pytest -m slurm     (make test-slurm)
 
-Takes root, Debian or a relative of it, and not quite half an hour. FEDGRID_WHOLE_TABLE=1 makes the
+Takes root, Debian or a relative of it, and about twenty minutes. FEDGRID_WHOLE_TABLE=1 makes the
 whole quick table 1 instead of a part of it: half an hour more on two cores.
 """
 
@@ -214,7 +214,7 @@ def disturb(idle, project, undisturbed, report) -> Callable:
         report(name, ", ".join(detected), reached, resumed, again, same, seconds)
         assert same
         assert resumed >= early
-        assert not [p for p in processes("fedgrid.warm") if "SLURM_JOB_ID" in p.environ()]
+        assert not [p for p in processes("fedgrid.runtime.warm") if "SLURM_JOB_ID" in p.environ()]
         return made, detected
 
     return play
@@ -264,7 +264,7 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
     environment = trainer(project).environ()
     assert environment["CUDA_VISIBLE_DEVICES"] in {"0", "1"}
     assert environment["FEDGRID_WARM"] == ""
-    assert not [p for p in processes("fedgrid.warm") if "SLURM_JOB_ID" in p.environ()]
+    assert not [p for p in processes("fedgrid.runtime.warm") if "SLURM_JOB_ID" in p.environ()]
     snakemake.process.send_signal(signal.SIGINT)
     snakemake.process.wait(60)
     wait_for(lambda: not squeue("%i"), 60, "a job after Ctrl-C")
@@ -293,7 +293,8 @@ def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
 
 
 def test_a_time_limit_without_a_checkpoint_in_time(disturb):
-    limit = ("--set-resources", "train:runtime=3 * attempt")
+    warned = "train:slurm_extra='--signal=TERM@30 --open-mode=append'"  # of two minutes
+    limit = ("--set-resources", "train:runtime=2 * attempt", warned)
     assert disturb("time limit, deaf", deaf, *limit)[1] == ["TIMEOUT"]
 
 
@@ -366,7 +367,7 @@ def test_snakemake_killed_while_a_job_trains(idle, project, undisturbed, report)
     Snakemake(project, "--unlock", "--configfile", "long.yaml").finished()
     elsewhere = f"train:slurm_extra='--signal=TERM@120 --exclude={node}'"
     again = Snakemake(project, *command, "--set-resources", elsewhere, "--", target("long"))
-    wait_for(lambda: "which is at work on it" in made.log, 120, "no second job")
+    wait_for(lambda: "which is working on it" in made.log, 120, "no second job")
     held.resume()
     again.finished()
     states = squeue("%T", "--states", "all", "--jobs", orphan)

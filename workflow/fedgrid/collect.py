@@ -1,17 +1,18 @@
-r"""Gather what the runs of a grid left into one table.
+r"""Collect files of the runs of a grid into one table.
 
     python -m fedgrid.collect runs '[{"protocol": ["fedsls-quick"], ...}]' \
         --protocols '{"fedsls-quick": {"rounds": 40, "tail": 10, ...}}' --out runs.csv
 
-The grid is a list of blocks, each with a list of names for every axis of a run. What is gathered:
+The grid is a list of blocks, each with a list of names for every axis of a run. The kinds of
+tables:
 
     runs        a row per run and evaluated round: its metrics
-    predictions a row per run, evaluated round and class: how often the server's model says so
-    seconds     a row per run: how long it took, on what
+    predictions a row per run, evaluated round and class: how often the server's model predicts it
+    seconds     a row per run: its seconds and machine
     settings    a row per run and field of its protocol or hyper-parameter of its method
-    partition   a row per client and class of every partition: how many samples
+    partition   a row per client and class of every partition: number of samples
     saliency    a row per client: R_k by the default reading
-    encoding    a row per saliency file: what pretraining and encoding cost
+    encoding    a row per saliency file: the costs of pretraining and encoding
 """
 
 import csv
@@ -20,42 +21,52 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import cli, files, records, spec
-from fedgrid.names import UsageError, known
+from fedgrid.runtime import cli, files, records
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.paths import SUMMED, collected_path
+from fedgrid.study.protocol import runs_of_block
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
+def main(arguments: list[str] | None = None) -> records.Work:
+    """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
-    parser.add_argument("--protocols", help=f"{', '.join(spec.SUMMED)} of every protocol, as JSON")
+    parser.add_argument("--protocols", help=f"{', '.join(SUMMED)} of every protocol, as JSON")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     known("kind", asked.kind, READERS)
     try:
-        runs = [run for block in json.loads(asked.grid) for run in spec.runs_of(block)]
+        runs = [run for block in json.loads(asked.grid) for run in runs_of_block(block)]
         protocols = dict(json.loads(asked.protocols or "{}"))
     except (ValueError, KeyError, TypeError) as problem:
         raise UsageError(f"the grid is not a list of blocks in JSON: {problem}") from None
     if not runs:
         raise UsageError("the grid has no runs")
-    table = gather(asked.kind, runs, protocols, asked.results)
+    found = find_files(asked.kind, runs, protocols, asked.results)
     with files.replacing(asked.out) as temporary:
-        table.to_csv(temporary, index=False)
+        gather(asked.kind, found).to_csv(temporary, index=False)
+    return records.Work([asked.out], found)
 
 
-def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Path):
-    """The tables of all runs under one another; runs that share a file share its rows."""
-    import pandas as pd
-
-    found = {}
+def find_files(
+    kind: str, runs: list[dict], protocols: dict[str, dict], results: Path
+) -> dict[Path, dict]:
+    """Return the runs' files of one kind, each with its names; runs may share a file."""
+    found: dict[Path, dict] = {}
     for run in runs:
-        protocol = dict.fromkeys(spec.SUMMED) | protocols.get(run["protocol"], {})
-        path = results / spec.leaves(kind, run, protocol)
+        protocol = dict.fromkeys(SUMMED) | protocols.get(run["protocol"], {})
+        path = results / collected_path(kind, run, protocol)
         if path not in found:
             found[path] = run | protocol
+    return found
+
+
+def gather(kind: str, found: dict[Path, dict]):
+    """Return the tables of all files as one, each row with the names of its run."""
+    import pandas as pd
+
     tables = [read(READERS[kind], path) for path in found]
     names = pd.DataFrame(found.values())
     rows = names.index.repeat([len(table) for table in tables])
@@ -65,8 +76,7 @@ def gather(kind: str, runs: list[dict], protocols: dict[str, dict], results: Pat
 
 
 def read(reader: Callable, path: Path):
-    """What `reader` finds in a file; UsageError if it is not there or not whole."""
-    records.NOTES.inputs.append(path)
+    """Return the result of `reader` for a file; UsageError if it is missing or damaged."""
     try:
         return reader(path)
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
@@ -74,29 +84,29 @@ def read(reader: Callable, path: Path):
 
 
 def metrics(path: Path):
-    """The metrics of a run, and whether it diverged: ended in a number that is not finite."""
+    """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
     import pandas as pd
 
     with path.open() as file:
         *_, last = csv.DictReader(file)
     if None in last.values():
-        raise ValueError("its last row is cut")
+        raise ValueError("its last row is incomplete")
     if missing := sorted({"round", "accuracy", "loss", "train_loss"} - last.keys()):
         raise KeyError(*missing)
     diverged = not all(math.isfinite(float(value or 0)) for value in last.values())
     if not diverged and int(last["round"]) != ended(path, int(last["round"])):
-        raise ValueError("its last rows are gone")
+        raise ValueError("its last rows are missing")
     return pd.read_csv(path).astype(float).astype({"round": int}).assign(diverged=diverged)
 
 
 def ended(path: Path, default: int) -> int:
-    """The last round of the run by its summary, if that is there."""
+    """Return the last round by the run's summary, or the default without a summary."""
     summary = path.with_name("summary.json")
     return json.loads(summary.read_text())["rounds"] if summary.exists() else default
 
 
 def numbers(path: Path):
-    """What a summary says, but for what is nested."""
+    """Return the plain values of a summary, without nested ones."""
     import pandas as pd
 
     found = json.loads(path.read_text())
@@ -105,7 +115,7 @@ def numbers(path: Path):
 
 
 def predictions(path: Path):
-    """How many test images were taken for which class, after which round."""
+    """Return the number of test images predicted per class, by evaluated round."""
     import pandas as pd
 
     table = pd.read_csv(path)
@@ -115,7 +125,7 @@ def predictions(path: Path):
 
 
 def settings(path: Path):
-    """What a run was made with: every field of its protocol and of its method's files."""
+    """Return all settings of a run: every field of its protocol and of its method's files."""
     import pandas as pd
 
     run = json.loads(path.read_text())["run"]
@@ -127,7 +137,7 @@ def settings(path: Path):
 
 
 def counts(path: Path):
-    """Who has how many samples of which class, where there are any."""
+    """Return the number of samples by client and class, where it is not 0."""
     import numpy as np
     import pandas as pd
 
@@ -137,7 +147,7 @@ def counts(path: Path):
 
 
 def saliency(path: Path):
-    """A row per client."""
+    """Return a row per client."""
     import pandas as pd
 
     table = pd.read_csv(path)

@@ -2,7 +2,7 @@
 
     python -m fedgrid.data digits --root data --out results/data/digits
 
-The files of the dataset are looked for under --root and downloaded there when they are missing.
+The files of the dataset are read from --root, and downloaded to it if they are missing.
 --out receives train_images.npy, train_labels.npy, test_images.npy, test_labels.npy and, last of
 all, meta.json: sizes, classes, shape, normalisation constants and the arrays' sha256.
 Normalisation constants are in units of images scaled to [0, 1]; they are recorded, not applied.
@@ -16,14 +16,15 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedgrid import cli, files, records
+from fedgrid.runtime import cli, files, records
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point; UsageError if the dataset is unknown, missing or damaged."""
-    from fedgrid import datasets, digests
+def main(arguments: list[str] | None = None) -> records.Work:
+    """Run the command; UsageError if the dataset is unknown, missing or damaged."""
+    from fedgrid import datasets
+    from fedgrid.runtime import digests
 
     asked = _parser().parse_args(arguments)
     out = asked.out or Path("results/data") / asked.dataset
@@ -33,21 +34,23 @@ def main(arguments: list[str] | None = None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
         hashes = _write(Path(folder), asked.dataset, split._asdict())
-        digests.verify(module, asked.dataset, asked.root, hashes)
+        found = {array: hashes[f"{array}.npy"] for array in split._fields}
+        digests.verify(module, asked.dataset, asked.root, found)
         _move(Path(folder), out)
     log.info("%s: %d train, %d test", out, len(split.train_labels), len(split.test_labels))
+    return records.Work([*sorted(out.glob("*.npy")), out / "meta.json"])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__)
     parser.add_argument("dataset", help="a file of fedgrid/datasets, such as cifar10")
-    parser.add_argument("--root", type=Path, default=cli.DATA, help="where the originals are")
+    parser.add_argument("--root", type=Path, default=cli.DATA, help="folder of the originals")
     parser.add_argument("--out", type=Path, help="default: results/data/<dataset>")
     return parser
 
 
 def _write(folder: Path, name: str, arrays: dict) -> dict[str, str]:
-    """Write the arrays and the description; the sha256 of every array's file."""
+    """Write the arrays and their description; return the sha256 of every array's file."""
     import numpy as np
 
     from fedgrid import datasets
@@ -64,13 +67,12 @@ def _write(folder: Path, name: str, arrays: dict) -> dict[str, str]:
 
 
 def _move(folder: Path, out: Path) -> None:
-    """Each file appears whole; without meta.json, the last one, the dataset does not count."""
+    """Move the files one by one; meta.json, the last, marks the dataset as complete."""
     out.mkdir(exist_ok=True)
     (out / "meta.json").unlink(missing_ok=True)
     for path in sorted(folder.glob("*.npy")):
         os.replace(path, out / path.name)
     os.replace(folder / "meta.json", out / "meta.json")
-    records.NOTES.outputs += [*sorted(out.glob("*.npy")), out / "meta.json"]
 
 
 if __name__ == "__main__":

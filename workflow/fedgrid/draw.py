@@ -1,41 +1,48 @@
-"""Draw a table or figure from its sources, in every format that is asked for.
+"""Draw a table or figure from its sources, in one or several formats.
 
     python -m fedgrid.draw table1 --study fedsls --sources runs=runs/table1.csv --out table1.csv
     python -m fedgrid.draw table1 --study fedsls --show table1.csv
 
-A product is a file of fedgrid/report/, see there. --show prints one that has been made.
+A product is an entry of its study, and a file of fedgrid/report/ draws it. --show prints an
+existing table.
 """
 
+import inspect
 import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
-from fedgrid import cli, contract, files, grid, records, report
-from fedgrid.names import UsageError, known
+from fedgrid.runtime import cli, contract, files, records, source
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.products import FIGURES, GIVEN, product_module
+from fedgrid.study.reading import find_study, read_study
+
+FUNCTIONS = ("draw", "caption", "wide", "plot")  # of a product's file
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
+def main(arguments: list[str] | None = None) -> records.Work | None:
+    """Run the command."""
     parser = cli.parser(__doc__)
-    parser.add_argument("product", help="a file of fedgrid/report/ or of the study's folder there")
+    parser.add_argument("product", help="a product of the study, or a file of fedgrid/report/")
     parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
     parser.add_argument("--sources", nargs="*", default=[], metavar="NAME=CSV")
-    parser.add_argument("--scale", default="quick", help="which scale the sources are of")
+    parser.add_argument("--scale", default="quick", help="the scale of the sources")
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
-    parser.add_argument("--show", type=Path, help="print this .csv for people, and nothing else")
+    parser.add_argument("--show", type=Path, help="only print this .csv, for reading")
     asked = parser.parse_args(arguments)
-    path = grid.find_study(asked.study)
-    study = grid.read_study(path)
-    product = contract.imported(report.module(path.stem, asked.product))
+    path = find_study(asked.study)
+    study = read_study(path)
+    product = load_product(path.stem, study, asked.product)
     if asked.show:
         print(text(product, asked.show))
     elif not asked.out:
-        parser.error("--out is needed, or --show")
+        parser.error("--out or --show is needed")
     else:
-        wanted = report.sources(path.stem, asked.product)
-        tables = given(asked.sources, wanted)
+        paths = sources(asked.sources, product)
+        tables = {name: read(path) for name, path in paths.items()}
         try:
             table = product.draw(**tables, study=study, scale=asked.scale)
         except KeyError as problem:
@@ -43,28 +50,52 @@ def main(arguments: list[str] | None = None) -> None:
                 raise
             raise UsageError(f"a source of {asked.product} has no column {problem}") from None
         write(product, table, study, asked.out)
+        return records.Work(asked.out, paths.values())
+    return None
+
+
+def load_product(name: str, study: dict, product: str) -> SimpleNamespace:
+    """Return the functions of a product's file, each with the entry's options that it takes.
+
+    `name` is the study's name. `needed` are the sources that the product must have, and `possible`
+    those that it may have, None for any.
+    """
+    about = study["products"].get(product, {})
+    module, options = product_module(name, product, about), about.get("with", {})
+    file = contract.imported(module)
+    needed, possible = source.parameters(module, "draw")
+    others = {*options, *GIVEN}
+    found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
+    for function in (name for name in FUNCTIONS if hasattr(file, name)):
+        setattr(found, function, with_options(getattr(file, function), options))
+    return found
+
+
+def with_options(function: Callable, options: dict) -> Callable:
+    """Return the function with those options bound that it takes by name."""
+    taken = inspect.signature(function).parameters
+    return partial(function, **{name: value for name, value in options.items() if name in taken})
 
 
 def missing_column(problem: KeyError, tables: Iterable) -> bool:
-    """Whether pandas has missed a column, and one that a table lacks: other keys are not theirs."""
+    """Whether pandas raised the error for a column that a table lacks."""
     *_, innermost = traceback.walk_tb(problem.__traceback__)
     asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
-def given(sources: list[str], wanted: list[str]) -> dict:
-    """The tables of NAME=CSV, by name; UsageError unless they are those that are wanted."""
-    paths = dict(text.partition("=")[::2] for text in sources)
-    if missing := [name for name in wanted if name not in paths]:
+def sources(texts: list[str], product: SimpleNamespace) -> dict[str, Path]:
+    """Return the paths in texts NAME=CSV; UsageError unless the product takes these names."""
+    paths = dict(text.partition("=")[::2] for text in texts)
+    if missing := sorted(product.needed - paths.keys()):
         raise UsageError(f"--sources lacks {', '.join(missing)}")
-    for name in paths:
-        known("source of this product", name, wanted)
-    records.NOTES.inputs += [Path(paths[name]) for name in wanted]
-    return {name: read(Path(paths[name])) for name in wanted}
+    for name in paths if product.possible is not None else ():
+        known("source of this product", name, product.possible)
+    return {name: Path(path) for name, path in paths.items()}
 
 
 def text(product, path: Path) -> str:
-    """A product that has been made, for people."""
+    """Return a finished table and its caption as text."""
     table = read(path)
     try:
         body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
@@ -76,7 +107,7 @@ def text(product, path: Path) -> str:
 
 
 def read(path: Path):
-    """A table of a .csv file."""
+    """Return the table of a .csv file."""
     import pandas as pd
 
     try:
@@ -86,7 +117,7 @@ def read(path: Path):
 
 
 def laid_out(product, table):
-    """The table as people want to see it."""
+    """Return the table in the layout for readers."""
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
 
 
@@ -94,36 +125,36 @@ def laid_out(product, table):
 
 
 def write(product, table, study: dict, paths: list[Path]) -> None:
-    """The product in every format, each under its final name once it is whole."""
+    """Write the product in every format, each file atomically."""
     for path in paths:
         known("format", path.suffix, WRITERS)
-        if path.suffix in report.FIGURES and not hasattr(product, "plot"):
+        if path.suffix in FIGURES and not hasattr(product, "plot"):
             raise UsageError(f"{path} cannot be drawn: the product is a table and has no `plot`")
         with files.replacing(path) as temporary:
             WRITERS[path.suffix](product, table, temporary, study)
 
 
 def as_csv(product, table, path: Path, study: dict) -> None:
-    """All numbers."""
+    """Write all numbers."""
     table.to_csv(path, index=False)
 
 
 def as_tex(product, table, path: Path, study: dict) -> None:
-    """For a paper; needs the package booktabs."""
+    """Write a table for a paper; it needs the LaTeX package booktabs."""
     body = laid_out(product, table).to_latex(multicolumn_format="c", escape=True, na_rep="")
     body = re.sub(r"(\S+) ± (\S+)", r"$\1 \\pm \2$", body)
     path.write_text(f"% {product.caption(table)}\n{body}")
 
 
 def as_html(product, table, path: Path, study: dict) -> None:
-    """For the report: a page that needs no other file."""
+    """Write a page for the report, without other files."""
     body = laid_out(product, table).to_html(border=0, na_rep="")
     path.write_text(PAGE.format(caption=product.caption(table), body=body))
 
 
 def as_figure(product, table, path: Path, study: dict, form: str) -> None:
-    """For print (pdf) and for screens (svg)."""
-    from fedgrid import figures
+    """Write a figure for print (pdf) or screens (svg)."""
+    from fedgrid.analysis import figures
 
     with figures.style():
         figure = figures.explain(product.plot(table, study), product.caption(table))

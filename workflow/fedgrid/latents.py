@@ -1,46 +1,60 @@
-"""Encode every client's images with conventional encoders: the weights R_k of FedSL.
+"""Encode each client's images with conventional encoders: the weights R_k of FedSL.
 
     python -m fedgrid.latents fedsls-quick/digits/dir0.1/fedsl-f2/seed0
 
 Writes --out.npz with `norms`, (encoders, factors, N): the sum over a client's images of the norm of
 the channel-averaged latent, for an autoencoder of its own, one of all data, and plain averaging
-(`autoencoder.py`), at f = 2, 4 and 8.
+(`encoders/autoencoder.py`), at f = 2, 4 and 8.
 
-An autoencoder is trained for the protocol's `pretrain_epochs` by SGD. With `autoencoder_fit` it is
-trained with Adam until it explains that share of its images' variance, for 2000 steps at most, in
-batches of any size. The file then holds `explained` too, of the shape of `norms`: the share that
-each autoencoder explains. A warning names those that do not reach `autoencoder_fit`.
+An autoencoder is trained by SGD for the protocol's `pretrain_epochs`. With `autoencoder_fit`, it is
+trained with Adam until it explains that share of its images' variance, for at most 2000 steps, in
+batches of any size. The file then also holds `explained`, of the shape of `norms`: the share that
+each autoencoder explains. A warning names the autoencoders that do not reach `autoencoder_fit`.
 
-At 0.8, the 100 clients of CIFAR-10 at dir0.05 took 800 seconds of one CPU core, two thirds of them
-for f = 8. There is no checkpoint: a stage that is stopped starts again.
+With `autoencoder_fit` 0.8, the 100 clients of CIFAR-10 at dir0.05 took 800 seconds of one CPU core,
+two thirds of them for f = 8. The stage has no checkpoint: if it is stopped, it starts again.
 """
 
 import logging
 from pathlib import Path
 
-from fedgrid import cli, spec, stage
+from fedgrid.runtime import cli, records
+from fedgrid.study.command import (
+    Machine,
+    add_machine,
+    find_inputs,
+    machine_of,
+    resolve_run,
+    run_parser,
+    work_on,
+)
+from fedgrid.study.paths import input_paths
 
-NOT_KNOWN = float("nan")  # what is explained, where nobody looked or there is no decoder
+NOT_KNOWN = float("nan")  # explained variance if it was not measured or there is no decoder
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
-    asked = stage.machine(stage.parser(__doc__, "data", "partition")).parse_args(arguments)
-    run = stage.resolve(asked, "latents")
-    out = asked.out or asked.results / spec.inputs(run)["latents"]
-    paths = stage.inputs(asked, run, "data", "partition")
-    encode(run, paths, out, asked.device, asked.threads)
+def main(arguments: list[str] | None = None) -> records.Work:
+    """Run the command."""
+    asked = add_machine(run_parser(__doc__, "data", "partition")).parse_args(arguments)
+    run = resolve_run(asked, "latents")
+    out = asked.out or asked.results / input_paths(run)["latents"]
+    paths = find_inputs(asked, run, "data", "partition")
+    encode(run, paths, out, machine_of(asked))
+    return work_on(run, paths, out)
 
 
-def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
-    """Encode all clients with every encoder and factor."""
+def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> None:
+    """Encode all clients with every encoder and factor, and write the arrays."""
     import numpy as np
 
-    from fedgrid import autoencoder, federation, files
+    from fedgrid.encoders import autoencoder
+    from fedgrid.engine.device import prepare
+    from fedgrid.federation.federation import load_federation
+    from fedgrid.runtime import files
 
-    data = federation.load(run, paths, federation.prepare(device, threads, "fp32"))
+    data = load_federation(run, paths, prepare(machine.device, machine.threads, "fp32"))
     encoders = (by_client, pooled, by_area)
     found = [[encoder(run, data, f) for f in autoencoder.FACTORS] for encoder in encoders]
     norms, explained = np.moveaxis(np.array(found), -1, 0)
@@ -53,19 +67,19 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
 
 
 def wanted(run: dict) -> float:
-    """The share of its images' variance that an autoencoder shall explain; 0: it is not asked."""
+    """Return the share of variance that an autoencoder must explain; 0: no requirement."""
     return run["protocol"]["autoencoder_fit"]
 
 
 def by_client(run: dict, data, f: int) -> list[tuple[float, float]]:
-    """An autoencoder per client, all from the same initial weights."""
+    """Encode with an autoencoder per client, all from the same initial weights."""
     return [
         encoded(data, ids, *trained(run, data, f, ids, k)) for k, ids in enumerate(data.members)
     ]
 
 
 def pooled(run: dict, data, f: int) -> list[tuple[float, float]]:
-    """One autoencoder, trained on everybody's images."""
+    """Encode with one autoencoder, trained on all clients' images."""
     import numpy as np
 
     made = trained(run, data, f, np.concatenate(data.members), "pooled")
@@ -73,8 +87,8 @@ def pooled(run: dict, data, f: int) -> list[tuple[float, float]]:
 
 
 def by_area(run: dict, data, f: int) -> list[tuple[float, float]]:
-    """No encoder, and so nothing that it explains: grey images, averaged down."""
-    from fedgrid import autoencoder
+    """Encode by averaging grey images, without an autoencoder."""
+    from fedgrid.encoders import autoencoder
 
     def norms(index):
         return autoencoder.norms(autoencoder.area(data.images[index] / 255, f))
@@ -83,10 +97,11 @@ def by_area(run: dict, data, f: int) -> list[tuple[float, float]]:
 
 
 def trained(run: dict, data, f: int, ids, who):
-    """The encoder of an autoencoder of the images `ids`, and what of their variance it explains."""
+    """Return an encoder trained on the images `ids`, and the share of variance it explains."""
     import torch
 
-    from fedgrid import autoencoder, schedule, seeds
+    from fedgrid.encoders import autoencoder
+    from fedgrid.federation import schedule, seeds
 
     protocol = run["protocol"]
     rng = seeds.generator("latents", *data.names, f, who)
@@ -101,8 +116,8 @@ def trained(run: dict, data, f: int, ids, who):
 
 
 def work(run: dict) -> dict:
-    """How much an autoencoder is trained, as fields of a protocol."""
-    from fedgrid import autoencoder
+    """Return the amount of an autoencoder's training, as fields of a protocol."""
+    from fedgrid.encoders import autoencoder
 
     if wanted(run):
         return {"local": autoencoder.LIMIT, "local_unit": "steps", "smallest_batch": 1}
@@ -110,11 +125,11 @@ def work(run: dict) -> dict:
 
 
 def fitted(run: dict, model, batches, data, ids) -> float:
-    """Train in place until enough of the images' variance is explained; how much is in the end."""
-    from fedgrid import autoencoder
+    """Train in place until enough variance is explained; return the explained share."""
+    from fedgrid.encoders import autoencoder
 
     if not len(ids):
-        return 1.0  # there is nothing that it does not explain
+        return 1.0  # no images to explain
     pixels = len(ids) * data.images.shape[-2] * data.images.shape[-1]
     moments = summed(ids, lambda index: autoencoder.moments(normalised(data, index)))
     variance = autoencoder.variance(moments, pixels)
@@ -129,17 +144,21 @@ def fitted(run: dict, model, batches, data, ids) -> float:
 
 
 def judge(run: dict, explained, out: Path) -> None:
-    """Log how good the reconstructions are, and warn of those that are worse than was wanted."""
+    """Log the explained shares, and warn of autoencoders below `autoencoder_fit`."""
     import numpy as np
 
-    from fedgrid import autoencoder
+    from fedgrid.encoders import autoencoder
 
     worse = []
     for f, own, (common, *_) in zip(autoencoder.FACTORS, explained[0], explained[1], strict=True):
         log.info(
             "%s: f = %d: explained by a client's autoencoder: %.3f at least, %.3f in the median; "
             "by the pooled one: %.3f",
-            *(out, f, own.min(), np.median(own), common),
+            out,
+            f,
+            own.min(),
+            np.median(own),
+            common,
         )
         shares = {f"client {k}": share for k, share in enumerate(own)} | {"pooled": common}
         worse += [
@@ -151,27 +170,27 @@ def judge(run: dict, explained, out: Path) -> None:
         cli.warn(
             f"{out}: after {autoencoder.LIMIT} steps these autoencoders explain less of their "
             f"images' variance than autoencoder_fit, which is {wanted(run)}: {'; '.join(worse)}; "
-            "FedSL weighs by them all the same: lower autoencoder_fit if it must not"
+            "FedSL still uses them for its weights: lower autoencoder_fit to a share that all reach"
         )
 
 
 def encoded(data, ids, encoder, explained: float) -> tuple[float, float]:
-    """The sum of norms of a client's latents, and what its autoencoder explains."""
-    from fedgrid import autoencoder
+    """Return the sum of norms of a client's latents, and what its autoencoder explains."""
+    from fedgrid.encoders import autoencoder
 
     norms = summed(ids, lambda index: autoencoder.norms(encoder(normalised(data, index))))
     return float(norms), explained
 
 
 def normalised(data, ids):
-    """The images `ids` as the model sees them, without augmentation."""
-    from fedgrid import augment
+    """Return the images `ids` normalised, without augmentation."""
+    from fedgrid.federation import augment
 
     return augment.normalise(data.images[ids], data.mean, data.std)
 
 
 def summed(ids, function, chunk: int = 256):
-    """The sum of function(ids) over chunks of ids; 0 for no ids."""
+    """Return the sum of function(ids) over chunks of ids; 0 for no ids."""
     import torch
 
     with torch.no_grad():

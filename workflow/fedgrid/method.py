@@ -1,8 +1,8 @@
-"""What a federated method changes about FedAvg.
+"""The record of a federated method: what it changes about FedAvg.
 
-A method is a record of small pure functions. Those that run on a client are written for ONE client:
-in the local step a backend runs them one after the other or maps them over the cohort. Those that
-run on the server see the whole cohort, and every tensor of it leads with a client axis.
+A method is a record of small pure functions. Client functions are written for ONE client; in the
+local step, a backend calls them client by client or maps them over the cohort. Server functions
+receive the whole cohort, and every tensor of it has a leading client axis.
 
 Axes: N population, C cohort, S local steps, B batch, K classes.
 """
@@ -15,43 +15,43 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
-State = dict[str, Tensor]  # a model: its parameters and the running statistics of its BatchNorms
+Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name
 Memory = dict[str, Any]  # nested dicts of tensors
-Forward = Callable[[State, Tensor], tuple[Tensor, Tensor]]  # (B, ...) -> features, logits
+Forward = Callable[[Model, Tensor], tuple[Tensor, Tensor]]  # (B, ...) -> features, logits
 
 
 @dataclass(frozen=True)
 class Step:
-    """One client, in one local step."""
+    """One client in one local step."""
 
-    params: State  # the parameters in training
-    server: State  # the model that the server sent this round
+    params: Model  # the parameters in training
+    server: Model  # the model that the server sent this round
     memory: Memory  # what this client kept from its last round
-    shared: Memory  # what the server sent along with the model
+    shared: Memory  # what the server sent with the model
     x: Tensor  # (B, channels, height, width)
     y: Tensor  # (B,)
     valid: Tensor  # (B,) 1 for a sample, 0 for padding
     counts: Tensor  # (K,) this client's training samples per class
-    features: Tensor  # (B, D) what the classifier sees
+    features: Tensor  # (B, D) input of the classifier
     logits: Tensor  # (B, K)
-    forward: Forward  # any other model on x: evaluation mode, no gradient
+    forward: Forward  # calls any other model on x: evaluation mode, no gradient
 
     @property
     def size(self) -> Tensor:
-        """The number of samples in the batch."""
+        """Return the number of samples in the batch."""
         return self.valid.sum()
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean of (B,) or (B, D) over the samples of the batch."""
+        """Return the mean of (B,) or (B, D) over the samples of the batch."""
         return self.valid @ values / self.size
 
     def cross_entropy(self) -> Tensor:
-        """What FedAvg minimises.
+        """Return FedAvg's loss.
 
-        F.cross_entropy gives the same numbers, but is taken apart in Python where clients are
-        mapped: a tenth of a small model's round.
+        F.cross_entropy gives the same numbers, but vmap decomposes it in Python, which took a
+        tenth of a small model's round.
         """
         log_probability = F.log_softmax(self.logits, 1).gather(1, self.y[:, None])
         return -self.mean(log_probability[:, 0])
@@ -59,30 +59,30 @@ class Step:
 
 @dataclass(frozen=True)
 class Trained:
-    """One client, after its local training."""
+    """One client after its local training."""
 
-    state: State  # the local model
-    server: State
+    model: Model  # the local model
+    server: Model
     memory: Memory
     shared: Memory
     counts: Tensor  # (K,)
-    steps: Tensor  # () how many steps it took
+    steps: Tensor  # () number of its local steps
     lr: float
     momentum: float
 
 
 @dataclass(frozen=True)
 class Client(Trained):
-    """One trained client with its data at hand."""
+    """One trained client with access to its data."""
 
-    model: nn.Module  # the architecture, in evaluation mode, to call with any state
+    architecture: nn.Module  # in evaluation mode, to call with any model
     total: Callable[[Callable[[Tensor, Tensor], Any]], Any]  # sum f(x, y) over its data, in chunks
-    epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]]  # one more of training batches: x, y
+    epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]]  # one more epoch of training batches: x, y
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """A round, as the server sees it; what comes of training is not known yet to `weigh`."""
+    """A round as the server sees it; results of local training are None before it."""
 
     round: int
     population: int
@@ -92,49 +92,50 @@ class Cohort:
     steps: Tensor  # (C,)
     lr: float
     momentum: float
-    deltas: State  # (C, ...) pseudo-gradients, server - local, of the parameters
-    before: list[Memory]  # the clients' memories before and ...
-    memory: list[Memory]  # ... after the round
-    measured: list[Memory]  # what `measure` returned
+    deltas: Model | None  # (C, ...) pseudo-gradients, server - local, of the parameters
+    before: list[Memory]  # the clients' memories before the round
+    memory: list[Memory] | None  # the clients' memories after the round
+    measured: list[Memory] | None  # what `measure` returned
     shared: Memory
-    artifacts: Memory = field(default_factory=dict)  # what NEEDS asked for, for all N clients
+    artifacts: Memory = field(default_factory=dict)  # results of the stages in NEEDS, for N clients
 
 
 @dataclass(frozen=True)
 class Start:
-    """What is known before the first round."""
+    """The state before the first round."""
 
-    server: State
+    server: Model
     population: int
-    random: Callable[[int], State]  # client -> a model with initial weights of its own
-    parameters: list[str] = field(default_factory=list)  # those entries of it
+    random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
+    parameters: list[str] = field(default_factory=list)  # names of the parameters of `server`
 
-    def zeros(self) -> State:
-        """A zero for every parameter of the model."""
+    def zeros(self) -> Model:
+        """Return a zero tensor for every parameter of the model."""
         return {n: self.server[n].new_zeros(self.server[n].shape) for n in self.parameters}
 
 
 @dataclass(frozen=True)
 class Method:
-    """FedAvg, but for what is set. `a | b` does both."""
+    """A method's changes to FedAvg; unset fields are FedAvg's. `a | b` combines two methods."""
 
-    model: Callable[[nn.Module], nn.Module] | None = None  # what it adds to the architecture
+    architecture: Callable[[nn.Module], nn.Module] | None = None  # adds the method's modules
     # on a client
     loss: Callable[[Step], Tensor] | None = None  # replaces the cross-entropy
     penalty: Callable[[Step], Tensor] | None = None  # added to the loss
-    correct: Callable[[Step, State], State] | None = None  # gradient -> descent direction
-    remember: Callable[[Client], Memory] | None = None  # what the client keeps
-    measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent along
-    frozen: tuple[str, ...] = ()  # parameters (by prefix) that are not trained
-    private: tuple[str, ...] = ()  # entries of the model (by prefix) that never leave the client
+    correct: Callable[[Step, Model], Model] | None = None  # gradient -> descent direction
+    remember: Callable[[Client], Memory] | None = None  # what the client keeps for later rounds
+    measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent to the server
+    frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
+    private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
     # on the server
-    send: Callable[[Cohort], list[Memory]] | None = None  # to each client: in its memory this round
-    weigh: Callable[[Cohort], Tensor] | None = None  # (C,) factors of the deltas, else by samples
-    aggregate: Callable[[Cohort, Tensor], State] | None = None  # else the weighted sum
-    server: Callable[[State, Memory], State] | None = None  # update, shared -> step, else as it is
-    share: Callable[[Cohort, State], Memory] | None = None  # cohort, update -> `shared` from now on
+    send: Callable[[Cohort], list[Memory]] | None = None  # per client, joins its memory this round
+    weigh: Callable[[Cohort], Tensor] | None = None  # (C,) weights of deltas; default: by samples
+    weigh_after_training: bool = False  # whether `weigh` reads deltas, memory or measured
+    aggregate: Callable[[Cohort, Tensor], Model] | None = None  # default: the weighted sum
+    server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
+    share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
     # at the start
-    memory: Callable[[Start, int], Memory] | None = None  # of a client by its id
+    memory: Callable[[Start, int], Memory] | None = None  # initial memory of a client, by its id
     shared: Callable[[Start], Memory] | None = None
 
     def __or__(self, other: "Method") -> "Method":
@@ -142,22 +143,22 @@ class Method:
 
 
 def relative(values: Tensor) -> Tensor:
-    """Weights that sum to 1."""
+    """Return the values divided by their sum."""
     return values / values.sum()
 
 
 def by_samples(cohort: Cohort) -> Tensor:
-    """FedAvg's weights: n_k over the sum of the cohort's."""
+    """Return FedAvg's weights: n_k divided by the sum over the cohort."""
     return relative(cohort.sizes)
 
 
 def effective_steps(steps: Any, momentum: float) -> Any:
-    """How many plain steps the same gradient would take as far (FedNova's a_k)."""
+    """Return the number of steps without momentum that move as far (FedNova's a_k)."""
     return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
-def weighted_sum(cohort: Cohort, weights: Tensor) -> State:
-    """sum_k a_k Delta_k for every entry of the model."""
+def weighted_sum(cohort: Cohort, weights: Tensor) -> Model:
+    """Return sum_k a_k Delta_k for every entry of the model."""
     return {n: torch.tensordot(weights.to(d), d, dims=1) for n, d in cohort.deltas.items()}
 
 
@@ -165,6 +166,8 @@ def _both(name: str, a: Method, b: Method) -> Any:
     ours, theirs = getattr(a, name), getattr(b, name)
     if isinstance(ours, tuple):
         return ours + theirs
+    if isinstance(ours, bool):
+        return ours or theirs
     if ours is None or theirs is None:
         return ours or theirs
     if name not in _JOINED:
@@ -182,7 +185,7 @@ def _unions(ours: list[Memory], theirs: list[Memory]) -> list[Memory]:
     return [_union(*of) for of in zip(ours, theirs, strict=True)]
 
 
-# What two functions of the same field come to; any other field has room for one method only.
+# How to combine two functions of the same field; for other fields, only one method may set it.
 _JOINED: dict[str, Callable] = {"penalty": torch.add, "send": _unions} | dict.fromkeys(
     ("remember", "measure", "memory", "share", "shared"), _union
 )

@@ -1,15 +1,18 @@
-"""Encode how salient every client's images are to its pretrained model: FedSLS's weights R_k.
+"""Encode how salient each client's images are to its pretrained model: FedSLS's weights R_k.
 
     python -m fedgrid.saliency fedsls-quick/digits/dir0.1/fedsls/seed0
 
-Writes --out.npz with the contribution of every layer, client and reading of the paper's equations,
-so that a method can choose its reading and tau without encoding again; and beside it a .csv for
-people, with the default reading: R_k, R_k / n_k, the weight R_k / sum R, the effective number of
-clients 1 / sum_k a_k^2 over the population, and what each layer adds to R_k; and a .json with what
-encoding took, for all readings and targets, and pretraining before it.
+Writes three files:
 
-A warning names the clients that hold most of the weight where these are few, and clients whose R_k
-is not finite.
+    --out.npz  the contribution of every layer, client and reading of the paper's equations, so
+               that a method can choose its reading and tau without encoding again
+    .csv       for people, by the default reading: R_k, R_k / n_k, the weight R_k / sum R, the
+               effective number of clients 1 / sum_k a_k^2 over the population, and the share of
+               each layer in R_k
+    .json      seconds and machine of encoding (all readings and targets) and of pretraining
+
+A warning names clients that hold most of the weight if they are few, and clients whose R_k is not
+finite.
 """
 
 import json
@@ -17,36 +20,49 @@ import logging
 import time
 from pathlib import Path
 
-from fedgrid import cli, files, spec, stage
+from fedgrid.runtime import cli, files, records
+from fedgrid.study.command import (
+    Machine,
+    add_machine,
+    find_inputs,
+    require,
+    resolve_run,
+    run_parser,
+    work_on,
+)
+from fedgrid.study.paths import input_paths
 
-MOST, FEW = 0.5, 0.05  # of the weight, of the clients: so many must not hold so much
+MOST, FEW = 0.5, 0.05  # warn if this share of the weight is with this share of clients, or fewer
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
-    parser = stage.machine(stage.parser(__doc__, "data", "partition", "pretrain"))
+def main(arguments: list[str] | None = None) -> records.Work:
+    """Run the command."""
+    parser = add_machine(run_parser(__doc__, "data", "partition", "pretrain"))
     asked = parser.parse_args(arguments)
-    run = stage.resolve(asked, "saliency")
-    out = asked.out or asked.results / spec.inputs(run)["saliency"]
-    paths = stage.inputs(asked, run, "data", "partition", "pretrain")
-    encode(run, paths, out, asked.device, asked.threads)
+    run = resolve_run(asked, "saliency")
+    out = asked.out or asked.results / input_paths(run)["saliency"]
+    paths = find_inputs(asked, run, "data", "partition", "pretrain")
+    encode(run, paths, out, Machine(asked.device, "loop", asked.threads))
+    return work_on(run, paths, out, *map(out.with_suffix, (".csv", ".json")))
 
 
-def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: int) -> None:
-    """Encode all clients and write what was found, with what it cost."""
+def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> None:
+    """Encode all clients, and write contributions, table, and costs."""
     import numpy as np
 
-    from fedgrid import encoder, runs
+    from fedgrid.encoders import guided
+    from fedgrid.training import results
+    from fedgrid.training.build import build_engine
 
-    engine, _ = runs.engine(run | {"method": {}}, paths, device, "loop", threads)
+    engine, _ = build_engine(run | {"method": {}}, paths, machine)
     began = time.monotonic()
     contributions, layers = encoded(engine, paths["pretrain"])
-    costs = runs.machine(engine, time.monotonic() - began, threads)
+    costs = results.machine_facts(engine, time.monotonic() - began, machine.threads)
     with files.whole(str(timed := paths["pretrain"] / "seconds.txt")):
         costs["pretrain_seconds"] = float(timed.read_text())
-    main = encoder.main_path(engine.empty, layers)
+    main = guided.main_path(engine.architecture.empty, layers)
     with files.replacing(out) as temporary, temporary.open("wb") as file:
         np.savez(file, contributions=contributions.cpu().numpy(), main=main.numpy(), layers=layers)
     table = describe(contributions, main, layers, engine.federation.counts.sum(1))
@@ -60,43 +76,44 @@ def encode(run: dict, paths: dict[str, Path], out: Path, device: str, threads: i
 
 
 def encoded(engine, folder: Path):
-    """(targets, readings, roots, N, L) by the clients' models in `folder`, and the layers' names.
+    """Encode one client after the other, each in chunks of images.
 
-    One client after the other, each in chunks of images.
+    Return contributions (targets, readings, roots, N, L) by the models in `folder`, and the names
+    of the layers.
     """
     import torch
 
-    from fedgrid import encoder
+    from fedgrid.encoders import guided
 
-    found = []
+    found, network = [], engine.architecture.empty
     for client in range(len(engine.federation.members)):
-        path = stage.need(folder / f"client{client}.safetensors", "python -m fedgrid.pretrain")
-        state = client_model(engine, path)
-        sums = engine.total(
-            client, lambda x, y, state=state: encoder.contributions(engine.empty, state, x, y)
+        path = require(folder / f"client{client}.safetensors", "python -m fedgrid.pretrain")
+        model = client_model(engine, path)
+        sums = engine.samples.total(
+            client, lambda x, y, model=model: guided.contributions(network, model, x, y)
         )
-        found.append(encoder.stack(sums))
+        found.append(guided.stack(sums))
     return torch.stack(found, dim=-2), [name.partition("#")[0] for name in sums]
 
 
 def client_model(engine, path: Path) -> dict:
-    """A client's model, on the device; UsageError if the file is damaged or another model's."""
+    """Load a client's model to the device; UsageError for a damaged file or another model."""
     from safetensors.torch import load_file
 
     with files.whole(str(path)):
-        state, wanted = load_file(path, str(engine.device)), engine.empty.state_dict()
+        state, wanted = load_file(path, str(engine.device)), engine.architecture.empty.state_dict()
         if {n: w.shape for n, w in state.items()} != {n: w.shape for n, w in wanted.items()}:
             raise ValueError("it is not of this model")
     return state
 
 
 def describe(contributions, main, layers: list[str], sizes):
-    """A row per client: R_k by the default reading, and where it comes from."""
+    """Return a row per client: R_k by the default reading, and the layers' parts of it."""
     import pandas as pd
 
-    from fedgrid import encoder
+    from fedgrid.encoders import guided
 
-    layered = encoder.Choice().layered(contributions, main).cpu()
+    layered = guided.Choice().layered(contributions, main).cpu()
     weights = layered.sum(1)
     share = weights / weights.sum()
     rows = {"client": range(len(sizes)), "size": sizes.cpu().numpy(), "R": weights.numpy()}
@@ -108,15 +125,15 @@ def describe(contributions, main, layers: list[str], sizes):
 
 
 def doubts(table) -> str:
-    """Why the weights cannot be relied on, with the names of clients; nothing if they can."""
-    lost = table[~table["R"].abs().lt(float("inf"))]  # infinite, or no number
+    """Return why the weights are unreliable, with the names of clients; "" if they are not."""
+    lost = table[~table["R"].abs().lt(float("inf"))]  # infinite or NaN
     if len(lost):
         return (
-            f"R_k is not finite for {clients(lost)}: their pretraining diverged, and a run that "
-            "weighs by it is lost; lower the protocol's lr or raise its smallest_batch"
+            f"R_k is not finite for {clients(lost)}: their pretraining diverged, and a run with "
+            "these weights will fail; lower the protocol's lr or raise its smallest_batch"
         )
     if not table["R"].sum():
-        return "R_k is 0 for every client: a run that weighs by it is lost"
+        return "R_k is 0 for every client: a run with these weights will fail"
     if (heavy := heaviest(table)).empty:
         return ""
     each, share = "R_per_sample", heavy["weight"].sum()
@@ -124,24 +141,24 @@ def doubts(table) -> str:
     return (
         f"{share:.1%} of all weight is with {clients(heavy)} of {len(table)}: R_k / n_k is {there} "
         f"there, and the median is {table[each].median():.3g}; check these clients' images and the "
-        "protocol's smallest_batch and lr before you rely on it"
+        "protocol's smallest_batch and lr before you use these weights"
     )
 
 
 def heaviest(table):
-    """The rows of the clients that hold most of the weight together; none unless they are few."""
+    """Return the rows of the clients that hold most of the weight; none unless they are few."""
     ordered = table.sort_values("weight", ascending=False, kind="stable")
     count = int((ordered["weight"].cumsum() < MOST).sum()) + 1
     return ordered.head(count if count <= max(1, FEW * len(table)) else 0)
 
 
 def clients(table) -> str:
-    """The clients of these rows, in words."""
+    """Return the clients of these rows, in words."""
     return f"client{'s' * (len(table) > 1)} {in_words(map(str, table['client']))}"
 
 
 def in_words(words) -> str:
-    """Words as a sentence lists them: a, b and c."""
+    """Return words as a sentence lists them: a, b and c."""
     *first, last = words
     return f"{', '.join(first)} and {last}" if first else last
 

@@ -3,9 +3,9 @@
     python -m fedgrid.train fedsls-quick/digits/dir0.1/fedavg/seed0
 
 Writes metrics.csv (a row per evaluated round), predictions.csv (a row per class of these),
-summary.json (what was run, on what, how long) and model.safetensors to --out. The state between two
-rounds is saved every few minutes and on SIGTERM; the same command continues from it, and ends with
-the same numbers as an uninterrupted run.
+summary.json (settings, machine, seconds) and model.safetensors to --out. A checkpoint is written
+every few minutes and on SIGTERM. The same command resumes from it, and its results are those of an
+uninterrupted run.
 """
 
 import logging
@@ -15,30 +15,42 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from fedgrid import cli, source, spec, stage
+from fedgrid.runtime import cli, records, source
+from fedgrid.study.command import (
+    Machine,
+    add_machine,
+    find_inputs,
+    machine_of,
+    resolve_run,
+    run_parser,
+    work_key,
+    work_on,
+)
+from fedgrid.study.jobs import needed_stages, stage_modules
+from fedgrid.study.paths import RUN
+from fedgrid.study.protocol import run_of_stage
 
 SAVE_EVERY = 120  # seconds between two checkpoints
 
 log = logging.getLogger(__name__)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
-    parser = stage.machine(stage.parser(__doc__, "data", "partition", "weights", "saliency", "..."))
+def main(arguments: list[str] | None = None) -> records.Work | None:
+    """Run the command."""
+    parser = add_machine(run_parser(__doc__, "data", "partition", "weights", "saliency", "..."))
     parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
     every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
     parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
-    run = spec.part("train", stage.resolve(asked, "train"))
-    paths = stage.inputs(asked, run, "data", "partition", "weights", *spec.needs(run))
-    name = spec.RUN.format(**run["name"])
+    run = run_of_stage("train", resolve_run(asked, "train"))
+    paths = find_inputs(asked, run, "data", "partition", "weights", *needed_stages(run))
+    name = RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
     kept = asked.results / "checkpoints/runs" / f"{name}.safetensors"
     kept = asked.out / "checkpoint" if asked.out else kept
-    train(
-        *(run, paths, out, asked.checkpoint or kept),
-        *(asked.device, asked.backend, asked.threads, asked.save_every),
-    )
+    places = out, asked.checkpoint or kept
+    written = train(run, paths, *places, machine_of(asked), asked.save_every)
+    return work_on(run, paths, *written) if written else None
 
 
 def train(
@@ -46,66 +58,67 @@ def train(
     paths: dict[str, Path],
     out: Path,
     checkpoint_path: Path,
-    device: str = "auto",
-    backend: str = "auto",
-    threads: int = 1,
+    machine: Machine,
     save_every: float = SAVE_EVERY,
-) -> None:
-    """Train a resolved run to its end and write its results, continuing from its checkpoint.
+) -> list[Path]:
+    """Train a resolved run to its end; return the files that it wrote, none if it was finished.
 
-    A process that is at work on it already, such as one that outlived its killed parent, is waited
-    for. What is finished is not done again, as long as it is kept beside the checkpoint.
+    A run resumes from its checkpoint. If another process trains it already, such as a child of a
+    killed parent, this one waits. A finished run is not trained again while the copy of its results
+    beside the checkpoint exists.
     """
-    from fedgrid import checkpoint, files, runs
+    from fedgrid.runtime import files
+    from fedgrid.training import checkpoint, results
 
-    key = stage.identity("train", run, paths)
+    key = work_key("train", run, paths)
     kept = checkpoint_path.with_name(f"{checkpoint_path.name}.finished")
     with files.alone(checkpoint_path):
         places = out, kept
-        files.sweep(checkpoint_path, *(place / name for place in places for name in runs.FILES))
-        if runs.finished(out, kept, key):
+        files.sweep(checkpoint_path, *(place / name for place in places for name in results.FILES))
+        if results.finished(out, kept, key):
             log.info("%s was finished before, and is not trained again", out)
+            written = []
         else:
-            go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every)
-            runs.keep(out, kept)
+            saved = checkpoint.Saved(checkpoint_path, key, save_every)
+            state, history, facts = run_rounds(run, paths, saved, machine)
+            written = results.write(out, state, history, {"run": run, "key": key} | facts)
+            results.keep(out, kept)
         checkpoint.discard(checkpoint_path)
+    return written
 
 
-def go_on(run, paths, out, checkpoint_path, key, device, backend, threads, save_every) -> None:
-    """`train` up to the results, by the only process that does."""
-    from fedgrid import checkpoint, energy, progress, runs
+def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine) -> tuple:
+    """Return the state after the last round, all evaluations, and facts for the summary."""
+    from fedgrid.runtime import energy, progress
+    from fedgrid.training import results, rounds
+    from fedgrid.training.build import build_engine
 
     stop = Interrupt()
-    engine, start = runs.engine(run, paths, device, backend, threads)
+    engine, start = build_engine(run, paths, machine)
     meter = energy.Meter(engine.device)
-    start, history = checkpoint.load(checkpoint_path, key, engine.device) or (start, [])
-    state = start
-    first, began = start.round, time.monotonic()
-    saved = began
-    with progress.Rounds(first, run["protocol"]["rounds"]) as shown:
-        for state in runs.rounds(engine, start, history):
+    start, history = saved.load(engine.device) or (start, [])
+    state, began = start, time.monotonic()
+    with progress.Rounds(start.round, run["protocol"]["rounds"]) as shown:
+        for state in rounds.rounds(engine, start, history):
             shown.step(history[-1])
-            if stop.asked or time.monotonic() - saved >= save_every:
-                checkpoint.save(checkpoint_path, key, state, history)
-                saved = time.monotonic()
+            saved.keep(state, history, now=stop.asked)
             if stop.asked:
-                cli.fail(f"stopped after round {state.round}: the same command continues from here")
-    facts = runs.facts(engine, time.monotonic() - began, first, state, threads)
-    facts["joules"] = meter.joules()
-    state = replace(state, server=engine.whole(state.server))
-    code = source.fingerprint(*spec.modules("train", run))
-    runs.write(out, state, history, {"run": run, "code": code, "key": key} | facts)
+                cli.fail(f"stopped after round {state.round}: the same command resumes from here")
+    seconds = time.monotonic() - began
+    facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
+    facts |= {"joules": meter.joules(), "code": source.fingerprint(*stage_modules("train", run))}
+    return replace(state, server=engine.complete(state.server)), history, facts
 
 
 class Interrupt:
-    """Turns SIGTERM into a wish that is granted between two rounds."""
+    """Handles SIGTERM: training stops after the current round."""
 
     def __init__(self):
         self.asked = False
         signal.signal(signal.SIGTERM, self.ask)
 
     def ask(self, number, frame) -> None:
-        """Remember that somebody asked."""
+        """Request a stop after the current round."""
         self.asked = True
 
 

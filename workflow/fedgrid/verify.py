@@ -1,18 +1,18 @@
-"""Hold every result to its record: which files are altered, missing or stale.
+"""Compare every result with its record: which files are altered, missing or stale.
 
     python -m fedgrid.verify results
     python -m fedgrid.verify results --config config.yaml short.yaml
 
   altered     the file's checksum is not the recorded one
   missing     the record names a file that is not there
-  stale       what made it has changed since: its run by the studies and config.yaml, the code that
-              ran, or an input, which was another when this was made
-  unknown     nobody can say: its protocol or method is in no study, no configuration and no file
-  unrecorded  a result without a record, such as one out of Snakemake's cache
+  stale       its run (by the studies and config.yaml), its code or an input has changed since it
+              was made
+  unknown     its protocol or method is in no study, no configuration and no file
+  unrecorded  a result without a record, such as one from Snakemake's cache
 
-Prints what is wrong, one file a line, and a count. The status is 1 if anything is altered, missing
-or stale. Nothing is changed; what Snakemake would make again, `snakemake -n` says. Files that runs
-were made with by Snakemake's --configfile are given with --config; where they differ the last wins.
+Prints a line for every file that is not good, and a count. The status is 1 if a file is altered,
+missing or stale. Nothing is changed; `snakemake -n` lists the jobs that Snakemake would run. Give
+files that were used with Snakemake's --configfile to --config, too; later files have precedence.
 """
 
 import argparse
@@ -24,44 +24,46 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from fedgrid import cli, grid, records, source, spec
-from fedgrid.names import UsageError, shown
+from fedgrid.runtime import cli, records, source
+from fedgrid.runtime.names import UsageError, shown
+from fedgrid.study.grid import Grid, configured
+from fedgrid.study.protocol import ANY_METHOD, run_of_stage
+from fedgrid.study.reading import CONFIG
 
-CHANGES_RESULTS = False
 WRONG = ("altered", "missing", "stale")
 STATES = ("good", *WRONG, "unknown", "unrecorded")
 REGISTRIES = ("datasets.", "methods.", "models.")  # of files that people add
-# What is no result: logs, Snakemake's measurements, and what unfinished work goes on from.
+# Folders without results: logs, Snakemake's measurements, checkpoints and temporary models.
 OTHERS = ("logs", "benchmarks", "checkpoints", "pretrain")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point."""
+    """Run the command."""
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
-        raise UsageError(f"there is no folder {asked.results}")
+        raise UsageError(f"the folder {asked.results} does not exist")
     found = Counter()
-    for file, state, reason in verified(asked.results, grid.configured(*asked.config)):
+    for file, state, reason in verified(asked.results, configured(*asked.config)):
         found[state] += 1
         if state != "good":
             print(f"{state:10} {file}: {reason}")
     print(", ".join(f"{found[state]} {state}" for state in STATES))
     if any(found[state] for state in WRONG):
-        cli.fail(f"{asked.results} is not what its records say")
+        cli.fail(f"{asked.results} differs from its records")
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"))
     parser.add_argument(
-        "--config", type=Path, nargs="+", default=[grid.CONFIG], metavar="YAML",
+        "--config", type=Path, nargs="+", default=[CONFIG], metavar="YAML",
         help="configurations with the protocols and variants of runs (default: config.yaml)",
     )  # fmt: skip
     return parser
 
 
-def verified(results: Path, everything: grid.Grid) -> Iterator[tuple[Path, str, str]]:
-    """Every result, its state and why."""
+def verified(results: Path, everything: Grid) -> Iterator[tuple[Path, str, str]]:
+    """Yield every result, its state and the reason."""
     seen = set()
     for path in sorted(results.rglob(".*.record")):
         try:
@@ -76,28 +78,28 @@ def verified(results: Path, everything: grid.Grid) -> Iterator[tuple[Path, str, 
             yield file, *state(file, digest, found)
     for file in sorted(results.rglob("*")):
         if is_result(file, results) and os.path.normpath(file) not in seen:
-            yield file, "unrecorded", "there is no record of how it was made"
+            yield file, "unrecorded", "it has no record"
 
 
 def state(file: Path, digest: str, found: tuple[str, str]) -> tuple[str, str]:
-    """The state of a recorded file and why; `found` is that of its record, if the file is whole."""
+    """Return the state of a file and the reason; `found` is the state if the file is unchanged."""
     if not file.exists():
-        return "missing", "its record is there"
+        return "missing", "only its record exists"
     if checksum(file) != digest:
-        return "altered", "its content is not what was recorded"
+        return "altered", "its content differs from the recorded content"
     return found
 
 
-def judged(record: dict, everything: grid.Grid, results: Path) -> tuple[str, str]:
-    """Whether what a record speaks of is good, stale or unknown, and why."""
+def judged(record: dict, everything: Grid, results: Path) -> tuple[str, str]:
+    """Whether a recorded result is good, stale or unknown, and why."""
     if reason := stale(record, everything, results):
         return "stale", reason
     reason = unknown(record, everything)
     return ("unknown", reason) if reason else ("good", "")
 
 
-def stale(record: dict, everything: grid.Grid, results: Path) -> str:
-    """Why what a record speaks of would be another today, or nothing."""
+def stale(record: dict, everything: Grid, results: Path) -> str:
+    """Why a recorded result would differ today; empty if it would not."""
     if changed(record["code"]):
         return "the code that made it has changed"
     if record["run"] and (reason := difference(record, everything)):
@@ -105,12 +107,12 @@ def stale(record: dict, everything: grid.Grid, results: Path) -> str:
     for name, digest in record["inputs"].items():
         path = input_of(name, results)
         if path.exists() and checksum(path) != digest:
-            return f"{name} was another when this was made"
+            return f"{name} has changed since this was made"
     return ""
 
 
 def changed(code: dict) -> bool:
-    """Whether code is another today; a file of one's own that is not here has not changed."""
+    """Whether code has changed; a missing file that a user added does not count as a change."""
     gone = [module for module in code["modules"] if not source.path(module).exists()]
     if gone:
         return not all(module.startswith(REGISTRIES) for module in gone)
@@ -118,23 +120,23 @@ def changed(code: dict) -> bool:
 
 
 def input_of(name: str, results: Path) -> Path:
-    """The input of a record: of the same results as the record, wherever they are."""
+    """Return the path of a recorded input; `results` replaces the folder of that name."""
     path = results.resolve().parent / name
     return path if Path(name).parts[:1] == (results.resolve().name,) else Path(name)
 
 
-def unknown(record: dict, everything: grid.Grid) -> str:
-    """Why nobody can say whether what a record speaks of would be another today, or nothing."""
+def unknown(record: dict, everything: Grid) -> str:
+    """Why it is unknown whether a recorded result would differ today; empty if it is known."""
     for module in record["code"]["modules"]:
         if not source.path(module).exists():
-            return f"its code is not here: {module.replace('.', '/')}.py"
+            return f"its code does not exist: {module.replace('.', '/')}.py"
     kind, name = nameless(record, everything)
     told = "name the file that defines it with --config"
     return kind and f"{kind} `{shown(name)}` is in no study and no configuration: {told}"
 
 
-def nameless(record: dict, everything: grid.Grid) -> tuple[str, str]:
-    """The protocol or method of a recorded run that nothing is called today."""
+def nameless(record: dict, everything: Grid) -> tuple[str, str]:
+    """Return the kind and name of a recorded protocol or method that no longer exists, or ""s."""
     then = names(record) if record["run"] else {}
     for kind, there in {"protocol": everything.protocols, "method": everything.methods()}.items():
         if then.get(kind, "any") not in ("any", *there):
@@ -143,32 +145,32 @@ def nameless(record: dict, everything: grid.Grid) -> tuple[str, str]:
 
 
 def overridden(command: list[str]) -> set[str]:
-    """The fields that a command gave with --set: no study says what they are."""
+    """Return the fields that a command set with --set; no study has their values."""
     words = command[command.index("--set") + 1 :] if "--set" in command else []
     given = takewhile(lambda word: not word.startswith("--"), words)
     return {word.partition("=")[0] for word in given}
 
 
 def names(record: dict) -> dict:
-    """The names of a recorded run, of those axes that its stage depends on."""
-    return spec.part(stage(record), record["run"])["name"]
+    """Return the recorded run's names of those axes that its stage depends on."""
+    return run_of_stage(stage(record), record["run"])["name"]
 
 
 def stage(record: dict) -> str:
-    """What a record's command did."""
+    """Return the stage of a record's command."""
     return record["command"][0].rpartition(".")[2]
 
 
-def difference(record: dict, everything: grid.Grid) -> str:
-    """What of a recorded run has another value today."""
-    then = spec.part(stage(record), record["run"])
+def difference(record: dict, everything: Grid) -> str:
+    """Return how a recorded run's settings differ from the present ones, or ""."""
+    then = run_of_stage(stage(record), record["run"])
     called = dict(then["name"])
     if called["method"] == "any":
-        called["method"] = spec.ANY_METHOD
+        called["method"] = ANY_METHOD
     if called["protocol"] == "any" or any(nameless(record, everything)):
-        return ""  # all that the file depends on is in its path, or nobody can say
+        return ""  # its path names all that it depends on, or a name is unknown
     try:
-        now = spec.part(stage(record), everything.resolve(called))
+        now = run_of_stage(stage(record), everything.resolve(called))
     except UsageError as problem:
         return str(problem)
     for part in ("protocol", "method"):
@@ -181,14 +183,14 @@ def difference(record: dict, everything: grid.Grid) -> str:
 
 @cache
 def checksum(file: Path) -> str:
-    """The sha256 of a file's content."""
+    """Return the sha256 of a file's content."""
     return records.checksum(file)
 
 
 def is_result(file: Path, results: Path) -> bool:
-    """Whether a file is something that an entry point has made."""
+    """Whether a file was written by a command."""
     inside = file.relative_to(results).parts
-    copied = len(inside) == 1  # results/table1.csv is a copy, by Snakemake
+    copied = len(inside) == 1  # such as results/table1.csv, a copy by Snakemake
     hidden = any(part.startswith(".") for part in inside)
     return file.is_file() and not (copied or hidden or inside[0] in OTHERS)
 

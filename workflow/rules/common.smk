@@ -1,4 +1,4 @@
-"""Where things are, what a wildcard stands for, and the code that a result depends on."""
+"""Paths, the meaning of wildcards, and the code that a result depends on."""
 
 import json
 import os
@@ -11,44 +11,59 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
-# The folder of this very file: `workflow.basedir` is another's where this is a module.
+# The folder of this file; in a module, `workflow.basedir` is the folder of the other workflow.
 WORKFLOW = Path(workflow.current_basedir.get_path_or_uri(secret_free=True)).parent
 if not (WORKFLOW / "fedgrid").is_dir():
     raise WorkflowError(
-        f"there is no folder {WORKFLOW / 'fedgrid'}: the rules need the code beside them, so "
-        "clone the repository and name the Snakefile of the clone"
+        f"the folder {WORKFLOW / 'fedgrid'} does not exist: the rules need the code beside "
+        "them, so clone the repository and name the Snakefile of the clone"
     )
-sys.path.insert(0, str(WORKFLOW))  # these rules import fedgrid uninstalled
+sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
-from fedgrid import costs, fidelity, grid, source, spec
-from fedgrid import report as reports
-from fedgrid.names import UsageError, printable
+from fedgrid.experiments.costs import check as check_costs
+from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, printable
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import code_behind, memory_mb, needed_stages, stage_modules
+from fedgrid.study.paths import (
+    CELL,
+    COLLECTED,
+    PARTITION,
+    RUN,
+    collected_path,
+    collecting_stage,
+    input_paths,
+)
+from fedgrid.study.products import product_module
+from fedgrid.study.protocol import ANY_METHOD, AXES, run_of_stage
+from fedgrid.study.reading import check_config, read_config, read_studies
 
 if not workflow.modifier.is_main_snakefile():
     paths = workflow.modifier.path_modifier
     if paths.prefix or paths._prefix_replacements:
         raise WorkflowError(
-            "fedgrid's commands look for results under results/: leave `prefix` out of its module"
+            "fedgrid's commands look for results under results/: remove `prefix` from its module"
         )
-    config = grid.read_config(WORKFLOW.parent / "config.yaml") | config
-if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake takes them for wildcards
+    config = read_config(WORKFLOW.parent / "config.yaml") | config
+if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     raise WorkflowError(
-        f"the project is in {WORKFLOW.parent}: no folder on the way may have braces"
+        f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
 try:
-    grid.check_config("config.yaml", config)
-    STUDIES = grid.read_studies()
-    GRID = grid.Grid(STUDIES, config)
+    check_config("config.yaml", config)
+    STUDIES = read_studies()
+    GRID = Grid(STUDIES, config)
     for about in (a for study in STUDIES.values() for a in study["scales"].values()):
-        for experiment in (fidelity, costs):
-            if (name := experiment.__name__.rpartition(".")[2]) in about:
-                experiment.check(about[name])
+        for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
+            if name in about:
+                check(about[name])
 except UsageError as problem:
     raise WorkflowError(printable(str(problem))) from None
 
 
 def interpreter():
-    """The Python of the jobs: the one that runs Snakemake, unless they get one of their own."""
+    """Return the Python of the jobs: Snakemake's own, or that of the jobs' environment."""
     asked = workflow.deployment_settings
     methods = asked.deployment_method if asked else ()
     own = {DeploymentMethod.CONDA, DeploymentMethod.APPTAINER} & {*methods}
@@ -56,7 +71,7 @@ def interpreter():
 
 
 # What the commands of all rules begin with is in variables of the environment, so that a command is
-# the same text on every machine: Snakemake makes again what another command made. Snakemake's own
+# the same text on every machine: Snakemake reruns a job whose command has changed. Snakemake's own
 # `shell.prefix` would change the rules of a workflow that has this one as a module, too.
 os.environ |= {
     "FEDGRID_CODE": str(WORKFLOW),
@@ -70,9 +85,7 @@ os.environ |= {
 }
 
 HERE = "results/studies/{study}/{scale}"
-CELL, RUN, PARTITION = spec.CELL, spec.RUN, spec.PARTITION
-SHOWN = ("svg", "html", "csv")  # the formats that are in the report
-report_module = reports.module
+SHOWN = ("svg", "html", "csv")  # the formats in the report
 
 
 wildcard_constraints:
@@ -91,32 +104,30 @@ wildcard_constraints:
 
 
 def resolved(wildcards):
-    """The run of a path's names; a stage that all methods share has none in its path."""
-    return resolve(
-        tuple(({"method": spec.ANY_METHOD} | dict(wildcards.items())).items())
-    )
+    """Return the run of a path's names; the path of a stage that methods share has no method."""
+    return resolve(tuple(({"method": ANY_METHOD} | dict(wildcards.items())).items()))
 
 
-@cache  # a job asks for its input, its spec and its code, some of them twice
+@cache  # a job needs this for its input, its spec and its code
 def resolve(names):
-    """The run of ((axis, name), ...)."""
+    """Return the run of ((axis, name), ...)."""
     return GRID.resolve(dict(names))
 
 
 def run_spec(stage):
-    """What a job of the stage is told to do, with every name spelled out, as JSON."""
+    """The run of a job, resolved, as JSON: what the stage depends on."""
     return lambda wildcards: json.dumps(
-        spec.part(stage, resolved(wildcards)), sort_keys=True
+        run_of_stage(stage, resolved(wildcards)), sort_keys=True
     )
 
 
 def memory(wildcards):
-    """Megabytes that a job of the run may take."""
-    return spec.memory_mb(resolved(wildcards))
+    """Return the megabytes that a job of the run may use."""
+    return memory_mb(resolved(wildcards))
 
 
 def growing(amount):
-    """What a job asks for: as much again with its second and its third attempt."""
+    """Return a resource that the second and the third attempt double and triple."""
 
     def asked(wildcards, attempt):
         first = amount(wildcards) if callable(amount) else amount
@@ -126,36 +137,18 @@ def growing(amount):
 
 
 def run_code(stage):
-    """Changes when, and only when, code behind what a stage makes of this run changes."""
+    """Return a hash of all code that can change the stage's result for this run."""
     return lambda wildcards: code_behind(stage, resolved(wildcards))
 
 
-def code_behind(stage, run):
-    """The fingerprint of a stage and of all before it.
-
-    The stages before it count, because Snakemake does not make a missing file again for the sake of
-    a later one that looks finished: a stage that fails would leave old results of later ones.
-    """
-    modules = {"data", f"datasets.{run['dataset']}"}
-    for one in stages(stage, run):
-        modules |= {*spec.modules(one, run)}
-    return source.fingerprint(*sorted(modules))
-
-
-def stages(last, run):
-    """The stages up to the last, of those that a run's method asks for."""
-    wanted = {"partition", last, *(spec.needs(run) if last == "train" else ())}
-    return wanted | ({"pretrain"} if "saliency" in wanted else set())
-
-
 def inputs(*names):
-    """The inputs of a stage by name, under results/; `needs` are those the method asks for."""
+    """Return a stage's inputs by name, under results/; `needs` stands for those of the method."""
 
     def found(wildcards):
         run = resolved(wildcards)
-        paths = spec.inputs(run)
+        paths = input_paths(run)
         wanted = [n for n in names if n != "needs"] + (
-            spec.needs(run) if "needs" in names else []
+            needed_stages(run) if "needs" in names else []
         )
         return {n: result(n, paths[n]) for n in wanted if n in paths}
 
@@ -163,22 +156,22 @@ def inputs(*names):
 
 
 def result(name, path):
-    """Large files count by what makes them: a dataset by its meta.json, weights by their name."""
+    """Return the input file for Snakemake: for a dataset its meta.json; weights never expire."""
     files = {"data": f"results/{path}/meta.json", "weights": ancient(f"results/{path}")}
     return files.get(name, f"results/{path}")
 
 
 def named(wildcards, input):
-    """The inputs as NAME=PATH, for the command line; a dataset is given by its folder."""
+    """Return the inputs as NAME=PATH, for the command line; a dataset is given by its folder."""
     return [f"{n}={Path(p).parent if n == 'data' else p}" for n, p in input.items()]
 
 
 def partition_spec(wildcards):
-    """The partition of a path's names; protocols that agree share it."""
+    """Return the run of a partition's path as JSON; protocols with equal fields share it."""
     recipe, clients = wildcards.recipe, int(wildcards.clients)
     return json.dumps(
         {
-            "name": {axis: wildcards.get(axis, "any") for axis in spec.AXES},
+            "name": {axis: wildcards.get(axis, "any") for axis in AXES},
             "protocol": {"recipe": recipe, "clients": clients},
             "dataset": wildcards.dataset,
             "partition": wildcards.partition,
@@ -189,8 +182,19 @@ def partition_spec(wildcards):
     )
 
 
+def partition_code(wildcards):
+    """Return the fingerprint of a partition's code."""
+    run = {"partition": wildcards.partition}
+    modules = (
+        "data",
+        f"datasets.{wildcards.dataset}",
+        *stage_modules("partition", run),
+    )
+    return source.fingerprint(*modules)
+
+
 def products(study, folder):
-    """Every file of a study's products, at the scale in the configuration."""
+    """Return every file of a study's products, at the scale in the configuration."""
     return [
         f"{folder}/{name}.{ext}"
         for name in GRID.products(study, config["scale"])
@@ -199,18 +203,18 @@ def products(study, folder):
 
 
 def everything(study):
-    """As `products`, when they are asked for: a study need not have the scale."""
+    """Return `products` as an input function: not every study has the scale."""
     return lambda wildcards: products(
         study, f"results/studies/{study}/{config['scale']}"
     )
 
 
 def leaves(kind):
-    """What the runs of a grid left of one kind, each file once."""
+    """Return the files of one kind of a grid's runs, each file once."""
 
     def found(wildcards):
         paths = (
-            spec.leaves(kind, run, GRID.protocol(run["protocol"]))
+            collected_path(kind, run, GRID.protocol(run["protocol"]))
             for run in GRID.runs(*place(wildcards))
         )
         return [f"results/{path}" for path in dict.fromkeys(paths)]
@@ -219,19 +223,19 @@ def leaves(kind):
 
 
 def table_content(kind):
-    """As `content`, of a table that is collected."""
+    """Return `source_content` of a collected table."""
     return lambda wildcards: source_content(
         wildcards.study, wildcards.scale, f"{kind}/{wildcards.grid}"
     )
 
 
 def place(wildcards):
-    """Which grid: that of a study at a scale."""
+    """Return study, scale and grid of a path."""
     return wildcards.study, wildcards.scale, wildcards.grid
 
 
 def sources(study, product):
-    """What a product is drawn from, by the names that its file has for it."""
+    """Return the sources of a product, by their names in its file."""
     given = STUDIES[study]["products"][product]["from"]
 
     def found(wildcards):
@@ -245,7 +249,7 @@ def sources(study, product):
 
 
 def refuse_nothing(study, scale, product):
-    """An error for a product that the configuration leaves no runs to draw."""
+    """Raise an error for a product for which the configuration leaves no runs."""
     try:
         GRID.check_product(study, scale, product)
     except UsageError as problem:
@@ -253,7 +257,7 @@ def refuse_nothing(study, scale, product):
 
 
 def refuse_targets(words):
-    """As `refuse_nothing`, of all products among the words of the command line."""
+    """Apply `refuse_nothing` to all products on the command line."""
     pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)/)?([^/.]+)\.\w+")
     for target in filter(None, map(pattern.fullmatch, words)):
         study, scale, product = target.groups()
@@ -262,14 +266,16 @@ def refuse_targets(words):
             refuse_nothing(study, scale, product)
 
 
-refuse_targets(sys.argv[1:])  # Snakemake knows its targets only once this file is read
+refuse_targets(
+    sys.argv[1:]
+)  # Snakemake knows its targets only after it has read this file
 
 
 def content(study, product):
-    """Changes with the runs that a product is of, what they stand for, and the code behind them.
+    """Return a hash of a product's runs, their settings and their code.
 
-    Without it a product would count as made while what it is drawn from failed: Snakemake does not
-    make a missing file again for the sake of a later one that looks finished.
+    Without it, a product would look finished although its sources failed: Snakemake does not remake
+    a missing file if a later one looks finished.
     """
     given = STUDIES[study]["products"][product]["from"].values()
     return lambda wildcards: digest(
@@ -280,11 +286,11 @@ def content(study, product):
     )
 
 
-@cache  # many products are drawn from one grid
+@cache  # many products share a grid
 def source_content(study, scale, text):
-    """Of one source of a product: kind/grid, or an experiment."""
+    """Return a hash of one source of a product: kind/grid, or an experiment."""
     kind, _, name = text.partition("/")
-    if kind in spec.COLLECTED:
+    if kind in COLLECTED:
         runs = GRID.runs(study, scale, name)
         return digest([run_content(kind, tuple(run.items())) for run in runs])
     setting = STUDIES[study]["scales"][scale][kind]
@@ -296,29 +302,31 @@ def source_content(study, scale, text):
     return digest([setting, source.fingerprint(*EXPERIMENTS[kind], *sorted(networks))])
 
 
-# The modules of the stages of what comes from no grid.
+# The modules of experiments, which do not belong to a grid.
 EXPERIMENTS = {
-    "fidelity": ("fidelity.originals", "fidelity.maps", "fidelity.scores"),
-    "costs": ("costs",),
+    "fidelity": tuple(
+        f"experiments.fidelity.{part}" for part in ("originals", "maps", "scores")
+    ),
+    "costs": ("experiments.costs",),
 }
 
 
 @cache
 def run_content(kind, names):
-    """Of one run, as far as a kind of table has it: what it stands for, and the code behind it."""
+    """Return a hash of one run's settings and code, as far as a kind of table depends on them."""
     run = resolve(names)
-    last = spec.COLLECTED[kind].partition("/")[0].replace("runs", "train")
+    last = collecting_stage(kind)
     facts = [run[key] for key in ("name", "protocol", "method")]
     return digest([*facts, code_behind(last, run)])
 
 
 def digest(facts):
-    """A short text that changes with the facts."""
+    """Return a short hash of the facts."""
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def drawn(study, product):
-    """The files of a product; those that people look at are in the report."""
+    """Return the files of a product; those that readers need are in the report."""
     about = STUDIES[study]["products"][product]
     for ext in about["formats"]:
         path = f"results/studies/{study}/{{scale}}/{product}.{ext}"
@@ -328,23 +336,34 @@ def drawn(study, product):
 
 
 def facts(study):
-    """Changes with what of a study, beside its runs, products are drawn with."""
+    """Return a hash of those parts of a study that products are drawn with, besides its runs."""
     shown = ("published", "reference", "claims", "labels")
     return digest({key: STUDIES[study].get(key) for key in shown})
 
 
+def product_file(study, product):
+    """Return the module that draws a product."""
+    return product_module(study, product, STUDIES[study]["products"][product])
+
+
+def caption(study, product):
+    """Return the caption of a product in the report."""
+    about = STUDIES[study]["products"][product]
+    return about.get("caption") or source.summary(product_file(study, product))
+
+
 def fidelity_setting(wildcards):
-    """What the fidelity study is to compare."""
+    """Return the setting of the fidelity study."""
     return GRID.fidelity(wildcards.study, wildcards.scale)
 
 
 def costs_setting(wildcards):
-    """What is to be encoded to see what it costs."""
+    """Return the setting of the cost measurements."""
     return STUDIES[wildcards.study]["scales"][wildcards.scale]["costs"]
 
 
 def network(field, weights):
-    """The published weights of a network of the fidelity study, if it has any."""
+    """Return the published weights of a network of the fidelity study, if it has any."""
 
     def found(wildcards):
         about = fidelity_setting(wildcards)
@@ -360,7 +379,7 @@ def network(field, weights):
 
 
 def every_map(wildcards):
-    """The maps of every encoder and seed."""
+    """Return the maps of every encoder and seed."""
     encoders = fidelity_setting(wildcards)["encoders"].items()
     return {
         f"{encoder}/{seed}": f"{HERE.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"

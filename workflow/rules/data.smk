@@ -1,4 +1,4 @@
-"""Download or find the originals, once, and decode them into memory-mapped arrays."""
+"""Download the original data once, if missing, and decode them into memory-mapped arrays."""
 
 
 localrules:

@@ -1,4 +1,4 @@
-"""What a study measures beside its runs: the fidelity of maps to images, the cost of encoding."""
+"""Measurements of a study besides its runs: fidelity of maps to images, cost of encoding."""
 
 
 rule originals:
@@ -21,12 +21,12 @@ rule originals:
     params:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
-        code=source.fingerprint("fidelity.originals"),
+        code=source.fingerprint("experiments.fidelity.originals"),
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
+        " -m fedgrid.experiments.fidelity.originals {params.setting:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -52,13 +52,13 @@ rule maps:
         setting=lambda w: json.dumps(fidelity_setting(w)),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
         code=lambda w: source.fingerprint(
-            "fidelity.maps", f"models.{fidelity_setting(w)['model']}"
+            "experiments.fidelity.maps", f"models.{fidelity_setting(w)['model']}"
         ),
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
+        " -m fedgrid.experiments.fidelity.maps {params.setting:q} --encoder {wildcards.encoder:q}"
         " --seed {wildcards.seed} --inputs {params.inputs:q} --out {output:q}"
         " --threads {threads} --log {log:q}"
 
@@ -92,13 +92,13 @@ rule scores:
         ],
         maps=lambda w: [f"{name}={path}" for name, path in every_map(w).items()],
         code=lambda w: source.fingerprint(
-            "fidelity.scores", f"models.{fidelity_setting(w)['judge']}"
+            "experiments.fidelity.scores", f"models.{fidelity_setting(w)['judge']}"
         ),
     message:
-        "scores: how similar maps are to images ({wildcards.scale} scale)"
+        "scores: similarity of maps to images ({wildcards.scale} scale)"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
+        " -m fedgrid.experiments.fidelity.scores {params.setting:q} --inputs {params.inputs:q}"
         " --maps {params.maps:q} --out {output.scores:q} --examples {output.examples:q}"
         " --threads {threads} --log {log:q}"
 
@@ -119,11 +119,11 @@ rule costs:
     params:
         setting=lambda w: json.dumps(costs_setting(w)),
         code=lambda w: source.fingerprint(
-            "costs", f"models.{costs_setting(w)['model']}"
+            "experiments.costs", f"models.{costs_setting(w)['model']}"
         ),
     message:
-        "costs: what encoding takes ({wildcards.scale} scale)"
+        "costs: memory and time of encoding ({wildcards.scale} scale)"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.costs {params.setting:q} --out {output:q} --threads {threads}"
+        " -m fedgrid.experiments.costs {params.setting:q} --out {output:q} --threads {threads}"
         " --log {log:q}"

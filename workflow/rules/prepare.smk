@@ -1,8 +1,8 @@
-"""What all methods of a seed share: who has which samples, and what clients compute beforehand.
+"""What all methods of a seed share: the partition, and what clients compute before training.
 
-With SNAKEMAKE_OUTPUT_CACHE set and --cache, checkouts share what the rules with `cache:` make.
-Snakemake tells their results apart by params and inputs, not by wildcards, configuration or
-imported code: `spec` and `code` hold all of these.
+With SNAKEMAKE_OUTPUT_CACHE and --cache, checkouts share the results of the rules with `cache:`.
+Snakemake identifies these results by params and inputs, not by wildcards, configuration or imported
+code; `spec` and `code` contain all of these.
 """
 
 
@@ -21,9 +21,7 @@ rule partition:
         runtime=growing(30),
     params:
         spec=partition_spec,
-        code=lambda wildcards: source.fingerprint(
-            "data", f"datasets.{wildcards.dataset}", "partition"
-        ),
+        code=partition_code,
         inputs=named,
     message:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
@@ -49,7 +47,7 @@ rule pretrain:
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(240),
-        # As for `train`; the next attempt goes on with the clients that are left.
+        # As for `train`; the next attempt resumes with the clients that are left.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("pretrain"),

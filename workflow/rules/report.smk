@@ -1,7 +1,7 @@
-"""From runs to the tables and figures of the papers."""
+"""Collect the results of runs, and draw the tables and figures of the papers."""
 
-# A rule for every kind of table that is collected: runs_table, partition_table and so on.
-for kind in spec.COLLECTED:
+# One rule for every kind of collected table: runs_table, partition_table and so on.
+for kind in COLLECTED:
 
     rule:
         name:
@@ -31,7 +31,7 @@ for kind in spec.COLLECTED:
             " --out {output:q} --log {log:q}"
 
 
-# A rule for every product, which draws all of its formats; `snakemake fedsls` makes them all.
+# One rule for every product, for all of its formats; `snakemake fedsls` makes all of them.
 for study in STUDIES:
 
     rule:
@@ -61,8 +61,9 @@ for study in STUDIES:
                 sources=named,
                 facts=facts(study),
                 content=content(study, product),
-                about=source.summary(report_module(study, product)),
-                code=source.fingerprint("draw", report_module(study, product)),
+                about=caption(study, product),
+                options=json.dumps(STUDIES[study]["products"][product].get("with", {})),
+                code=source.fingerprint("draw", product_file(study, product)),
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
@@ -72,8 +73,8 @@ for study in STUDIES:
 
 
 # The products of the study and scale in config.yaml, under short names: results_table1 and so on.
-# A job that copies is over within a tick of the file system's clock, at most 10 ms, and seems to
-# take no time, which the logarithmic axis of the report's run times cannot show: hence the pause.
+# Copying takes less than a tick of the file system's clock (at most 10 ms), so its run time would
+# be 0, which the logarithmic axis of the report cannot show. The pause avoids this.
 for product in STUDIES[config["study"]]["products"]:
 
     rule:
@@ -91,6 +92,6 @@ for product in STUDIES[config["study"]]["products"]:
         params:
             content=content(config["study"], product),
         message:
-            "{output}: that of the study and scale in config.yaml"
+            "{output}: a copy from the study and scale in config.yaml"
         shell:
             "sleep 0.02; cp {input:q} {output:q} 2> {log:q}"

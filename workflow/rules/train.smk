@@ -1,4 +1,4 @@
-"""One job, one run: a method on a partition of a dataset, by a protocol, with one seed."""
+"""One job trains one run: a method on a partition of a dataset, by a protocol, with one seed."""
 
 
 rule train:
@@ -21,13 +21,13 @@ rule train:
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(480),
-        # A warning before the time limit, to save a checkpoint; one log for all that a job does.
+        # A signal before the time limit, to save a checkpoint; one log for all attempts of a job.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
         spec=run_spec("train"),
         code=run_code("train"),
         inputs=named,
-        # Not an output: Snakemake deletes those of a failed job, and this is what it goes on from.
+        # Not an output: Snakemake deletes outputs of a failed job, and the job resumes from this.
         checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",
         out=lambda wildcards, output: Path(output.metrics).parent,
     message:

@@ -2,7 +2,7 @@
 
 from tests.benchmarks.task import SEED, Outcome
 
-from fedgrid.engine import Engine
+from fedgrid.engine.round import Engine
 from fedgrid.method import Method
 
 
@@ -17,6 +17,6 @@ def prepare(task):
                 state = engine.round(state)
                 if task.plan[number].evaluated:
                     accuracies.append(engine.evaluate(state.server)["accuracy"])
-        return Outcome(dict(engine.whole(state.server)), accuracies)
+        return Outcome(dict(engine.complete(state.server)), accuracies)
 
     return play

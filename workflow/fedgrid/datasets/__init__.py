@@ -5,14 +5,14 @@ A dataset's file has literal constants and `load(root: Path) -> Split`:
     TRAIN, TEST    numbers of images
     CLASSES        number of classes
     SHAPE          (channels, height, width)
-    STATISTICS     name -> (mean, std) per channel, for images scaled to [0, 1]; "standard" is
-                   the right one, others bear the name of the code that uses them
+    STATISTICS     name -> (mean, std) per channel, for images scaled to [0, 1]; "standard" is the
+                   correct one, others have the name of the code that uses them
 
-It may have, for `digests.py`:
+It may have, for `runtime/digests.py`:
 
     HASHES         the first eight digits of the SHA-256 of the arrays' files, in the order of
-                   `arrays.ARRAYS`; () for those of the first reading
-    LOSSY          True where images are JPEG files, which decoders may read differently
+                   `stored.ARRAYS`; () to use those of the first reading
+    LOSSY          True if images are JPEG files, which decoders may read differently
 """
 
 from pathlib import Path
@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedgrid import arrays, contract
-from fedgrid.names import known, registered
+from fedgrid.federation.stored import check_arrays
+from fedgrid.runtime import contract
+from fedgrid.runtime.names import known, registered
 
 
 class Split(NamedTuple):
@@ -35,22 +36,22 @@ class Split(NamedTuple):
 
 
 def load(name: str, root: Path) -> Split:
-    """The dataset `name` from the files under `root`, downloaded if missing, and checked."""
+    """Return the dataset `name` from the files under `root`, downloaded if missing, and checked."""
     split = module(name).load(root)
     check(name, split)
     return split
 
 
 def check(name: str, split: Split) -> None:
-    """UsageError in one sentence if `split` is not what the constants of the dataset say."""
+    """Raise a UsageError if `split` does not fit the constants of the dataset."""
     file = module(name)
     like = (file.SHAPE, file.CLASSES)
-    arrays.check(f"{name}: train", split.train_images, split.train_labels, file.TRAIN, *like)
-    arrays.check(f"{name}: test", split.test_images, split.test_labels, file.TEST, *like)
+    check_arrays(f"{name}: train", split.train_images, split.train_labels, file.TRAIN, *like)
+    check_arrays(f"{name}: test", split.test_images, split.test_labels, file.TEST, *like)
 
 
 def describe(name: str) -> dict:
-    """The constants of the dataset, as `meta.json` records them."""
+    """Return the constants of the dataset, as `meta.json` records them."""
     file = module(name)
     return {
         "dataset": name,
@@ -62,6 +63,6 @@ def describe(name: str) -> dict:
 
 
 def module(name: str) -> ModuleType:
-    """The file of a dataset, checked; UsageError if there is none or it lacks something."""
+    """Return the module of a dataset, checked; UsageError if it is missing or incomplete."""
     contract.dataset(known("dataset", name, registered("datasets")))
     return contract.imported(f"datasets.{name}")

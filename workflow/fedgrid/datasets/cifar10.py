@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from fedgrid.datasets import Split
-from fedgrid.download import fetch, verify
-from fedgrid.images import contents
-from fedgrid.names import UsageError
+from fedgrid.datasets._archives import contents
+from fedgrid.runtime.download import fetch, verify
+from fedgrid.runtime.names import UsageError
 
 TRAIN = 50_000
 TEST = 10_000
@@ -25,7 +25,7 @@ STATISTICS = {
         (0.49137254901960784, 0.4823529411764706, 0.4466666666666667),
         (0.24705882352941178, 0.24352941176470588, 0.2615686274509804),
     ),
-    # the well-known wrong std, the mean of the images' own ones; also FedAU's
+    # the well-known wrong std, the mean of single images' stds; also FedAU's
     "gradma": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "fedps": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     # also FedBABU's
@@ -35,14 +35,14 @@ HASHES = ("cca17af9", "9dfee6f2", "efbfa3b2", "fc48d9ec")
 
 
 def load(root: Path) -> Split:
-    """`root`/cifar-10-batches-py if it is there, else the archive, downloaded if missing."""
+    """Read `root`/cifar-10-batches-py if it exists, else the archive, downloaded if missing."""
     from torchvision.datasets import CIFAR10
 
     return read(root, CIFAR10, b"labels")
 
 
 def read(root: Path, listing: type, key: bytes) -> Split:
-    """The archive that `listing`, a class of torchvision, describes; labels are under `key`."""
+    """Read the archive described by `listing`, a class of torchvision; labels are under `key`."""
     checksums = dict(map(tuple, listing.train_list + listing.test_list))
     source = root / listing.base_folder
     if not source.is_dir():

@@ -23,7 +23,7 @@ STATISTICS = {
         (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
         (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
     ),
-    # those of CIFAR-10, with the wrong std; also FedAU's
+    # CIFAR-10's statistics, with the wrong std; also FedAU's
     "fedps": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "fedbabu": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -32,7 +32,7 @@ HASHES = ("26f5f26a", "233cdd4a", "4af8a71e", "7827272d")
 
 
 def load(root: Path) -> Split:
-    """`root`/cifar-100-python if it is there, else the archive, downloaded if missing."""
+    """Read `root`/cifar-100-python if it exists, else the archive, downloaded if missing."""
     from torchvision.datasets import CIFAR100
 
     return read(root, CIFAR100, b"fine_labels")

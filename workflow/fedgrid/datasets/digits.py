@@ -1,4 +1,4 @@
-"""Handwritten digits, 8x8 grey: the UCI test set that ships inside scikit-learn (load_digits).
+"""Handwritten digits, 8x8 grey: the UCI test set that is part of scikit-learn (load_digits).
 
 E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI, 1998.
 """
@@ -17,13 +17,13 @@ STATISTICS = {"standard": ((0.30518309,), (0.37599409,))}
 
 
 def load(root: Path) -> Split:
-    """All 1,797 images; of each class, in scikit-learn's order, every fifth is a test image."""
+    """Return all 1,797 images; every fifth image of a class, in their order, is a test image."""
     from sklearn.datasets import load_digits
 
     values, labels = load_digits(return_X_y=True)
-    images = np.round(values * 255 / 16).astype(np.uint8).reshape(-1, *SHAPE)  # from 0..16
+    images = np.round(values * 255 / 16).astype(np.uint8).reshape(-1, *SHAPE)  # values are 0..16
     labels = labels.astype(np.int64)
-    rank = np.empty_like(labels)  # of an image among those of its class
+    rank = np.empty_like(labels)  # of an image within its class
     for label in range(CLASSES):
         rank[labels == label] = np.arange(np.sum(labels == label))
     test = rank % 5 == 4

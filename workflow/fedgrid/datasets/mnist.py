@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgrid.datasets import Split
-from fedgrid.download import fetch
+from fedgrid.runtime.download import fetch
 
 TRAIN = 60_000
 TEST = 10_000
@@ -20,7 +20,7 @@ HASHES = ("ce5e2952", "10226b93", "b5eacb27", "99607423")
 
 
 def load(root: Path) -> Split:
-    """The four .gz files of `root`/MNIST/raw, downloaded there if they are missing."""
+    """Read the four .gz files of `root`/MNIST/raw, downloaded if they are missing."""
     from torchvision.datasets import MNIST
 
     arrays = {}
@@ -37,7 +37,7 @@ def load(root: Path) -> Split:
 
 
 def _parse(data: bytes) -> np.ndarray:
-    """IDX: two zeros, the type (8 is uint8), the number of axes, big-endian sizes, values."""
+    """Parse IDX: two zeros, the type (8 is uint8), the number of axes, big-endian sizes, values."""
     axes = data[3]
     sizes = np.frombuffer(data, ">i4", count=axes, offset=4)
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(sizes)

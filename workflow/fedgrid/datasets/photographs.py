@@ -1,8 +1,8 @@
-"""Colour photographs that ship inside scikit-image, cut into 64x64 patches: no file needed.
+"""Colour photographs that are part of scikit-image, cut into 64x64 patches: no file is needed.
 
-An astronaut, a cat, a cup of coffee and a motorcycle, the natural photographs of
-`skimage/data` (S. van der Walt et al., PeerJ 2014) that are stored in colour and without loss, so
-that every decoder gives the same pixels. The label is the photograph.
+An astronaut, a cat, a cup of coffee and a motorcycle: the natural photographs of `skimage/data`
+(S. van der Walt et al., PeerJ 2014) stored in colour and without loss, so every decoder gives the
+same pixels. The label is the photograph.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedgrid.datasets import Split
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
 TRAIN = 181
 TEST = 42
@@ -23,7 +23,7 @@ PHOTOGRAPHS = ("astronaut", "chelsea", "coffee", "motorcycle_left")
 
 
 def load(root: Path) -> Split:
-    """All whole patches, row by row; of each photograph's, every fifth is a test image."""
+    """Return all whole patches, row by row; every fifth patch of a photograph is a test image."""
     patches = [_cut(_read(name)) for name in PHOTOGRAPHS]
     labels = np.repeat(np.arange(CLASSES), [len(part) for part in patches]).astype(np.int64)
     rank = np.concatenate([np.arange(len(part)) for part in patches])
@@ -32,7 +32,7 @@ def load(root: Path) -> Split:
 
 
 def _read(name: str) -> np.ndarray:
-    """A photograph from the installed package itself: skimage.data might want to download it."""
+    """Read a photograph from the installed package; skimage.data might try to download it."""
     import skimage
     from PIL import Image
 
@@ -45,7 +45,7 @@ def _read(name: str) -> np.ndarray:
 
 
 def _cut(photograph: np.ndarray) -> np.ndarray:
-    """(patches, 3, 64, 64) of (height, width, 3); what is left over at the edges is not used."""
+    """Cut (height, width, 3) into (patches, 3, 64, 64); incomplete patches are not used."""
     channels, height, width = SHAPE
     rows, columns = photograph.shape[0] // height, photograph.shape[1] // width
     whole = photograph[: rows * height, : columns * width]

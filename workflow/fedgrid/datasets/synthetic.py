@@ -1,4 +1,4 @@
-"""Coloured tiles and noise in the shape of CIFAR-10: for tests and benchmarks, no file needed."""
+"""Coloured tiles and noise in the shape of CIFAR-10, for tests and benchmarks, without a file."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ STATISTICS = {
 
 
 def load(root: Path) -> Split:
-    """Every class is a pattern of 4x4 tiles, every image its class's pattern plus noise."""
-    random = np.random.RandomState(0)  # the generator whose stream numpy promises not to change
+    """Draw a pattern of 4x4 tiles per class; an image is its class's pattern plus noise."""
+    random = np.random.RandomState(0)  # numpy guarantees this generator's stream
     tiles = random.uniform(64, 192, (CLASSES, 3, 4, 4))
     prototypes = tiles.repeat(8, axis=2).repeat(8, axis=3)
     return Split(*_draw(TRAIN, prototypes, random), *_draw(TEST, prototypes, random))

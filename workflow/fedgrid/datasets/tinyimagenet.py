@@ -1,17 +1,16 @@
 """TinyImageNet, 64x64 colour, 200 classes (Le and Yang, Stanford CS231n, 2015).
 
-http://cs231n.stanford.edu/tiny-imagenet-200.zip. Its `val` folder is the test set here, as
-everywhere in the literature, because its `test` folder has no labels.
+http://cs231n.stanford.edu/tiny-imagenet-200.zip. Its `val` folder is the test set, as usual in the
+literature, because its `test` folder has no labels.
 """
 
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from fedgrid import images
-from fedgrid.datasets import Split
-from fedgrid.download import fetch
-from fedgrid.names import UsageError
+from fedgrid.datasets import Split, _archives
+from fedgrid.runtime.download import fetch
+from fedgrid.runtime.names import UsageError
 
 TRAIN = 100_000
 TEST = 10_000
@@ -32,34 +31,37 @@ CHECKSUM = "md5:90528d7ca1a48142e341f4ef8d21d0de"
 
 
 def load(root: Path) -> Split:
-    """`root`/tiny-imagenet-200 if it is there, else the archive, downloaded if missing.
+    """Read `root`/tiny-imagenet-200 if it exists, else the archive, downloaded if missing.
 
     Classes are numbered in the order of their WordNet ids.
     """
     source = root / "tiny-imagenet-200"
     if not source.is_dir():
         source = fetch(URL, root / "tiny-imagenet-200.zip", CHECKSUM)
-    return images.load(source, _places(_annotations(source)), (TRAIN, TEST), CLASSES, SHAPE)
+    return _archives.load(source, _places(_annotations(source)), (TRAIN, TEST), CLASSES, SHAPE)
 
 
 def _annotations(source: Path) -> dict[str, str]:
-    """File name -> class of the validation images; empty where they lie in class folders."""
+    """Return file name -> class of the validation images; empty if they are in class folders."""
 
     def wanted(name: str) -> bool | None:
         return name.endswith("val/val_annotations.txt") or None
 
-    lines = b"".join(data for _, data in images.contents(source, wanted)).splitlines()
+    lines = b"".join(data for _, data in _archives.contents(source, wanted)).splitlines()
     try:
         return dict(line.decode().split()[:2] for line in lines)
     except ValueError as problem:
         raise UsageError(f"{source}: val/val_annotations.txt is damaged ({problem})") from problem
 
 
-def _places(annotations: dict[str, str]) -> Callable[[str], images.Place | None]:
-    """Validation images come as val/images/*, val/<class>/* or val/<class>/images/*."""
+def _places(annotations: dict[str, str]) -> Callable[[str], _archives.Place | None]:
+    """Return a function from a path to its place.
+
+    Validation images may be at val/images/*, val/<class>/* or val/<class>/images/*.
+    """
     pattern = re.compile(r"(?:.*/)?(train|val)/(?:(n\d+)/)?(?:images/)?([^/.][^/]*\.JPEG)")
 
-    def place(name: str) -> images.Place | None:
+    def place(name: str) -> _archives.Place | None:
         if not (found := pattern.fullmatch(name)):
             return None
         part, label, file = found.groups()

@@ -1,14 +1,14 @@
-"""FedAU: weigh by how rarely a client takes part, estimated on the way (Wang & Ji, ICLR 2024).
+"""FedAU: weigh clients by an online estimate of their participation (Wang & Ji, ICLR 2024).
 
-The server averages, for every client, the lengths of the intervals between its participations, cut
-at K rounds. As in the official code an interval counts from the next participation on, the sum is
-divided by the population (not the cohort), and sample counts play no part.
+For every client, the server averages the intervals between participations, each cut at K rounds. As
+in the official code, an interval counts only after the next participation, the sum is divided by
+the population (not the cohort), and sample counts are not used.
 """
 
 import torch
 from torch import Tensor
 
-from fedgrid.method import Cohort, Memory, Method, Start, State
+from fedgrid.method import Cohort, Memory, Method, Model, Start
 
 
 def method(cutoff: int = 50) -> Method:
@@ -23,7 +23,7 @@ def method(cutoff: int = 50) -> Method:
         mean = torch.where(intervals > 0, total / intervals.clamp(min=1), 1)
         return mean[cohort.clients] / cohort.population
 
-    def count(cohort: Cohort, update: State) -> Memory:
+    def count(cohort: Cohort, update: Model) -> Memory:
         wait, total, intervals = (cohort.shared[f"fedau_{name}"] for name in ("wait", "sum", "n"))
         here = torch.zeros_like(wait).index_fill(0, cohort.clients, 1).bool()
         wait = wait + 1

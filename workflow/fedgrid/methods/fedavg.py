@@ -4,5 +4,5 @@ from fedgrid.method import Method
 
 
 def method() -> Method:
-    """Nothing changes."""
+    """Return FedAvg without changes."""
     return Method()

@@ -1,10 +1,10 @@
-"""FedAvg with knowledge distilled from the server's model over all classes (Lu et al., 2023)."""
+"""FedAvg with distillation from the server's model over all classes (Lu et al., 2023)."""
 
 import torch
 from torch import Tensor
 
-from fedgrid import distill
 from fedgrid.method import Method, Step
+from fedgrid.methods import _distillation
 
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:
@@ -13,6 +13,8 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
     def penalty(step: Step) -> Tensor:
         every = torch.ones_like(step.logits, dtype=torch.bool)
         _, logits = step.forward(step.server, step.x)
-        return beta * distill.divergence(step, distill.teacher(logits, every, tau), every, tau)
+        return beta * _distillation.divergence(
+            step, _distillation.teacher(logits, every, tau), every, tau
+        )
 
     return Method(penalty=penalty)

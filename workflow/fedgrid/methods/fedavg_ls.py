@@ -7,7 +7,7 @@ from fedgrid.method import Method, Step
 
 
 def method(mu: float = 0.1) -> Method:
-    """mu in [0, 1] is the mass that is spread over all classes; 0 is FedAvg."""
+    """mu in [0, 1] is the probability spread over all classes; 0 is FedAvg."""
 
     def smoothed(step: Step) -> Tensor:
         everywhere = -step.mean(F.log_softmax(step.logits, dim=1).mean(1))

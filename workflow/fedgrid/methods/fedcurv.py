@@ -1,10 +1,11 @@
-"""FedCurv: stay where other clients' losses are curved (Shoham et al., 2019).
+"""FedCurv: stay close where other clients' losses are curved (Shoham et al., 2019).
 
-A client that has trained leaves the diagonal Fisher information u_k of its data at its model w_k,
-and u_k w_k; the server holds the sums of everybody's latest. As in FedNTD's and FedLMD's code u_k
-is the mean of squared gradients over training batches, shuffled and augmented, until more than
-`size` samples were used. A client's own share is subtracted from a copy. That code subtracts it
-from the sums themselves, which are whole again in the next round only (`subtract: in_place`).
+After training, a client sends the diagonal Fisher information u_k of its data at its model w_k, and
+u_k w_k; the server sums the latest ones of all clients. As in the code of FedNTD and FedLMD, u_k is
+the mean of squared gradients over training batches, shuffled and augmented, until more than `size`
+samples were used. A client's own share is subtracted from a copy of the sums. That code subtracts
+it from the sums themselves, which are complete again only in the next round
+(`subtract: in_place`).
 """
 
 from functools import partial
@@ -16,17 +17,19 @@ from torch import Tensor
 from torch.func import functional_call, grad
 from torch.utils._pytree import tree_map
 
-from fedgrid.method import Client, Cohort, Memory, Method, Start, State, Step
-from fedgrid.names import UsageError
+from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
+from fedgrid.runtime.names import UsageError
+
+MODELS_KEPT = 2  # per client, tensors as large as two models
 
 
 def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Method:
-    """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, the others' u and u w; 0 is FedAvg.
+    """penalty >= 0 weighs <P, w^2> - 2 <Q, w>, with P, Q the others' u and u w; 0 is FedAvg.
 
-    size: of the sample for the Fisher information, at most one epoch; 0 takes the whole epoch.
-    subtract: a client's own share from a "copy" of the sums, or "in_place" as in FedNTD's and
-    FedLMD's code: a client also misses the shares of the round's clients with smaller ids (there:
-    of those drawn before it), and how clients are numbered matters.
+    size: samples for the Fisher information, at most one epoch; 0 uses the whole epoch.
+    subtract: "copy" subtracts a client's own share from a copy of the sums. With "in_place", as in
+    the code of FedNTD and FedLMD, a client also misses the shares of the round's clients with
+    smaller ids (there: of those drawn before it), so the numbering of clients matters.
     """
     if subtract not in ("copy", "in_place"):
         raise UsageError(f"fedcurv: subtract is copy or in_place, not {subtract!r}")
@@ -46,9 +49,9 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
 
     def keep(client: Client) -> Memory:
         u = fisher(client, size)
-        return {"fedcurv": {"u": u, "uw": {name: u[name] * client.state[name] for name in u}}}
+        return {"fedcurv": {"u": u, "uw": {name: u[name] * client.model[name] for name in u}}}
 
-    def gather(cohort: Cohort, update: State) -> Memory:
+    def gather(cohort: Cohort, update: Model) -> Memory:
         sums = {part: dict(of) for part, of in cohort.shared["fedcurv"].items()}
         for before, after in zip(cohort.before, cohort.memory, strict=True):
             for part, of in sums.items():
@@ -61,17 +64,18 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
 
 
 def missing(cohort: Cohort) -> list[Memory]:
-    """What is no longer in the sums when a client trains: its own share and those before it."""
+    """Return what each client's sums lack: its own share and those of the clients before it."""
     kept = (memory["fedcurv"] for memory in cohort.before)
     return [{"missing": total} for total in accumulate(kept, partial(tree_map, torch.add))]
 
 
-def fisher(client: Client, size: int) -> State:
-    """The mean over batches of the squared gradient of a batch's mean loss; 0 without a batch."""
-    trained = {name: client.state[name] for name, _ in client.model.named_parameters()}
+def fisher(client: Client, size: int) -> Model:
+    """Return the mean over batches of the squared gradient of a batch's mean loss, or 0."""
+    trained = {name: client.model[name] for name, _ in client.architecture.named_parameters()}
 
-    def loss(parameters: State, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(functional_call(client.model, client.state | parameters, (x,))[1], y)
+    def loss(parameters: Model, x: Tensor, y: Tensor) -> Tensor:
+        _, logits = functional_call(client.architecture, client.model | parameters, (x,))
+        return F.cross_entropy(logits, y)
 
     sums = {name: torch.zeros_like(tensor) for name, tensor in trained.items()}
     batches = samples = 0

@@ -1,15 +1,15 @@
 """FedDecorr: penalise correlated features, against dimensional collapse (Shi et al., ICLR 2023).
 
-The paper's formula is the squared Frobenius norm of the correlation matrix over D^2; the official
-code is about (n-1)^2/n times larger and leaves out the diagonal. Their beta belongs to the code's
-scale, which is the default (`scale="code"`); `scale="paper"` is the formula.
+The paper's formula is the squared Frobenius norm of the correlation matrix, divided by D^2. The
+official code's term is about (n-1)^2/n times larger and omits the diagonal. The authors' beta
+belongs to the code's scale, which is the default (`scale="code"`); `scale="paper"` is the formula.
 """
 
 import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
 
 def method(beta: float = 0.1, scale: str = "code") -> Method:

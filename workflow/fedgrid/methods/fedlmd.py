@@ -1,31 +1,31 @@
-"""FedLMD: distil what the server's model knows of a client's minority classes (Lu et al., 2023).
+"""FedLMD: distil the server's knowledge of a client's minority classes (Lu et al., 2023).
 
-The teacher's probabilities are over the classes of which the client has no more than n_k / K
-samples, but for the sample's own; the student's are over all but the sample's own. The paper masks
-only the majority in the teacher (equation 3); as in the official code the true class is masked as
-well, or the divergence would compare mass there with a student that has none. The code multiplies
-the divergence by tau^2 and the text does not: that is the same with beta / tau^2.
+The teacher's probabilities are over the classes of which the client has at most n_k / K samples,
+without the sample's own class; the student's are over all classes but the sample's own. The paper
+masks only the majority in the teacher (equation 3). As in the official code, the true class is
+masked as well; otherwise the teacher would have mass on a class that the student lacks. The code
+multiplies the divergence by tau^2 and the text does not: to follow the text, divide beta by tau^2.
 """
 
 import torch
 from torch import Tensor
 
-from fedgrid import distill
-from fedgrid.method import Cohort, Memory, Method, Start, State, Step
+from fedgrid.method import Cohort, Memory, Method, Model, Start, Step
+from fedgrid.methods import _distillation
 
 
 def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = False) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.
 
     In the rounds before `switch` the penalty is FedLMD-Tf's, with its option `exact` (figure 8);
-    the teacher is asked all the same, for a recorded step cannot branch on a number.
+    the teacher is computed in these rounds, too, because a recorded step cannot branch on a number.
     """
 
     def minority(step: Step) -> Tensor:
-        others = distill.but_true(step)
-        kept = others & ~distill.majority(step)
+        others = _distillation.but_true(step)
+        kept = others & ~_distillation.majority(step)
         _, logits = step.forward(step.server, step.x)
-        return distill.divergence(step, distill.teacher(logits, kept, tau), others, tau)
+        return _distillation.divergence(step, _distillation.teacher(logits, kept, tau), others, tau)
 
     def penalty(step: Step) -> Tensor:
         if not switch:
@@ -36,7 +36,7 @@ def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = F
     def first(start: Start) -> Memory:
         return {"fedlmd_round": next(iter(start.server.values())).new_zeros(())}
 
-    def next_round(cohort: Cohort, update: State) -> Memory:
+    def next_round(cohort: Cohort, update: Model) -> Memory:
         return {"fedlmd_round": cohort.shared["fedlmd_round"] + 1}
 
     counting = {"shared": first, "share": next_round} if switch else {}
@@ -44,8 +44,8 @@ def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = F
 
 
 def teacher_free(step: Step, tau: float, exact: bool) -> Tensor:
-    """The divergence from a uniform distribution over the client's minority classes."""
-    others, majority = distill.but_true(step), distill.majority(step)
+    """Return the divergence from a uniform distribution over the client's minority classes."""
+    others, majority = _distillation.but_true(step), _distillation.majority(step)
     kept = others & ~majority
     classes = kept.sum(1, keepdim=True) if exact else (~majority).sum()
-    return distill.divergence(step, distill.uniform(step, kept, classes), others, tau)
+    return _distillation.divergence(step, _distillation.uniform(step, kept, classes), others, tau)

@@ -1,9 +1,9 @@
 """FedLMD-Tf: FedLMD without a teacher (Lu et al., 2023, equation 8).
 
-The target is 1 / (K - |M_k|) for each minority class but the sample's own, so that it sums to less
-than 1 for a sample of a minority class; `exact` makes it sum to 1. (The published code divides by
-K - |batch| - 1, negative for ten classes, and cannot be called.) As in FedLMD the divergence is
-multiplied by tau^2.
+The target is 1 / (K - |M_k|) for each minority class but the sample's own, so it sums to less than
+1 for a sample of a minority class; `exact` makes it sum to 1. (The published code divides by
+K - |batch| - 1, which is negative for ten classes, and cannot be called.) As in FedLMD, the
+divergence is multiplied by tau^2.
 """
 
 from torch import Tensor

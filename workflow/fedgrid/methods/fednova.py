@@ -1,9 +1,9 @@
-"""FedNova: average what clients do per step, not per round (Wang et al., NeurIPS 2020).
+"""FedNova: average the clients' changes per step, not per round (Wang et al., NeurIPS 2020).
 
-With momentum rho a step counts as often as it moves the model: a_k is the sum of the running
-factors l_s = rho l_{s-1} + 1. Where all clients take as many steps it is FedAvg. `ccvr` adds what
-FedNTD's and FedLMD's code does by default: every gradient has its client's own last mean gradient
-subtracted, way / (lr a_k), since the average that should be added is never updated there.
+With momentum rho, a_k is the sum of the factors l_s = rho l_{s-1} + 1 over the client's steps. If
+all clients take equally many steps, this is FedAvg. `ccvr` adds the default of FedNTD's and
+FedLMD's code: the client's last mean gradient, (server - local) / (lr a_k), is subtracted from
+every gradient; the average that should be added is never updated there.
 """
 
 from torch import Tensor
@@ -12,17 +12,19 @@ from fedgrid.method import (
     Cohort,
     Memory,
     Method,
+    Model,
     Start,
-    State,
     Step,
     Trained,
     by_samples,
     effective_steps,
 )
 
+MODELS_KEPT = 1  # per client with ccvr, tensors as large as the model
+
 
 def method(ccvr: bool = False) -> Method:
-    """ccvr: as the code behind FedLMD's published numbers; off is the paper's method."""
+    """ccvr: as in the code of FedLMD's published numbers; False is the paper's method."""
 
     def normalised(cohort: Cohort) -> Tensor:
         share = by_samples(cohort)
@@ -35,9 +37,9 @@ def method(ccvr: bool = False) -> Method:
     def direction(end: Trained) -> Memory:
         way = max(effective_steps(end.steps, end.momentum), 1) * end.lr
         own = end.memory["fednova"]
-        return {"fednova": {n: (end.server[n] - end.state[n]) / way for n in own}}
+        return {"fednova": {n: (end.server[n] - end.model[n]) / way for n in own}}
 
-    def subtract(step: Step, gradient: State) -> State:
+    def subtract(step: Step, gradient: Model) -> Model:
         return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}
 
     corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}

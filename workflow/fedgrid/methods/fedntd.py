@@ -1,20 +1,22 @@
-"""FedNTD: distil what the server knows of the classes that are not true (Lee et al., 2022)."""
+"""FedNTD: distil the server's knowledge of the classes that are not true (Lee et al., 2022)."""
 
 from torch import Tensor
 
-from fedgrid import distill
 from fedgrid.method import Method, Step
+from fedgrid.methods import _distillation
 
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.
 
-    The defaults are those of the official configuration; the code's own tau is 3.
+    The defaults are those of the official configuration; the code's own default for tau is 3.
     """
 
     def penalty(step: Step) -> Tensor:
-        kept = distill.but_true(step)
+        kept = _distillation.but_true(step)
         _, logits = step.forward(step.server, step.x)
-        return beta * distill.divergence(step, distill.teacher(logits, kept, tau), kept, tau)
+        return beta * _distillation.divergence(
+            step, _distillation.teacher(logits, kept, tau), kept, tau
+        )
 
     return Method(penalty=penalty)

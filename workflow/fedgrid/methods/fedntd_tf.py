@@ -2,16 +2,16 @@
 
 from torch import Tensor
 
-from fedgrid import distill
 from fedgrid.method import Method, Step
+from fedgrid.methods import _distillation
 
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the student's temperature."""
 
     def penalty(step: Step) -> Tensor:
-        kept = distill.but_true(step)
-        target = distill.uniform(step, kept, kept.sum(1, keepdim=True))
-        return beta * distill.divergence(step, target, kept, tau)
+        kept = _distillation.but_true(step)
+        target = _distillation.uniform(step, kept, kept.sum(1, keepdim=True))
+        return beta * _distillation.divergence(step, target, kept, tau)
 
     return Method(penalty=penalty)

@@ -1,8 +1,8 @@
-"""FedRS: restrain the logits of classes that a client does not have (Li & Zhan, KDD 2021).
+"""FedRS: scale down the logits of classes that a client does not have (Li & Zhan, KDD 2021).
 
-The rule `by="presence"` and its alpha of 0.5 are the paper's, as FedDecorr's code has them;
-`by="count"` is that of the authors' later code, FedRepo. The classifier of FedRepo has no bias. The
-classifiers here have one, and it is multiplied with the rest of the logit, as in FedDecorr's code.
+The rule `by="presence"` and its alpha of 0.5 are the paper's, as in FedDecorr's code; `by="count"`
+is the rule of the authors' later code, FedRepo. FedRepo's classifier has no bias. The classifiers
+here have one, and it is scaled with the rest of the logit, as in FedDecorr's code.
 """
 
 from dataclasses import replace
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:
-    """A logit is multiplied by alpha in [0, 1] where the class is missing; 1 is FedAvg.
+    """The logit of a missing class is multiplied by alpha in [0, 1]; 1 is FedAvg.
 
-    by="presence" is the paper's rule; by="count", the authors' later code's, goes from alpha to 1
-    with the class's number of samples, over that of the client's most frequent class.
+    by="presence" is the paper's rule. With by="count", of the authors' later code, the factor grows
+    from alpha to 1 with the class's samples divided by those of the most frequent class.
     """
     if by not in ("presence", "count"):
         raise UsageError(f"fedrs: by is presence or count, not {by!r}")

@@ -1,20 +1,20 @@
-"""FedSL: FedSLS's ablation with conventional latent variables in saliency's place (ACM MM 2024).
+"""FedSL: ablation of FedSLS with conventional latents instead of saliency (ACM MM 2024).
 
 R_k is the sum over the client's images of the norm of the channel-averaged latent of an autoencoder
-that shrinks images f times (`autoencoder.py`). The paper does not say whose encoder: `encoder` is
-"client" (trained by each client on its own images, the default), "pooled" (one, on all data) or
-"area" (none: the grey image itself, averaged down).
+that shrinks images f times (`encoders/autoencoder.py`). The paper does not say whose encoder this
+is: `encoder` is "client" (each client trains its own on its images, the default), "pooled" (one for
+all data) or "area" (none: the grey image itself, averaged down).
 
-Nor does it say how an autoencoder is trained. By default that is SGD for the protocol's
-`pretrain_epochs`, which at the paper's protocol leaves it untrained; a protocol with
-`autoencoder_fit` trains it until its reconstruction is as good as that says (`latents.py`).
+The paper does not say how an autoencoder is trained either. The default is SGD for the protocol's
+`pretrain_epochs`, which leaves it untrained at the paper's protocol. With `autoencoder_fit`
+it is trained until it explains that share of the variance (`latents.py`).
 """
 
 from torch import Tensor
 
-from fedgrid import autoencoder
+from fedgrid.encoders import autoencoder
 from fedgrid.method import Cohort, Method, relative
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
 
 NEEDS = ("latents",)
 

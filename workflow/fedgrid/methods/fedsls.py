@@ -1,7 +1,7 @@
 """FedSLS: weigh clients by the norm of their saliency latent variables (ACM MM 2024).
 
-R_k is encoded once, before the first round, by the client's pretrained model (`encoder.py`); a
-cohort's weights are R_k / sum R_k. The paper's equations leave open what the defaults decide:
+R_k is encoded once, before the first round, by the client's pretrained model (encoders/guided.py).
+A cohort's weights are R_k / sum R_k. The paper's equations leave open what the defaults decide:
 `reading` A multiplies guided gradients with the activations as in equation 4, B takes them alone;
 `extra_root` takes the outer root of equation 6 literally; `target` is the output that is
 differentiated: the label's logit, the largest or the sum; `layers` are the convolutions of the
@@ -10,11 +10,11 @@ main path or all, which adds the side paths'.
 
 from torch import Tensor
 
-from fedgrid import encoder
+from fedgrid.encoders import guided
 from fedgrid.method import Cohort, Method, relative
 
 NEEDS = ("saliency",)
-INDEPENDENT = True  # the saliency of an image must not depend on the others of its batch
+INDEPENDENT = True  # an image's saliency must not depend on other images of its batch
 
 
 def method(
@@ -24,8 +24,8 @@ def method(
     target: str = "label",
     layers: str = "main",
 ) -> Method:
-    """tau in (0, 1] makes layer l count tau^(l-1)."""
-    choice = encoder.Choice(tau, reading, extra_root, target, layers)
+    """tau in (0, 1]: layer l is weighted by tau^(l-1)."""
+    choice = guided.Choice(tau, reading, extra_root, target, layers)
 
     def by_saliency(cohort: Cohort) -> Tensor:
         saliency = cohort.artifacts["saliency"]

@@ -1,4 +1,4 @@
-"""FedSLS with R_k computed anew in every round, from the model that the server sent (section 3.4).
+"""FedSLS with R_k computed in every round, from the server's current model (section 3.4).
 
 The options are those of `fedsls`.
 """
@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fedgrid import encoder
+from fedgrid.encoders import guided
 from fedgrid.method import Client, Cohort, Memory, Method, relative
 
-INDEPENDENT = True  # the saliency of an image must not depend on the others of its batch
+INDEPENDENT = True  # an image's saliency must not depend on other images of its batch
 
 
 def method(
@@ -20,17 +20,17 @@ def method(
     target: str = "label",
     layers: str = "main",
 ) -> Method:
-    """tau in (0, 1] makes layer l count tau^(l-1)."""
-    choice = encoder.Choice(tau, reading, extra_root, target, layers)
+    """tau in (0, 1]: layer l is weighted by tau^(l-1)."""
+    choice = guided.Choice(tau, reading, extra_root, target, layers)
 
     def encode(client: Client) -> Memory:
-        model, server = client.model, client.server
-        found = client.total(lambda x, y: encoder.contributions(model, server, x, y, (target,)))
-        main = encoder.main_path(client.model, found)
-        stacked = tree_map(lambda one: one[..., None, :], encoder.stack(found))
+        network, server = client.architecture, client.server
+        found = client.total(lambda x, y: guided.contributions(network, server, x, y, (target,)))
+        main = guided.main_path(client.architecture, found)
+        stacked = tree_map(lambda one: one[..., None, :], guided.stack(found))
         return {"saliency": choice.weights(stacked, main, (target,))[0]}
 
     def by_saliency(cohort: Cohort) -> Tensor:
         return relative(torch.stack([sent["saliency"] for sent in cohort.measured]))
 
-    return Method(measure=encode, weigh=by_saliency)
+    return Method(measure=encode, weigh=by_saliency, weigh_after_training=True)

@@ -1,9 +1,9 @@
 """MOON: pull features to the server model's, push them from the last local one's (Li et al., 2021).
 
-The contrast is taken on a projection of the features, on which the classifier sits too, as in the
-official code. A client that has never taken part is pushed from the common initial weights, as in
-FedNTD's code (`before="initial"`, the default), from random weights of its own, as in the official
-code, which has no contrast in its very first round, though (`"random"`), or not at all (`"none"`).
+The contrast uses a projection of the features, which is also the input of the classifier, as in the
+official code. In its first participation a client is pushed from the common initial weights, as in
+FedNTD's code (`before="initial"`, the default), or from random weights (`"random"`), or not at all
+(`"none"`). The official code uses random weights, but no contrast in the very first round.
 """
 
 import torch
@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedgrid.method import Memory, Method, Start, Step, Trained
-from fedgrid.names import UsageError
+from fedgrid.runtime.names import UsageError
+
+MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
 def method(
@@ -19,7 +21,7 @@ def method(
 ) -> Method:
     """mu >= 0 weighs the term (0 is FedAvg with this model); tau > 0 is its temperature.
 
-    projection is the width of the two-layer projection head; 0 takes the model as it is.
+    projection is the width of the two-layer projection head; 0 leaves the model unchanged.
     """
     if before not in ("initial", "random", "none"):
         raise UsageError(f"moon: before is initial, random or none, not {before!r}")
@@ -40,14 +42,14 @@ def method(
         return {"previous": previous, "pushes": pushes}
 
     def keep_model(end: Trained) -> Memory:
-        return {"previous": end.state, "pushes": torch.ones_like(end.memory["pushes"])}
+        return {"previous": end.model, "pushes": torch.ones_like(end.memory["pushes"])}
 
     project = (lambda model: projected(model, projection)) if projection else None
-    return Method(model=project, penalty=contrast, memory=initial, remember=keep_model)
+    return Method(architecture=project, penalty=contrast, memory=initial, remember=keep_model)
 
 
 def projected(model: nn.Module, width: int) -> nn.Module:
-    """The model with a projection head under its classifier."""
+    """Insert a projection head before the model's classifier; return the model."""
     features, classes = model.head.in_features, model.head.out_features
     head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
     model.body, model.head = nn.Sequential(model.body, head), nn.Linear(width, classes)

@@ -1,26 +1,28 @@
 """SCAFFOLD: control variates against client drift (Karimireddy et al., ICML 2020; option II).
 
-A client's variate is its mean gradient, found from how far it went: the number of steps counts with
-the protocol's momentum, as FedNTD's and FedLMD's code has it (`division="effective"`), or without
-("steps", as in other code). Weighted by samples; the server's variate moves by the mean over the
-population.
+A client's variate is its mean gradient: its change divided by the learning rate and by the number
+of steps. This number includes the effect of momentum, as in the code of FedNTD and FedLMD
+(`division="effective"`), or not ("steps", as in other code). Deltas are weighted by samples; the
+server's variate changes by the mean over the population.
 """
 
 from torch import Tensor
 
-from fedgrid.method import Cohort, Memory, Method, Start, State, Step, Trained, effective_steps
-from fedgrid.names import UsageError
+from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained, effective_steps
+from fedgrid.runtime.names import UsageError
+
+MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
 def method(division: str = "effective") -> Method:
-    """division: what a client's way is divided by beside its learning rate."""
+    """division: "effective" or "steps", the number by which a client's change is divided."""
     if division not in ("effective", "steps"):
         raise UsageError(f"scaffold: division is effective or steps, not {division!r}")
 
     def none(start: Start, client: int | None = None) -> Memory:
         return {"scaffold": start.zeros()}
 
-    def correct(step: Step, gradient: State) -> State:
+    def correct(step: Step, gradient: Model) -> Model:
         own, server = step.memory["scaffold"], step.shared["scaffold"]
         return {name: g - own[name] + server[name] for name, g in gradient.items()}
 
@@ -28,11 +30,11 @@ def method(division: str = "effective") -> Method:
         momentum = end.momentum if division == "effective" else 0.0
         way = max(effective_steps(end.steps, momentum), 1) * end.lr
         own, server = end.memory["scaffold"], end.shared["scaffold"]
-        moved = {n: (end.server[n] - end.state[n]) / way for n in own}
+        moved = {n: (end.server[n] - end.model[n]) / way for n in own}
         kept = {n: own[n] - server[n] + moved[n] if end.steps else own[n] for n in own}
         return {"scaffold": kept}
 
-    def share(cohort: Cohort, update: State) -> Memory:
+    def share(cohort: Cohort, update: Model) -> Memory:
         pairs = list(zip(cohort.memory, cohort.before, strict=True))
 
         def change(name: str) -> Tensor:

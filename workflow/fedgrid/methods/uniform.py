@@ -1,6 +1,6 @@
-"""Every client of a round counts alike, whatever it has: FedLMD's equation 1 and algorithm 1.
+"""All clients of a round have the same weight: FedLMD's equation 1 and algorithm 1.
 
-To be combined with a method that has no weights of its own. The official code weighs by samples.
+Combine it with a method that has no weights of its own. The official code weighs by samples.
 """
 
 import torch
@@ -10,7 +10,7 @@ from fedgrid.method import Cohort, Method, relative
 
 
 def method() -> Method:
-    """1 / m for each of m clients."""
+    """Return weights 1 / m for each of m clients."""
 
     def alike(cohort: Cohort) -> Tensor:
         return relative(torch.ones_like(cohort.sizes))

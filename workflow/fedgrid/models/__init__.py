@@ -1,14 +1,14 @@
 """Models, one file each: `models/resnet18.py` is the model `resnet18`.
 
 A file has `body(shape) -> (module, width)`: from images (B, *shape) to features (B, width). The
-classifier on top is the same for all, so that every model gives (features, logits) and the
-parameters of every classifier begin with `head.`. It may have literal constants:
+linear classifier on top is the same for all models, so every model returns (features, logits), and
+the names of the classifier's parameters begin with `head.`. A file may have literal constants:
 
-    MEGABYTES      of its parameters in single precision, from which a job's memory is reckoned
+    MEGABYTES      size of its parameters in single precision, to estimate a job's memory
     WEIGHTS        name -> torchvision's name of published weights
     SIDE_PATHS     names of convolutions beside the main path, such as ("downsample",)
-    CHANNELS_LAST  True where that layout is faster on CPUs
-    INDEPENDENT    False where an image's output depends on the other images of its batch, as with
+    CHANNELS_LAST  True if that layout is faster on CPUs
+    INDEPENDENT    False if an image's output depends on the other images of its batch, as with
                    BatchNorm without running statistics
 """
 
@@ -18,9 +18,9 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from fedgrid import contract, source
-from fedgrid.files import whole
-from fedgrid.names import UsageError, known, registered, shown
+from fedgrid.runtime import contract, source
+from fedgrid.runtime.files import whole
+from fedgrid.runtime.names import UsageError, known, registered, shown
 
 
 class Classifier(nn.Module):
@@ -30,10 +30,10 @@ class Classifier(nn.Module):
         super().__init__()
         self.body, self.head = body, nn.Linear(width, classes)
         self.side_paths: tuple[str, ...] = ()  # names of convolutions beside the main path
-        self.layout = torch.contiguous_format  # of images and weights, where it is fastest
+        self.layout = torch.contiguous_format  # the fastest layout of images and weights
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (B, width) and logits (B, K)."""
+        """Return features (B, width) and logits (B, K)."""
         features = self.body(x)
         return features, self.head(features)
 
@@ -46,10 +46,10 @@ def build(
     seed: int = 0,
     head: bool = False,
 ) -> Classifier:
-    """A model with weights drawn from `seed`, its body's from the file `weights` if there is one.
+    """Return a model with weights drawn from `seed`, its body's read from the file `weights`.
 
-    With `head` the classifier is the file's too, which must be over as many classes. Counters of
-    batches are dropped: with a fixed momentum BatchNorm never reads them.
+    With `head`, the classifier is read too; the file must have the same number of classes. Batch
+    counters are removed, because BatchNorm with a fixed momentum does not read them.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -67,7 +67,7 @@ def build(
 
 
 def given(name: str, file: ModuleType, shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """What a model's file gives; UsageError if its own code fails."""
+    """Return the body of a model's file; UsageError if the file's code fails."""
     module = f"models.{name}"
     made = contract.called(module, "`body`", lambda: file.body(shape))
     if not (isinstance(made, tuple) and [*map(type, made[1:])] == [int]):
@@ -77,15 +77,15 @@ def given(name: str, file: ModuleType, shape: tuple[int, int, int]) -> tuple[nn.
 
 
 def batch_norm(channels: int) -> nn.Module:
-    """For bodies: BatchNorm without running statistics, by those of the batch at hand alone."""
+    """Return a BatchNorm for bodies that always uses the statistics of the batch."""
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
 def headless(resnet: nn.Module, channels: int) -> nn.Module:
-    """For bodies: torchvision's ResNet without its classifier, for images of these channels.
+    """Return torchvision's ResNet without its classifier, for images with these channels.
 
-    With three the first convolution is the stock one, which published weights are for; another is
-    drawn as torchvision draws that one.
+    With three channels the first convolution is the original one, as published weights require;
+    otherwise it is replaced, and drawn as torchvision draws the original.
     """
     if channels != 3:
         of = resnet.conv1
@@ -97,7 +97,7 @@ def headless(resnet: nn.Module, channels: int) -> nn.Module:
 
 
 def load(model: Classifier, path: Path, head: bool = False) -> None:
-    """Copy a body's weights from a .safetensors or .pth file, and with `head` its classifier's."""
+    """Copy weights from a .safetensors or .pth file to the body, and with `head` to the head."""
     found = {n.removeprefix("body."): w for n, w in read_weights(path).items()}
     wanted = model.body.state_dict()
     if head:
@@ -110,11 +110,11 @@ def load(model: Classifier, path: Path, head: bool = False) -> None:
             raise UsageError(f"{path}: the shape of `{name}` is {shapes[0]}, not {shapes[1]}")
         if not found[name].isfinite().all():
             raise UsageError(f"{path}: `{name}` has numbers that are not finite")
-        tensor.copy_(found[name])  # not load_state_dict, which asks for the dropped counters
+        tensor.copy_(found[name])  # load_state_dict would require the removed counters
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """A state dict; pickles are read with weights_only, so that they cannot run code."""
+    """Return a state dict; pickles are read with weights_only, so they cannot run code."""
     if not Path(path).is_file():
         raise UsageError(f"the weights {path} do not exist")
     with whole(f"the file of weights {path}"):

@@ -1,24 +1,24 @@
 """MobileNet of FedLMD's table 4: MobileNetV1 for CIFAR (Howard et al., 2017).
 
-3,217,226 parameters for ten classes. FedLMD's code has no such model; this is the layout of
+It has 3,217,226 parameters for ten classes. FedLMD's code has no such model. This is the layout of
 FedBABU, by FedNTD's laboratory: a stem of stride 1, and BatchNorm without running statistics, which
-takes the batch's in evaluations too.
+uses the batch's statistics in evaluation too.
 """
 
 from torch import nn
 
 from fedgrid.models import batch_norm
 
-WEIGHTS = {}  # none are published
+WEIGHTS = {}  # no weights are published
 MEGABYTES = 13  # of its parameters, in single precision
-INDEPENDENT = False  # an image's output depends on the others of its batch
+INDEPENDENT = False  # an image's output depends on the other images of its batch
 # Output channels and stride of the depthwise-separable blocks.
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
 BLOCKS += (*((512, 1),) * 5, (1024, 2), (1024, 1))
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """A 3x3 stem and 13 blocks, average-pooled; images of any size."""
+    """Return the body: a 3x3 stem and 13 blocks, average-pooled; for images of any size."""
     layers = [*layer(shape[0], 32)]
     before = 32
     for after, stride in BLOCKS:
@@ -31,6 +31,6 @@ def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
 def layer(
     before: int, after: int, kernel: int = 3, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Module, ...]:
-    """A convolution that keeps the size but for its stride, BatchNorm and ReLU."""
+    """Return a convolution that keeps the size if its stride is 1, BatchNorm and ReLU."""
     same = dict(padding=kernel // 2, groups=groups, bias=False)
     return nn.Conv2d(before, after, kernel, stride, **same), batch_norm(after), nn.ReLU()

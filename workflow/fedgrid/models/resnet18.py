@@ -11,5 +11,5 @@ SIDE_PATHS = ("downsample",)  # convolutions beside the main path
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
-    """The stock stem and four stages, average-pooled."""
+    """Return the body: the original stem and four stages, average-pooled."""
     return headless(resnet18(), shape[0]), 512

@@ -1,8 +1,8 @@
-"""ResNet-8 of FedLMD's table 4: the CIFAR ResNet with one block a stage (He et al., CVPR 2016).
+"""ResNet-8 of FedLMD's table 4: the CIFAR ResNet with one block per stage (He et al., CVPR 2016).
 
-78,042 parameters for ten classes. FedLMD's code has no such model; this is the layout of the FedRS
-authors' code. As in FedNTD's ResNets, BatchNorm keeps no running statistics: it takes the batch's,
-in evaluations too.
+It has 78,042 parameters for ten classes. FedLMD's code has no such model. This is the layout of the
+FedRS authors' code. As in FedNTD's ResNets, BatchNorm has no running statistics: it uses the
+batch's statistics in evaluation too.
 """
 
 import torch.nn.functional as F
@@ -10,18 +10,23 @@ from torch import Tensor, nn
 
 from fedgrid.models import batch_norm
 
-WEIGHTS = {}  # none are published
+WEIGHTS = {}  # no weights are published
 MEGABYTES = 1  # of its parameters, in single precision
-INDEPENDENT = False  # an image's output depends on the others of its batch
+INDEPENDENT = False  # an image's output depends on the other images of its batch
 SIDE_PATHS = ("shortcut",)  # convolutions beside the main path
 
 
 def body(shape: tuple[int, int, int], width: int = 16) -> tuple[nn.Module, int]:
-    """A 3x3 stem and blocks of 16, 32 and 64 channels, average-pooled; images of any size."""
+    """Return the body: a 3x3 stem and blocks of 16, 32 and 64 channels, for images of any size."""
     return nn.Sequential(
-        *(nn.Conv2d(shape[0], width, 3, padding=1, bias=False), batch_norm(width), nn.ReLU()),
-        *(Block(width, width, 1), Block(width, 2 * width, 2), Block(2 * width, 4 * width, 2)),
-        *(nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+        nn.Conv2d(shape[0], width, 3, padding=1, bias=False),
+        batch_norm(width),
+        nn.ReLU(),
+        Block(width, width, 1),
+        Block(width, 2 * width, 2),
+        Block(2 * width, 4 * width, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
     ), 4 * width
 
 
@@ -31,8 +36,11 @@ class Block(nn.Module):
     def __init__(self, before: int, after: int, stride: int):
         super().__init__()
         self.main = nn.Sequential(
-            *(nn.Conv2d(before, after, 3, stride, 1, bias=False), batch_norm(after), nn.ReLU()),
-            *(nn.Conv2d(after, after, 3, 1, 1, bias=False), batch_norm(after)),
+            nn.Conv2d(before, after, 3, stride, 1, bias=False),
+            batch_norm(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, 1, 1, bias=False),
+            batch_norm(after),
         )
         self.shortcut = nn.Identity()
         if before != after:
@@ -40,5 +48,5 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(convolution, batch_norm(after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, before, height, width) -> (B, after, height / stride, width / stride)."""
+        """Return (B, after, height / stride, width / stride) for x (B, before, height, width)."""
         return F.relu(self.main(x) + self.shortcut(x))

@@ -1,29 +1,29 @@
-"""The paper's checkable sentences: its own evidence, ours, and a verdict computed from both.
+"""The paper's checkable sentences: the paper's evidence, ours, and a verdict from both.
 
-A sentence that the paper's printed numbers contradict is reported as such; otherwise the runs
-decide by paired tests over seeds (how, says fedgrid/claims.py; each comparison is in contrasts).
+A sentence that the paper's own numbers contradict is marked so. Otherwise the runs, and the
+fidelity study where a sentence is about it, decide by paired tests over seeds
+(`analysis/verdicts.py`). `contrasts` has every comparison.
 """
 
 import numpy as np
 import pandas as pd
 
-from fedgrid import claims, tables
+from fedgrid.analysis import tables, verdicts
 
-PAPER = "paper"  # the scale that speaks of the paper
+PAPER = "paper"  # the scale of the paper's own setting
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
 DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
+EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
+EVIDENCE |= {verdicts.UNDECIDED: "are undecided"}
 COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
 COLUMNS += [*DECIDING, "verdict"]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per claim."""
-    return of_values(claims.accuracies(runs), runs, study, scale)
-
-
-def of_values(values: pd.DataFrame, runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per claim, of all that was measured; `runs` say what it speaks of."""
-    printed = claims.published(study)
+def draw(
+    runs: pd.DataFrame, study: dict, scale: str, scores: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return a row per claim; `scores` are those of the fidelity study, if claims use them."""
+    values, printed = verdicts.measured(study, runs, scores), verdicts.published(study)
     made = f"{tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
     about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {made}"
     rows = [row(claim, values, printed) for claim in study.get("claims", [])]
@@ -33,32 +33,37 @@ def of_values(values: pd.DataFrame, runs: pd.DataFrame, study: dict, scale: str)
 
 
 def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame) -> dict:
-    """The evidence for and against one claim."""
-    theirs, ours = claims.printed(claim, printed), claims.compare(claim, values)
-    verdict = claims.verdict(ours, claim.get("share"))
+    """Return the evidence for and against one claim."""
+    theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values)
+    verdict = verdicts.verdict(ours, claim.get("share"))
     final = theirs["published_verdict"]
     return {
-        **{"says": claim["says"], "section": claim["section"], **theirs},
-        **{"ours": evidence(ours), "our_verdict": verdict},
+        "says": claim["says"],
+        "section": claim["section"],
+        **theirs,
+        "ours": evidence(ours),
+        "our_verdict": verdict,
         **deciding(ours),
-        "verdict": final if final == claims.CONTRADICTED else verdict,
+        "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
 
 def evidence(comparisons: pd.DataFrame) -> str:
-    """How many comparisons hold, do not hold and are open."""
+    """The numbers of comparisons by verdict: `2 of 24 hold, 22 are undecided`."""
     if comparisons.empty:
         return "no runs at this scale"
     found = comparisons["verdict"].value_counts()
-    counted = (f"{found[name]} {name}" for name in found.index)
-    return f"of {len(comparisons)} comparisons " + ", ".join(counted)
+    parts = [f"{found[name]} {words}" for name, words in EVIDENCE.items() if name in found.index]
+    first, *others = parts
+    count, rest = first.split(" ", 1)
+    return ", ".join([f"{count} of {len(comparisons)} {rest}", *others])
 
 
 def deciding(comparisons: pd.DataFrame) -> dict:
-    """The numbers of the comparison on which the verdict hangs: the worst, then the most open."""
+    """Return the numbers of the deciding comparison: the worst, else the least decided one."""
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
-    rank = comparisons["verdict"].map({claims.FAILS: 0, claims.UNDECIDED: 1, claims.HOLDS: 2})
+    rank = comparisons["verdict"].map({verdicts.FAILS: 0, verdicts.UNDECIDED: 1, verdicts.HOLDS: 2})
     ordered = comparisons.assign(rank=rank).sort_values(
         ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
     )
@@ -66,7 +71,7 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """What people read: the sentence, both kinds of evidence, the deciding numbers, the verdict."""
+    """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
     several = tables.varies(table.dropna(subset="protocol"), "protocol")
     names = [name for name in COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
@@ -80,25 +85,25 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def numbers(row) -> str:
-    """A difference with its interval and p, as a text."""
+    """Return a difference with its interval and p, as a text."""
     if pd.isna(row.difference):
         return ""
     if np.isinf(row.difference):
-        return f"{'other runs' if row.difference > 0 else 'its runs'} diverged"
+        return f"{'the other runs' if row.difference > 0 else 'its runs'} diverged"
     return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
 
 
 def counted(seeds: float) -> str:
-    """A number of seeds, as a text."""
-    return "" if pd.isna(seeds) else f">{claims.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
+    """Return a number of seeds as a text."""
+    return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the verdicts speak of."""
+    """Describe the verdicts."""
     if table.empty:
-        return "The study states no claims."
+        return "The study has no claims."
     return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
-        "is 'holds' or 'does not hold' where the 95 % intervals of paired differences over seeds "
-        "say so."
+        "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
+        "decide it."
     )

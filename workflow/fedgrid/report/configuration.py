@@ -1,15 +1,15 @@
-"""What the runs were made with: every field of the protocols, every hyper-parameter of the methods.
+"""The settings of the runs: every field of the protocols, every hyper-parameter of the methods.
 
-Read from what the runs themselves recorded, so it is what was run, not what a file says today.
+The runs themselves recorded them, so a later change of a file does not show here.
 """
 
 import pandas as pd
 
-from fedgrid import tables
+from fedgrid.analysis import tables
 
 
 def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per value: of which protocol, or of which method on which dataset."""
+    """Return a row per value: of a protocol, or of a method on a dataset."""
     of_protocol = settings["of"].isna()
     kinds = {
         "protocol": settings[of_protocol].assign(name=settings["protocol"], dataset=""),
@@ -22,7 +22,7 @@ def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per protocol field and method; a value that datasets share is written once."""
+    """Return a row per protocol field and method; a value that datasets share is written once."""
     named = table.astype({"of": object, "dataset": object}).fillna({"of": "", "dataset": ""})
     field = (named["of"] + " " + named["field"]).str.strip()
     rows = named.assign(field=field).groupby(["kind", "name", "field", "value"], sort=False)
@@ -32,5 +32,5 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the values are."""
+    """Describe the values."""
     return f"The settings that the runs recorded: {tables.each(table, 'scale')} scale."

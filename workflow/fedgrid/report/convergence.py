@@ -1,39 +1,40 @@
 """Test accuracy over the rounds: the mean over seeds and its standard deviation as a band.
 
 A panel per dataset and partition. A line ends before the round in which the first of its runs
-diverged: a mean over the others would be of another kind.
+diverged, because a mean without that run could not be compared.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per method, setting and evaluated round that all seeds reached: percent over seeds."""
+    """Return a row per method, setting and round that all seeds reached: percent over seeds."""
     percent = runs.assign(accuracy=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    table = percent[~lost(percent)].groupby([*tables.CELL, "round"], sort=False).agg(
+    table = percent[~lost(percent)].groupby([*CELL, "round"], sort=False).agg(
         mean=("accuracy", "mean"), std=("accuracy", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
-    all_seeds = runs.groupby(tables.CELL).agg(
+    all_seeds = runs.groupby(CELL).agg(
         all_seeds=("seed", "nunique"), ended_early=("diverged", "any")
     )
-    table = table.merge(all_seeds.reset_index(), on=tables.CELL)
+    table = table.merge(all_seeds.reset_index(), on=CELL)
     table = table[table["seeds"] == table.pop("all_seeds")]
-    table = table.iloc[table.groupby(tables.CELL, sort=False).ngroup().argsort(kind="stable")]
+    table = table.iloc[table.groupby(CELL, sort=False).ngroup().argsort(kind="stable")]
     return tables.with_alpha(table.assign(scale=scale)).round(4)
 
 
 def lost(runs: pd.DataFrame) -> pd.Series:
-    """The evaluations after which runs diverged: what a model without finite weights says."""
-    last = runs.groupby([*tables.CELL, "seed"])["round"].transform("max")
+    """Return which evaluations are from a diverged model, without finite weights."""
+    last = runs.groupby([*CELL, "seed"])["round"].transform("max")
     return runs["diverged"] & (runs["round"] == last)
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Small panels that share axes: datasets below one another, partitions beside each other."""
+    """Draw small panels that share axes: a row per dataset, a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     look = figures.lines(table["method"])
@@ -50,7 +51,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
-    """A line and its band for every method, and protocol if there are several."""
+    """Draw a line and its band for every method, and every protocol if there are several."""
     for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
         if table["protocol"].nunique() > 1:
@@ -61,8 +62,8 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the lines are."""
+    """Describe the lines."""
     if table.empty:
         return "There is no accuracy to show: runs diverged before their first evaluation."
-    ends = " A line that ends early: a run diverged." * bool(table["ended_early"].any())
+    ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
     return f"Test accuracy, mean and standard deviation over seeds: {tables.scope(table)}.{ends}"

@@ -1,17 +1,19 @@
-"""Finished runs that are kept with the study, beside the published values: no run is needed for it.
+"""Finished runs that are kept with the study, beside the published values: no new run is needed.
 
-`python -m fedgrid.reference` makes the study's file of them; the study's notes say how they were
-made.
+`python -m fedgrid.reference` writes the study's file of these runs; the study's notes say how they
+were made.
 """
 
 import pandas as pd
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.published import join_published, kept_cells
+from fedgrid.partitions import write_label
 
 
 def draw(study: dict, scale: str) -> pd.DataFrame:
-    """A row per cell: percent over seeds, published percent, seconds per round, what made it."""
-    table = tables.beside_published(tables.kept(study), study)
+    """Return a row per cell: percent over seeds, published percent, seconds, machine and code."""
+    table = join_published(kept_cells(study), study)
     table = table.drop(columns=["published_std", "published_speedup"])
     table = table.assign(difference=table["mean"] - table["published"])
     for axis in ("method", "dataset"):
@@ -20,10 +22,10 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per cell; its protocol, since the variants of one are compared with the same value."""
+    """Return a row per cell with its protocol; variants of a protocol share a published value."""
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
-        "partition": table["partition"].map(tables.written), "protocol": table["protocol"],
+        "partition": table["partition"].map(write_label), "protocol": table["protocol"],
         "seeds": table["seeds"], "published": table["published"], "ours": table["mean"],
         "difference": table["difference"].map("{:+.2f}".format, na_action="ignore"),
         "last round": table["final"], "smoothed": table["smoothed"],
@@ -33,7 +35,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the numbers are, and where they come from."""
+    """Describe the numbers and their origin."""
     seeds, smoothed = tables.each(table, "seeds"), bool(table["smoothed"].notna().any())
     return (
         f"The {tables.counted(table)} in percent of the runs kept with the study ({seeds} seed"

@@ -1,21 +1,21 @@
-"""Labels of a round's clients, and what the server's model then takes test images for (figure 2).
+"""Labels of a round's clients, and the server model's predictions after it (figure 2).
 
-The data of the clients of a round determine which classes the model favours after it; a method that
-keeps what it knows of the others predicts all of them alike.
+The data of a round's clients determine which classes the model favours after the round. A method
+that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
 
 LABELS = "labels"
-ROUNDS = 100  # the paper draws the first hundred
+ROUNDS = 100  # the paper shows the first hundred rounds
 KEYS = ["what", "dataset", "partition", "round", "class"]
 
 
 def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per round and class: the share of it in the clients' data, and in the predictions."""
+    """Return a row per round and class: its share in the clients' data and in the predictions."""
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
     held = labels(counts[counts["seed"] == seed], said)
@@ -29,8 +29,8 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
 
 
 def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
-    """How many samples of every class the clients of every round have together."""
-    from fedgrid import schedule
+    """Return the number of samples per class of all clients of each round."""
+    from fedgrid.federation import schedule
 
     about = predictions.iloc[0]
     rows = []
@@ -44,7 +44,7 @@ def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A heat map below another: rounds to the right, classes upwards."""
+    """Draw one heat map below the other: rounds to the right, classes upwards."""
     kinds = table["what"].unique()
     figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
     most = table["share"].max()
@@ -70,11 +70,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the colours are, and why a map may be shorter than the others."""
+    """Describe the colours, and why a map may end early."""
     early = table.groupby("what")["round"].max().nunique() > 1
-    ends = " A map that ends early: the run diverged." * early
+    ends = " A map ends early if the run diverged." * early
     return (
-        "Share of every class in the data of the clients of a round, and in what the server's "
-        f"model predicts of the test images after it; the first {ROUNDS} rounds at most, counted "
+        "Share of every class in the data of a round's clients, and in the predictions of the "
+        f"server's model for the test images after it; at most the first {ROUNDS} rounds, counted "
         f"from 0 as in the paper: seed {tables.each(table, 'seed')}, {tables.scope(table)}.{ends}"
     )

@@ -5,27 +5,30 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import comparisons, figures
-from fedgrid.sweeps import caption
+from fedgrid.analysis import figures
+from fedgrid.partitions import parse_name
+from fedgrid.report import comparison
+from fedgrid.report.sweep import caption
 
 __all__ = ["caption", "draw", "plot"]
 
-PANELS = {"shards": "classes per client s", "dir": "Dirichlet alpha"}
+PANELS = {"shards": "classes per client s", "dirichlet": "Dirichlet alpha"}
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per method and partition: percent over seeds."""
-    return comparisons.draw(runs, study, scale)
+    """Return a row per method and partition: percent over seeds."""
+    return comparison.draw(runs, study, scale)
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A panel per kind of partition; groups of bars by its number, a colour per method."""
+    """Draw a panel per kind of partition; groups of bars by its number, a colour per method."""
     figure, (row,) = figures.panels(1, 2, width=3.4, sharey=True)
     look = figures.colours(table["method"])
     for axes, (kind, label) in zip(row, PANELS.items(), strict=True):
-        of = table[table["partition"].str.startswith(kind)]
+        kinds = {name: parse_name(name) for name in table["partition"].unique()}
+        of = table[[kinds[name][0] == kind for name in table["partition"]]]
         bars(axes, of, look, study)
-        names = [name.removeprefix(kind) for name in of["partition"].unique()]
+        names = [number for its_kind, number in kinds.values() if its_kind == kind]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(label)
     row[0].set_ylabel("test accuracy (%)")
@@ -34,7 +37,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
-    """A bar per method and partition; a cross where a run diverged."""
+    """Draw a bar per method and partition, and a cross if a run diverged."""
     partitions, width = table["partition"].unique(), 0.8 / len(look)
     for i, (method, colour) in enumerate(look.items()):
         of = table[table["method"] == method].set_index("partition").reindex(partitions)

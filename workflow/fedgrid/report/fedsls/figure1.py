@@ -1,7 +1,7 @@
-"""What FedSLS gains over FedAvg and FedAU, by partition; error bars over seeds; published bars.
+"""FedSLS's gain over FedAvg and FedAU, by partition; error bars over seeds; published bars.
 
-The gain is the difference of the accuracies (percent) that runs of the same seed count with. The
-published bars are differences of the means in FedSLS's table 1, and so have no error bars.
+The gain is the difference of scores (percent) between runs of the same seed. The published bars are
+differences of the means in FedSLS's table 1, and so have no error bars.
 """
 
 import numpy as np
@@ -9,16 +9,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.scores import mean_over_seeds, pair_runs, score_runs
+from fedgrid.partitions import write_label
 
 KEYS = ["dataset", "partition", "over"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per dataset, partition and method compared with: gains in points of percent."""
+    """Return a row per dataset, partition and other method: gains in percentage points."""
     shown = study["published"]["figure1"]
-    pairs = tables.paired(tables.scores(runs), shown["method"], shown["over"])
-    ours = tables.over_seeds(pairs, ["protocol", *KEYS])
+    pairs = pair_runs(score_runs(runs), shown["method"], shown["over"])
+    ours = mean_over_seeds(pairs, ["protocol", *KEYS])
     table = ours.merge(published(study, shown), how="outer", on=KEYS, sort=False)
     table = tables.with_alpha(table.assign(scale=scale)).round(4)
     order = [*dict.fromkeys([*ours["dataset"], *table["dataset"]]), *shown["over"]].index
@@ -29,8 +32,8 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def published(study: dict, shown: dict) -> pd.DataFrame:
-    """The gains in the printed table."""
-    cells = tables.published_cells(study)
+    """Return the gains in the printed table."""
+    cells = published_cells(study)
     cells = cells[cells["dataset"].isin(shown["dataset"])]
     ours = cells[cells["method"] == shown["method"]]
     theirs = cells[cells["method"].isin(shown["over"])].rename(columns={"method": "over"})
@@ -39,7 +42,7 @@ def published(study: dict, shown: dict) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A panel per dataset; groups of bars by partition, a colour per method compared with."""
+    """Draw a panel per dataset; groups of bars by partition, a colour per other method."""
     datasets, look = table["dataset"].unique(), figures.colours(table["over"])
     figure, (row,) = figures.panels(1, len(datasets), sharey=True)
     for axes, dataset in zip(row, datasets, strict=True):
@@ -52,7 +55,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
-    """Ours filled, with the deviation over seeds; the published ones beside, hatched."""
+    """Draw our bars filled, with the deviation over seeds; published bars beside, hatched."""
     partitions = table["partition"].unique()
     width = 0.8 / (2 * len(look))
     for i, (over, colour) in enumerate(look.items()):
@@ -68,13 +71,13 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
             axes.bar(
                 at + 1.5 * width, of["published"], width, label=f"over {name}, published", **theirs
             )
-    axes.set_xticks(range(len(partitions)), map(tables.written, partitions))
+    axes.set_xticks(range(len(partitions)), map(write_label, partitions))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the bars are."""
+    """Describe the bars."""
     return (
-        "Accuracy of FedSLS minus that of the same seed's other run, mean and standard deviation: "
-        f"{tables.scope(table)}. Hatched: differences of the published means (paper scale). A "
-        "cross: a run diverged."
+        "Accuracy of FedSLS minus that of the other run of the same seed, mean and standard "
+        f"deviation: {tables.scope(table)}. Hatched: differences of the published means (paper "
+        "scale). A cross marks a run that diverged."
     )

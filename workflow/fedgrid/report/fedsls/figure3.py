@@ -1,6 +1,6 @@
 """Original images, saliency maps and conventional latent variables side by side, with their SSIM.
 
-All are grey maps as they were saved: the channel mean, brought to one size and contrast.
+All are grey maps as they were saved: the channel mean, scaled to one size and contrast.
 """
 
 from base64 import b64decode
@@ -11,18 +11,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
 
-SIDE = 0.85  # inches of a map
+SIDE = 0.85  # inches, side of a map
 
 
 def draw(examples: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per image and map: its scores, and the map itself as a PNG in a data URI."""
+    """Return a row per image and map: scores, and the map as a PNG in a data URI."""
     return examples.assign(map=examples["encoder"] + "-" + examples["layer"], scale=scale)
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A row per image, a column per map."""
+    """Draw a row per image, a column per map."""
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()
     figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15)
@@ -38,7 +38,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def picture(axes: Axes, row) -> None:
-    """One map, with the SSIM to its original below."""
+    """Draw one map, with its SSIM to the original below."""
     pixels = matplotlib.image.imread(BytesIO(b64decode(row.png.partition(",")[2])), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
     axes.set(xticks=[], yticks=[])
@@ -48,8 +48,8 @@ def picture(axes: Axes, row) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the maps are."""
+    """Describe the maps."""
     return (
         "The first images drawn of each dataset and their maps by the encoders' first seed (1 "
-        f"seed); below each its SSIM to the original; {tables.each(table, 'scale')} scale."
+        f"seed); below each map its SSIM to the original; {tables.each(table, 'scale')} scale."
     )

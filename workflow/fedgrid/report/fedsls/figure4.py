@@ -1,29 +1,29 @@
-"""Who has how many samples of which class: client by class, the dot's area is the number.
+"""The number of samples by client and class, as the area of a dot.
 
-The partitions of the first seed.
+The partitions are those of the first seed.
 """
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
 
-LARGEST = 60  # points squared: the area of the largest dot of a row of panels
-MANY = 1000  # dots of a figure; more are drawn as pixels, or the file would have megabytes
+LARGEST = 60  # points squared: the area of the largest dot in a row of panels
+MANY = 1000  # dots of a figure; above, dots are drawn as pixels, to keep the file small
 
 
 def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per client and class with samples, of the first seed."""
+    """Return a row per client and class with samples, of the first seed."""
     first = counts[counts["seed"] == counts["seed"].min()]
     columns = ["dataset", "partition", "seed", "client", "class", "samples", "clients", "recipe"]
     return tables.with_alpha(first[columns].assign(scale=scale))
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Datasets below one another, partitions beside each other; areas compare within a dataset.
+    """Draw a row per dataset, a column per partition; areas are comparable within a dataset.
 
-    Axes and texts are lines and letters in every case, the dots only where they are few.
+    Axes and texts are always vector graphics, dots only if there are few.
     """
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
@@ -42,22 +42,22 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
-    """One partition."""
+    """Draw one partition."""
     area = LARGEST * table["samples"] / most
     look = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
     axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
 
 
 def sizes(axes: Axes, most: int) -> None:
-    """What the areas mean: about the largest, a fifth and a twenty-fifth of it."""
+    """Add a legend of areas: about the largest, a fifth and a twenty-fifth of it."""
     for part in (most, most / 5, most / 25):
-        samples = float(f"{part:.0e}")  # one digit that is not zero
+        samples = float(f"{part:.0e}")  # one significant digit
         axes.scatter([], [], s=LARGEST * samples / most, color="0.4", label=f"{samples:g}")
     axes.legend(title="samples", loc="center left", bbox_to_anchor=(1, 0.5), labelspacing=1)
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the dots are."""
+    """Describe the dots."""
     clients, seed = tables.each(table, "clients"), tables.each(table, "seed")
     return (
         f"Training samples of each class on each of {clients} clients; the dot's area is their "

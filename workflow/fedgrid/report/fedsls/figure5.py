@@ -1,9 +1,10 @@
-"""How similar latent variables are to their images: SSIM, cosine similarity, Euclidean distance.
+"""Similarity of latent variables to their images: SSIM, cosine similarity, Euclidean distance.
 
-Boxes reach from quartile to quartile over all images and encoders' seeds, whiskers to 1.5 times
-that, circles are outliers; a line is the median, a triangle the mean, and a dot the median of one
-seed. Left of the line as in the paper: saliency at the input, and an encoder that shrinks f times.
-Right of it what that depends on: saliency at the first convolution, and plain down-sampling.
+Boxes show the quartiles over all images and encoder seeds, whiskers reach 1.5 times the box's
+height, circles are outliers; a line is the median, a triangle the mean, a dot the median of one
+seed. Left of the vertical line are the paper's maps: saliency at the input, and an encoder that
+shrinks f times. Right of it are maps for comparison: saliency at the first convolution, and plain
+down-sampling.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
 
 SCORES = {
     "ssim": "SSIM",
@@ -19,11 +20,11 @@ SCORES = {
     "euclidean": "Euclidean distance",
 }
 PAPER = ("saliency-input", "autoencoder-f2", "autoencoder-f4", "autoencoder-f8")
-ALL = "all"  # seeds together
+ALL = "all"  # all seeds together
 
 
 def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per map, score and seed, and for all seeds together: the numbers of a box."""
+    """Return the numbers of a box per map, score and seed, and for all seeds together."""
     scores = scores.assign(map=scores["encoder"] + "-" + scores["layer"])
     order = [name for name in PAPER if name in set(scores["map"])]
     order += [name for name in scores["map"].unique() if name not in PAPER]
@@ -39,12 +40,12 @@ def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def images(scores: pd.DataFrame) -> int:
-    """How many images were scored."""
+    """Return the number of scored images."""
     return len(scores[["dataset", "image"]].drop_duplicates())
 
 
 def box(values: pd.Series) -> dict:
-    """Tukey's box; outliers rounded and each once, as a list in a text."""
+    """Return Tukey's box; outliers are rounded, without duplicates, as a list in a text."""
     low, median, high = np.percentile(values, [25, 50, 75])
     reach = 1.5 * (high - low)
     inside = values[values.between(low - reach, high + reach)]
@@ -58,7 +59,7 @@ def box(values: pd.Series) -> dict:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """A panel per score, a box per map."""
+    """Draw a panel per score, a box per map."""
     figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
     for (score, label), axes in zip(SCORES.items(), row, strict=True):
         boxes(axes, table[table["score"] == score])
@@ -72,7 +73,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def boxes(axes: Axes, table: pd.DataFrame) -> None:
-    """The boxes of all seeds together, and every seed's median."""
+    """Draw the boxes of all seeds together, and every seed's median."""
     together = table[table["seed"] == ALL].fillna({"outliers": ""})
     numbers = [
         {
@@ -94,7 +95,7 @@ def boxes(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the boxes are."""
+    """Describe the boxes."""
     seeds = table.groupby("map", sort=False)["seeds"].first()
     counted = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else seeds.max()
     return (

@@ -1,20 +1,22 @@
-"""The two readings of I = 10, local steps or local epochs: FedAvg by both, beside the paper's row.
+"""The two readings of I = 10, local steps or local epochs: FedAvg with each, and the paper's row.
 
-The reading that is nearer to the published FedAvg row is the more likely one. Where the runs are of
-no published dataset, as at the quick scale, the published row stands beside for its pattern only.
+The reading that is nearer to the published FedAvg row is the more likely one. If no run is of a
+published dataset, as at the quick scale, the published row only shows the pattern.
 """
 
 import pandas as pd
 
-from fedgrid import tables
+from fedgrid.analysis import tables
+from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 
 KEYS = ["method", "dataset", "partition"]
-PRINTED = "published"  # in the place of a protocol
+PRINTED = "published"  # in the column of protocols
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per reading and setting, and the published ones: percent; which reading is nearer."""
-    ours, printed = tables.over_seeds(tables.scores(runs), tables.CELL), published(runs, study)
+    """Return a row per reading and setting, and published rows: percent; the nearer reading."""
+    ours, printed = mean_over_seeds(score_runs(runs), CELL), published(runs, study)
     table = ours.merge(printed[[*KEYS, "published"]], how="left", on=KEYS)
     table["difference"] = table["mean"] - table["published"]
     gap = table["difference"].abs()
@@ -26,18 +28,18 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """The printed cells of the runs' method, partitions, and datasets if there are any of these."""
-    cells = tables.published_cells(study)
+    """Return the printed cells of the runs' method and partitions, and of their datasets if any."""
+    cells = published_cells(study)
     cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
     same = cells[cells["dataset"].isin(runs["dataset"])]
     return cells if same.empty else same
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per reading and for the paper, a column per dataset and partition."""
+    """Return a row per reading and for the paper, a column per dataset and partition."""
     return tables.wide(table, index="protocol").fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the numbers are."""
+    """Describe the numbers."""
     return f"FedAvg's test accuracy in percent by the two readings: {tables.scope(table)}."

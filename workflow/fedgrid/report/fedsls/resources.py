@@ -1,9 +1,9 @@
-"""Memory, operations and seconds that saliency costs, beside the figures of FedSLS's section 3.4.
+"""Memory, operations and seconds of saliency encoding, beside the figures of FedSLS's section 3.4.
 
-The paper does not say what its figures count. All readings of a list are computed, and a figure is
-reproduced only by a reading that agrees to the figure's printed precision, half a unit of its last
-digit. Our own accounting stores 4 bytes for every number of the latents G_l (images, channels,
-height, width), or of their channel means (equation 12).
+The paper does not say what its figures count. Several readings are computed for each figure. A
+reading reproduces a figure if it agrees to the printed precision, half a unit of the last digit.
+Our own accounting stores 4 bytes for every number of the latents G_l (images, channels, height,
+width), or of their channel means (equation 12).
 """
 
 from decimal import Decimal
@@ -11,13 +11,13 @@ from itertools import product
 
 import pandas as pd
 
-from fedgrid import tables
-from fedgrid.names import known
+from fedgrid.analysis import tables
+from fedgrid.runtime.names import known
 
 FLOAT = 4  # bytes
-BYTES = (4, 2, 1, 8)  # of a number, for readings of the paper's figures
+BYTES = (4, 2, 1, 8)  # per number, for readings of the paper's figures
 REPRODUCES = "reproduces"
-FORWARD = "forward pass"  # the pass that others are compared with
+FORWARD = "forward pass"  # the pass to which others are compared
 MEGA = {"MB": 1e6, "MiB": 2**20}
 OPERATIONS = {
     "MACs of a forward pass": 1,
@@ -26,17 +26,28 @@ OPERATIONS = {
     "multiplications and additions of a forward and a backward pass": 6,
 }
 COLUMNS = [
-    *("quantity", "images", "value", "unit", "published", "published_unit", "difference"),
-    *("verdict", "formula", "readings", "model", "dataset", "scale"),
+    "quantity",
+    "images",
+    "value",
+    "unit",
+    "published",
+    "published_unit",
+    "difference",
+    "verdict",
+    "formula",
+    "readings",
+    "model",
+    "dataset",
+    "scale",
 ]
 
 
 def draw(costs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per quantity: the paper's figures and what gives them, then our own accounting.
+    """Return a row per quantity: the paper's figures with their readings, then our accounting.
 
-    `costs` is what fedgrid.costs wrote; `study` is the study's file, with the figures under
-    published.resources. They are left out for another model or dataset than theirs. Of a published
-    row `value` is that of the nearest reading, in the reading's unit.
+    `costs` is the table of fedgrid.experiments.costs. The figures are in the study's
+    published.resources; they are left out for another model or dataset. In a published row,
+    `value` is that of the nearest reading, in the reading's unit.
     """
     model, dataset = costs["model"].iloc[0], costs["dataset"].iloc[0]
     published = study.get("published", {}).get("resources", {})
@@ -51,20 +62,20 @@ def draw(costs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def number(costs: pd.DataFrame, layer: str, name: str) -> float:
-    """One value of `costs`."""
+    """Return one value of `costs`."""
     (value,) = costs.loc[(costs["layer"] == layer) & (costs["name"] == name), "value"]
     return float(value)
 
 
 def layers(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
-    """A row per convolution in forward order, a column per number; `side` for side paths too."""
+    """Return a row per convolution in forward order; `side` adds those of side paths."""
     chosen = costs[costs["kind"].isin(["main", "side"] if side else ["main"])]
     wide = chosen.pivot(index="layer", columns="name", values="value")
     return wide.reindex(chosen["layer"].unique()).astype(float)
 
 
 def macs(costs: pd.DataFrame) -> float:
-    """Multiply-accumulates of a forward pass of one image."""
+    """Return the multiply-accumulates of a forward pass of one image."""
     return float(costs.loc[costs["name"] == "macs", "value"].sum())
 
 
@@ -72,7 +83,7 @@ def macs(costs: pd.DataFrame) -> float:
 
 
 def stored(costs: pd.DataFrame) -> dict[str, float]:
-    """What might be kept of one image, in numbers."""
+    """Return what might be stored per image, as counts of numbers."""
     main, both = layers(costs, side=False), layers(costs, side=True)
     image, classes = number(costs, "image", "elements"), number(costs, "image", "classes")
     found = {
@@ -89,12 +100,12 @@ def stored(costs: pd.DataFrame) -> dict[str, float]:
 
 
 def area(layers: pd.DataFrame) -> pd.Series:
-    """Numbers of a channel mean, by layer."""
+    """Return the size of a channel mean, by layer."""
     return layers["height"] * layers["width"]
 
 
 def memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """What is stored, its size and the size's unit."""
+    """Return what is stored, its size and the size's unit, per reading."""
     return [
         (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
         for (what, numbers), bytes_, unit in product(stored(costs).items(), BYTES, MEGA)
@@ -102,7 +113,7 @@ def memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, 
 
 
 def operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """What is counted, its number and the number's unit."""
+    """Return what is counted, its number and the number's unit, per reading."""
     each = macs(costs)
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
@@ -111,7 +122,7 @@ READINGS = {"MB": memory_readings, "GFLOPs": operation_readings}  # by the unit 
 
 
 def compared(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
-    """The row of a published figure, one of `figures`: its nearest reading, and if that gives it.
+    """Return the row of a published figure, one of `figures`: its nearest reading and verdict.
 
     UsageError for a figure in a unit that has no readings.
     """
@@ -121,22 +132,27 @@ def compared(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
     what, value, unit = min(readings, key=lambda reading: abs(reading[1] - target))
     return {
         "quantity": f"paper: {figure['quantity']}",
-        **{"images": figure["images"], "published": target, "published_unit": figure["unit"]},
-        **{"value": value, "unit": unit, "difference": value - target},
-        **{"readings": len(readings), "formula": what},
+        "images": figure["images"],
+        "published": target,
+        "published_unit": figure["unit"],
+        "value": value,
+        "unit": unit,
+        "difference": value - target,
+        "readings": len(readings),
+        "formula": what,
         "verdict": verdict(agrees(value, figure["value"]), multiple(figure, figures)),
     }
 
 
 def verdict(reproduced: bool, multiple: str) -> str:
-    """In words; `multiple` is how the figure follows from another one, if it does."""
+    """Return the verdict in words; `multiple` says how the figure follows from another, or ""."""
     if reproduced:
         return REPRODUCES
     return f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
 
 
 def multiple(figure: dict, figures: list[dict]) -> str:
-    """The figure for fewer images that gives this one if it is scaled by images, or nothing."""
+    """Return the figure for fewer images that gives this one when scaled by images, or ""."""
     for other in figures:
         times = Decimal(figure["images"]) / Decimal(other["images"])
         scaled = times * Decimal(str(other["value"]))
@@ -146,7 +162,7 @@ def multiple(figure: dict, figures: list[dict]) -> str:
 
 
 def agrees(value: float | Decimal, printed: float | str) -> bool:
-    """Whether `value` is within half a unit of the last digit of a number as it was printed."""
+    """Whether `value` is within half a unit of the last digit of a printed number."""
     digit = Decimal(1).scaleb(Decimal(str(printed)).as_tuple().exponent)
     return abs(Decimal(str(value)) - Decimal(str(printed))) <= digit / 2
 
@@ -155,12 +171,12 @@ def agrees(value: float | Decimal, printed: float | str) -> bool:
 
 
 def both_sizes(costs: pd.DataFrame) -> list[int]:
-    """The images that were measured, and those of the training set."""
+    """Return the number of images that were measured, and that of the training set."""
     return [int(number(costs, which, "images")) for which in ("encoded", "training set")]
 
 
 def memory(costs: pd.DataFrame) -> list[dict]:
-    """Rows of the latents' size before and after the channel mean, and their ratio."""
+    """Return rows of the latents' size before and after the channel mean, and their ratio."""
     main, both = layers(costs, side=False), layers(costs, side=True)
     parts = {
         "first layer": main[:1],
@@ -171,7 +187,7 @@ def memory(costs: pd.DataFrame) -> list[dict]:
 
 
 def kept(where: str, of: pd.DataFrame, sizes: list[int]) -> list[dict]:
-    """Rows of the memory of some layers' latents and channel means, for numbers of images."""
+    """Return rows of the memory of layers' latents and channel means, for numbers of images."""
     before, after = of["elements"].sum(), area(of).sum()
     rows = []
     for images in sizes:
@@ -184,7 +200,7 @@ def kept(where: str, of: pd.DataFrame, sizes: list[int]) -> list[dict]:
 
 
 def operations(costs: pd.DataFrame) -> list[dict]:
-    """Rows of a forward pass's multiply-accumulates."""
+    """Return rows of a forward pass's multiply-accumulates."""
     what, formula = "operations, forward pass", "images x MACs of convolutions and linear layers"
     each = macs(costs)
     return [row(what, 1, each / 1e6, "MMAC", formula)] + [
@@ -193,13 +209,13 @@ def operations(costs: pd.DataFrame) -> list[dict]:
 
 
 def measured(costs: pd.DataFrame) -> list[dict]:
-    """Rows of the seconds and peak memory of every pass."""
+    """Return rows of the seconds and peak memory of every pass."""
     chosen = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]
     return [row for layer in chosen["layer"] for row in timed(layer, costs)]
 
 
 def timed(layer: str, costs: pd.DataFrame) -> list[dict]:
-    """Rows of one pass; its seconds for the training set are extrapolated."""
+    """Return rows of one pass; its seconds for the training set are extrapolated."""
     images, train = both_sizes(costs)
     seconds, cpu, peak = (
         number(costs, layer, name) for name in ("seconds", "cpu_seconds", "peak_memory")
@@ -219,15 +235,15 @@ def timed(layer: str, costs: pd.DataFrame) -> list[dict]:
 
 
 def row(quantity: str, images: int | None, value: float, unit: str, formula: str) -> dict:
-    """A row that is compared with nothing."""
+    """Return a row without a published figure."""
     return dict(quantity=quantity, images=images, value=value, unit=unit, formula=formula)
 
 
-# --- for people ------------------------------------------------------------------------------
+# --- for readers -----------------------------------------------------------------------------
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """A row per quantity: amounts with their units, and why."""
+    """Return a row per quantity: amounts with their units, formula and verdict."""
     images = numbers(table["images"])
     shown = pd.DataFrame({
         "quantity": table["quantity"],
@@ -241,23 +257,23 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def amounts(values: pd.Series, units: pd.Series) -> list[str]:
-    """Values with their units; nothing for a missing one."""
+    """Return values with their units; an empty text for a missing value."""
     pairs = zip(numbers(values), units.fillna(""), strict=True)
     return [f"{value:.5g} {unit}".strip() if value == value else "" for value, unit in pairs]
 
 
 def numbers(values: pd.Series) -> list[float]:
-    """NaN where one is missing."""
+    """Return the values as floats, NaN for a missing one."""
     return values.astype("Float64").to_numpy(float, na_value=float("nan")).tolist()
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the numbers are, and how many of the paper's are reproduced."""
+    """Describe the numbers, and how many of the paper's figures are reproduced."""
     (images,) = table.loc[table["formula"] == "measured", "images"].unique()
     model, dataset, scale = (tables.each(table, name) for name in ("model", "dataset", "scale"))
     said = (
         f"What encoding saliency costs: memory of the latents at {FLOAT} bytes a number, "
-        "operations, and what was measured on "
+        "operations, and measurements on "
         f"{images:,.0f} random images of the size of {dataset} with {model}; {scale} scale."
     )
     if not (figures := int(table["published"].notna().sum())):

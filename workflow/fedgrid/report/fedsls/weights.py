@@ -1,30 +1,31 @@
-"""FedSLS's aggregation weights beside FedAvg's: R_k over n_k, and R_k / n_k client by client.
+"""FedSLS's aggregation weights against FedAvg's, and R_k / n_k client by client.
 
-Shares are of the whole population. The effective number of clients is 1 / sum_k a_k^2.
+Weights are shares over the whole population. The effective number of clients is 1 / sum_k a_k^2.
 """
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid import figures, tables
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import SETTING
 
 COLUMNS = ["seed", "client", "size", "R", "R_per_sample", "weight", "effective_clients"]
 
 
 def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """A row per client of every cell and seed, with FedAvg's weight and effective clients."""
-    table = saliency[[*tables.SETTING, *COLUMNS]].copy()
-    cells = table.groupby([*tables.SETTING, "seed"], sort=False)["size"]
+    """Return a row per client, cell and seed, with FedAvg's weight and effective clients."""
+    table = saliency[[*SETTING, *COLUMNS]].copy()
+    cells = table.groupby([*SETTING, "seed"], sort=False)["size"]
     table["weight_fedavg"] = table["size"] / cells.transform("sum")
-    squares = (table["weight_fedavg"] ** 2).groupby([table[k] for k in (*tables.SETTING, "seed")])
+    squares = (table["weight_fedavg"] ** 2).groupby([table[k] for k in (*SETTING, "seed")])
     table["effective_clients_fedavg"] = 1 / squares.transform("sum")
     table = table.assign(seeds=table["seed"].nunique(), scale=scale)
     return tables.with_alpha(table.drop(columns="protocol"))
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Per dataset two rows of panels, for the weights and for R_k / n_k; partitions beside."""
+    """Draw two rows of panels per dataset, weights and R_k / n_k, and a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row")
     for i, dataset in enumerate(datasets):
@@ -41,7 +42,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def shares(axes: Axes, table: pd.DataFrame) -> None:
-    """Weight against share of samples; on the line FedSLS is FedAvg."""
+    """Draw weight against share of samples; on the line, FedSLS equals FedAvg."""
     most = 100 * max(table["weight_fedavg"].max(), table["weight"].max())
     axes.plot([0, most], [0, most], color="0.5", linewidth=0.8, label="FedAvg")
     for seed, look in figures.colours(table["seed"]).items():
@@ -59,7 +60,7 @@ def shares(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def per_sample(axes: Axes, table: pd.DataFrame) -> None:
-    """Clients in order of their saliency per sample."""
+    """Draw R_k / n_k of the clients in descending order."""
     for seed, look in figures.colours(table["seed"]).items():
         of = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
         axes.plot(range(1, len(of) + 1), of["R_per_sample"], ".-", color=look, linewidth=0.8)
@@ -67,14 +68,14 @@ def per_sample(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def numbers(table: pd.DataFrame) -> str:
-    """Effective clients, mean over seeds."""
+    """Return the effective clients, mean over seeds, as a text."""
     cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
     ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
     return f"effective clients {ours:.1f} (FedAvg {theirs:.1f})"
 
 
 def caption(table: pd.DataFrame) -> str:
-    """What the dots are."""
+    """Describe the dots."""
     seeds = tables.each(table, "seeds")
     return (
         "A dot is a client. Effective clients are 1 / sum of squared weights over the population, "

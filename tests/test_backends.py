@@ -1,0 +1,92 @@
+"""Every method in both backends: `fedgrid.engine.backends`, and `fedgrid.engine.aggregation`.
+
+A run of a method in a backend is made once and read by several tests: what takes the time is
+recording the steps of the stack.
+"""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from conftest import BACKENDS, PROTOCOL, artifacts, assert_same, methods, simulate
+from fedgrid.engine.aggregation import Kept, Running, start_sum
+from fedgrid.engine.backends import stacked
+from fedgrid.engine.state import RunState
+from fedgrid.federation import schedule
+from fedgrid.method import Method, by_samples, weighted_sum
+from fedgrid.runtime.names import registered
+
+every_method = pytest.mark.parametrize("name", registered("methods"))
+STEPS, EPOCHS = {"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}
+
+
+def play(method: Method, name: str, backend: str, local: dict = EPOCHS) -> RunState:
+    """The run after three rounds in which clients train for different numbers of steps."""
+    return simulate(method, backend, needed=artifacts(name), **local).play(3)
+
+
+@cache
+def played(name: str, backend: str) -> RunState:
+    """As `play`, of a method of the package; to be read, not changed."""
+    return play(methods(name), name, backend)
+
+
+@every_method
+def test_stacked_equals_loop(name):
+    assert_same(played(name, "loop"), played(name, "stacked"), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedcurv", "fednova", "moon", "scaffold"])
+def test_stacked_equals_loop_where_all_take_as_many_steps(name):
+    """Of the methods that read or keep something of the steps, and of FedAvg."""
+    runs = [play(methods(name), name, backend, STEPS) for backend in BACKENDS]
+    assert_same(*runs, rtol=1e-9, atol=1e-10)
+
+
+@every_method
+def test_a_recorded_step_is_the_step(name, monkeypatch):
+    recorded = played(name, "stacked")
+    monkeypatch.setattr(stacked, "Recorded", lambda function: function)
+    assert_same(play(methods(name), name, "stacked"), recorded)
+
+
+# --- when the weights are known --------------------------------------------------------------
+
+
+def waiting(method: Method) -> Method:
+    """The same method, with weights that are known only when its clients have trained."""
+    weigh = method.weigh or by_samples
+    late = {"weigh": lambda cohort: weigh(cohort) + 0 * len(cohort.deltas)}
+    return replace(method, **late, weigh_after_training=True)
+
+
+# FedAvg stands for the methods that leave the weights to the engine.
+WEIGHING = [n for n in registered("methods") if methods(n).weigh or methods(n).aggregate]
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "loop") for name in registered("methods")),
+        *((name, "stacked") for name in ["fedavg", *WEIGHING]),
+    ],
+)
+def test_weights_known_before_or_after_the_training_give_the_same(name, backend):
+    other = play(waiting(methods(name)), name, backend)
+    assert_same(played(name, backend), other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if_not():
+    for method, kind in (
+        (Method(), Running),
+        (Method(weigh=lambda cohort: cohort.sizes), Running),
+        (waiting(Method()), Kept),
+        (Method(aggregate=weighted_sum), Kept),
+        (Method(share=lambda cohort, update: {}), Kept),
+    ):
+        made = simulate(method).engine
+        work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")
+        cohort = made.cohort(made.start(7), work, 0.1)
+        assert isinstance(start_sum(method, cohort, {}, [], []), kind)

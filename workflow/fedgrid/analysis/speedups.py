@@ -1,0 +1,29 @@
+"""The speed-up of a method: how many times sooner it is as good as another's best (FedLMD, 5.3)."""
+
+import pandas as pd
+
+from fedgrid.analysis.scores import CELL, SETTING
+
+
+def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
+    """Return a row per run: how many times sooner it is as good as the other method's best.
+
+    The value is missing if there is no run of the other method, or either run diverged.
+    """
+    keys = [*SETTING, "seed"]
+    rounds = runs[runs["round"] > 0]
+    other = rounds[rounds["method"] == over]
+    best_first = other.sort_values(["accuracy", "round"], ascending=[False, True])
+    goal = best_first.groupby(keys, as_index=False).agg(
+        goal=("accuracy", "first"), goal_round=("round", "first"),
+        other_diverged=("diverged", "any"),
+    )  # fmt: skip
+    every = rounds.merge(goal, on=keys, how="left")
+    there = every["round"].where(every["accuracy"] >= every["goal"])
+    reached = every.assign(there=there).groupby([*CELL, "seed"], sort=False).agg(
+        there=("there", "min"), goal_round=("goal_round", "first"), goal=("goal", "first"),
+        diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
+    ).reset_index()  # fmt: skip
+    ratio = (reached["goal_round"] / reached["there"]).fillna(1).clip(lower=1)
+    known = reached["goal"].notna() & ~reached["diverged"] & (reached["other_diverged"] == 0)
+    return reached[[*CELL, "seed"]].assign(speedup=ratio.where(known))

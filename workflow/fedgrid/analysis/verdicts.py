@@ -1,0 +1,243 @@
+"""Decide whether a paper's sentences hold: comparisons over seeds, confidence intervals, verdicts.
+
+A claim stands for comparisons. Each comparison is a difference with bounds: a measure of one method
+minus that of another in the same setting, or the growth of that difference along partitions,
+protocols or methods. Runs of a seed share everything but the method, so differences are taken seed
+by seed. Student's interval of their mean decides (a paired t-test at the level LEVEL):
+
+    holds           the intervals of all comparisons lie within the bounds; no correction for their
+                    number is needed, because all of them must hold
+    does not hold   the interval of some comparison lies outside; with k comparisons its level is
+                    LEVEL / k (Bonferroni)
+    undecided       neither; more seeds can decide
+
+With a `share`, a claim holds if more than that share of its comparisons hold, and does not hold if
+that is no longer possible. The paper's own evidence is the differences of its printed means.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.scores import CELL, score_runs, spread
+from fedgrid.analysis.speedups import compute_speedups
+from fedgrid.runtime.names import listed
+
+LEVEL = 0.05
+HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
+CONTRADICTED = "contradicted by the paper's own table"
+MANY = 1000  # more seeds than one can run
+STATISTICS = {
+    "median": np.median,
+    "mean": np.mean,
+    "box": spread,
+}  # box: quartile to quartile
+JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
+SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
+
+
+# -- measures: a row per (measure, method, dataset, partition, seed) -----------------------------
+
+
+def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs' scores in percent; minus infinity for a run that diverged."""
+    means = score_runs(runs).rename(columns={"accuracy": "value"})
+    means["value"] = means["value"].mask(means["diverged"], -np.inf)
+    return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
+
+
+def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
+    """Return how much sooner runs are as good as `over`'s best; minus infinity if diverged."""
+    found = compute_speedups(runs, over).rename(columns={"speedup": "value"})
+    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
+    found = found.merge(gone, on=[*CELL, "seed"])
+    found["value"] = found["value"].mask(found["gone"], -np.inf)
+    return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
+
+
+def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return minus the mean change between evaluations, in points; minus infinity if diverged."""
+    percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
+    found = percent.groupby([*CELL, "seed"], sort=False).agg(
+        value=("percent", lambda of: -of.diff().abs().mean()), gone=("diverged", "any")
+    ).reset_index()  # fmt: skip
+    found["value"] = found["value"].mask(found["gone"], -np.inf)
+    return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
+
+
+def measured(study: dict, runs: pd.DataFrame, scores: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return all measures of the study's claims; `scores` are the fidelity study's, if any."""
+    measures = [claim.get("measure", "accuracy") for claim in study.get("claims", [])]
+    asked = {"accuracy"}.union(*map(listed, measures))
+    found = [measure(runs) for name, measure in MEASURES.items() if name in asked]
+    return pd.concat([*found, *([] if scores is None else [similarities(scores)])])
+
+
+def published(study: dict) -> pd.DataFrame:
+    """Return the printed numbers as values of one seed and of the protocol `paper`.
+
+    A word instead of a speed-up says that the method failed, and counts as minus infinity.
+    """
+    cells = published_cells(study).assign(seed=0)
+    cells["protocol"] = ("paper " + cells["as_protocol"]).str.strip()
+    faster = cells["published_speedup"]
+    number = pd.to_numeric(faster, errors="coerce").fillna(-np.inf).where(faster.notna())
+    accuracy = cells.assign(measure="accuracy", value=cells["published"])
+    both = pd.concat([accuracy, cells.assign(measure="speed-up", value=number)])
+    return both[both["value"].notna()][[*SETTING, "method", "value"]]
+
+
+def similarities(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return median, mean and box of every score over all images, by map and encoder's seed.
+
+    A map that does not depend on the seed has one seed only, which is repeated for all seeds.
+    """
+    rows = []
+    for (encoder, layer, seed), of in scores.groupby(["encoder", "layer", "seed"], sort=False):
+        for score in ("ssim", "cosine", "euclidean"):
+            for name, statistic in STATISTICS.items():
+                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, statistic(of[score])))
+    table = pd.DataFrame(rows, columns=["measure", "method", "seed", "value"])
+    once = table.groupby("method")["seed"].transform("nunique") == 1
+    again = table[once].drop(columns="seed").merge(table[["seed"]].drop_duplicates(), how="cross")
+    return pd.concat([table[~once], again]).assign(protocol="", dataset="all", partition="")
+
+
+MEASURES = {"accuracy": accuracies, "speed-up": speedups, "steadiness": steadiness}  # of runs
+
+
+# -- comparisons ----------------------------------------------------------------------------------
+
+
+def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per comparison and seed, with the difference."""
+    values = values[values["measure"].isin(listed(claim.get("measure", "accuracy")))]
+    for axis in ("protocol", "dataset", "partition"):
+        if axis in claim:
+            values = values[values[axis].isin(listed(claim[axis]))]
+    ours = values[values["method"].isin(listed(claim["method"]))]
+    if "over" in claim:
+        others = values[values["method"].isin(listed(claim["over"]))]
+        pairs = ours.merge(others.rename(columns={"method": "over"}), on=SETTING)
+        ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
+    else:
+        ours = ours.assign(over="")
+    ours = ours[[*SETTING, "method", "over", "value"]]
+    for axis, names in claim.get("along", {}).items():
+        ours = growth(ours, axis, names)
+    return ours
+
+
+def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
+    """Return the growth of the value from each name on an axis to the next one present."""
+    keys = [name for name in table.columns if name not in (axis, "value")]
+    there = table[table[axis].isin(along)]
+    there = there.sort_values(axis, key=lambda names: names.map(along.index), kind="stable")
+    before = there.groupby(keys, sort=False)[[axis, "value"]].shift()
+    grown = (there["value"] - before["value"]).where(np.isfinite(there["value"] + before["value"]))
+    steps = there.assign(**{axis: before[axis] + " to " + there[axis], "value": grown})
+    return steps[before[axis].notna()].reset_index(drop=True)
+
+
+def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
+    """Return Student's two-sided confidence interval of the mean; infinite for one value."""
+    if len(sample) < 2:
+        return -np.inf, np.inf
+    if (sample == sample[0]).all():
+        return sample[0], sample[0]
+    found = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
+    return float(found.low), float(found.high)
+
+
+def p_value(sample: np.ndarray, bound: float) -> float:
+    """Return p of the paired t-test that the mean difference is `bound`; 1 for one value."""
+    if len(sample) < 2:
+        return 1.0
+    if (sample == sample[0]).all():
+        return float(sample[0] == bound)
+    return float(stats.ttest_1samp(sample, bound).pvalue)
+
+
+def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: int = 1) -> float:
+    """Return how many seeds would decide if mean and deviation stayed the same; NaN for one seed.
+
+    That is the least n whose interval reaches no bound; infinite if it is more than MANY.
+    """
+    inside = bounds[0] <= sample.mean() <= bounds[1]
+    level = LEVEL if inside else LEVEL / comparisons
+    if len(sample) < 2 or not np.isfinite(sample).all():
+        return np.nan
+    room = min(abs(sample.mean() - bound) for bound in bounds if np.isfinite(bound))
+    n = np.arange(2, MANY + 1)
+    half = stats.t.ppf(1 - level / 2, n - 1) * sample.std(ddof=1) / np.sqrt(n)
+    enough = n[half < room]
+    return float(enough[0]) if len(enough) else np.inf
+
+
+def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
+
+    If all seeds of one method diverged and none of the other's, that decides. If some seeds
+    diverged, or those of both methods, the comparison is undecided.
+    """
+    bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
+    names = [*SETTING[:-1], "method", "over"]
+    groups = list(differences(claim, values).groupby(names, sort=False))
+    rows = [
+        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, len(groups))
+        for key, of in groups
+    ]
+    return pd.DataFrame(rows, columns=[*names, *JUDGED])
+
+
+def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) -> dict:
+    """Return the result of one comparison among several."""
+    if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
+        sample = np.full_like(sample, np.nan)
+    low, high = interval(sample)
+    least, most = interval(sample, LEVEL / comparisons)
+    nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
+    above, below = low > bounds[0] or np.isinf(bounds[0]), high < bounds[1] or np.isinf(bounds[1])
+    outside = most < bounds[0] or least > bounds[1]
+    verdict = HOLDS if above and below else FAILS if outside else UNDECIDED
+    needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
+    numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
+    return dict(zip(JUDGED, (*numbers, verdict), strict=True))
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+def verdict(comparisons: pd.DataFrame, share: float | None) -> str:
+    """Return the common verdict of a claim's comparisons."""
+    total, found = len(comparisons), comparisons["verdict"].value_counts()
+    held, failed = found.get(HOLDS, 0), found.get(FAILS, 0)
+    needed = total if share is None else int(np.floor(share * total)) + 1
+    if total and held >= needed:
+        return HOLDS
+    return FAILS if failed > total - needed and total else UNDECIDED
+
+
+def printed(claim: dict, values: pd.DataFrame) -> dict:
+    """Return the paper's own evidence: how many comparisons of printed means agree with a claim."""
+    gaps = differences(claim, values)
+    if gaps.empty:
+        return {"published": "no numbers are printed", "published_verdict": ""}
+    inside = gaps["value"].between(claim.get("least", -np.inf), claim.get("most", np.inf))
+    share = claim.get("share")
+    enough = inside.all() if share is None else inside.mean() > share
+    text = f"{inside.sum()} of {len(gaps)} comparisons, {described(gaps)}"
+    return {"published": text, "published_verdict": "consistent" if enough else CONTRADICTED}
+
+
+def described(gaps: pd.DataFrame) -> str:
+    """Return the smallest and the largest finite difference, with their settings, in words."""
+    gaps = gaps[np.isfinite(gaps["value"])]
+    if gaps.empty:
+        return "no comparison has two numbers"
+    ends = gaps.loc[[gaps["value"].idxmin(), gaps["value"].idxmax()]]
+    return " to ".join(
+        f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"
+        for row in ends.itertuples()
+    )

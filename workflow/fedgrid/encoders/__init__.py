@@ -1,0 +1,1 @@
+"""Encoders of images: guided gradients (saliency) and autoencoders."""

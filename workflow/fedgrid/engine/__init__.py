@@ -1,0 +1,1 @@
+"""Federated training: a round, its clients, its backends, and evaluation."""

@@ -1,0 +1,78 @@
+"""The architecture of a run: its model with the method's additions, on the device.
+
+Convolutions are built without the taps that no image reaches (`dead_taps.py`), except with weight
+decay, which changes them. A model is a dict of tensors; a module is only called with it.
+"""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fedgrid.engine import dead_taps
+from fedgrid.engine.state import state_of
+from fedgrid.method import Method, Model
+
+
+class Architecture:
+    """Makes models and calls them; `make(seed)` returns a module with initial weights."""
+
+    def __init__(
+        self,
+        make: Callable[[int], nn.Module],
+        method: Method,
+        protocol: dict,
+        shape: tuple[int, ...],
+        device: torch.device,
+        dtype: torch.dtype,
+    ):
+        self.make, self.method, self.protocol = make, method, protocol
+        self.shape, self.device, self.dtype = shape, device, dtype
+        self.kept: dead_taps.Kept = {}
+        self.live = self.build(0).train()  # the loop backend trains this module in place
+        self.empty = copy.deepcopy(self.live).to("meta").eval()  # called with any model's weights
+        self.parameters = [name for name, _ in self.live.named_parameters()]
+        self.trainable = [name for name in self.parameters if not name.startswith(method.frozen)]
+        self.statistics = sorted(self.live.state_dict().keys() - set(self.parameters))
+
+    def build(self, seed: int) -> nn.Module:
+        """Return a module on the device, with initial weights drawn from `seed`."""
+        module = self.build_whole(seed)
+        if not self.protocol["weight_decay"]:
+            self.kept = dead_taps.trim(module, self.shape)
+        self.layout = getattr(module, "layout", torch.contiguous_format)
+        return module.to(self.device, self.dtype, memory_format=self.layout)
+
+    def build_whole(self, seed: int) -> nn.Module:
+        """Return a module as `build` does, but with all taps and on the CPU."""
+        module = self.make(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.method.architecture(module) if self.method.architecture else module
+
+    def draw(self, seed: int) -> Model:
+        """Return a model with initial weights drawn from `seed`."""
+        return state_of(self.build(seed))
+
+    def complete(self, model: Model, seed: int) -> Model:
+        """Return the model with all taps; dead taps have their initial values for `seed`."""
+        if not self.kept:
+            return model
+        initial = self.build_whole(seed).to(self.device, self.dtype).state_dict()
+        return dead_taps.whole(model, initial, self.kept)
+
+    def precision(self):
+        """Return the autocast context of the protocol's precision."""
+        if self.protocol["precision"] == "bf16":
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return nullcontext()
+
+    @torch.no_grad()
+    def forward(self, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and logits of a model in evaluation mode, without gradient."""
+        with self.precision():
+            features, logits = functional_call(self.empty, model, (x,))
+        return features.to(self.dtype), logits.to(self.dtype)

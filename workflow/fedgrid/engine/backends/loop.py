@@ -1,0 +1,73 @@
+"""Train one client after the other, in place in one module. Best on CPUs."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.client import Clients, LocalWork
+from fedgrid.engine.optimisers import copy, descend, local_loss
+from fedgrid.engine.state import reseed
+from fedgrid.method import Method, Model, Step
+
+
+class Backend:
+    """Trains clients in the architecture's resident module."""
+
+    def __init__(self, architecture: Architecture, method: Method, protocol: dict):
+        self.architecture, self.method, self.protocol = architecture, method, protocol
+
+    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor]]:
+        """Yield per client: its position, its model (1, ...), its mean training loss (1,).
+
+        The model is the resident module's, and is valid only until the next client.
+        """
+        for c, client in enumerate(clients):
+            model, loss = self.train_client(client)
+            yield slice(c, c + 1), {n: w.detach()[None] for n, w in model.items()}, loss[None]
+
+    def train_client(self, client: LocalWork) -> tuple[Model, Tensor]:
+        """Return the model of one client after all its steps, and its mean loss."""
+        network = self.architecture
+        reseed(network.device, client.noise)
+        live = network.live.state_dict(keep_vars=True)
+        copy([live[name] for name in client.server], list(client.server.values()))
+        params = {name: live[name] for name in network.parameters}
+        trained = [live[name] for name in network.trainable]
+        velocity, losses = None, []
+        for x, y in client.batches:
+            gradients, loss = self.gradients(client, params, trained, x, y)
+            velocity = descend(trained, gradients, velocity, self.protocol, client.lr)
+            losses.append(loss)
+        nothing = torch.zeros((), device=network.device)
+        return live, torch.stack(losses).mean() if losses else nothing
+
+    def gradients(
+        self, client: LocalWork, params: Model, trained: list[Tensor], x: Tensor, y: Tensor
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the gradients of one step, by trainable parameter, and the loss."""
+        network, method = self.architecture, self.method
+        with network.precision():
+            features, logits = network.live(x)
+        valid = torch.ones(len(y), dtype=network.dtype, device=network.device)
+        step = Step(
+            params,
+            client.server,
+            client.memory,
+            client.shared,
+            x,
+            y,
+            valid,
+            client.counts,
+            features.to(network.dtype),
+            logits.to(network.dtype),
+            forward=network.forward,
+        )
+        loss = local_loss(method, step)
+        gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
+        if method.correct:
+            named = dict(zip(network.trainable, gradients, strict=True))
+            corrected = method.correct(step, named)
+            gradients = [corrected[name] for name in network.trainable]
+        return list(gradients), loss.detach()

@@ -1,0 +1,217 @@
+"""Train all clients at once, with parameters that have a leading client axis. Best on GPUs.
+
+Clients with less data are padded: a padded sample has no part in a loss or in BatchNorm's
+statistics (`Masked`), and a padded step changes nothing. If the memory does not suffice, the stack
+is halved, with a warning.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from math import ceil
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.client import Clients, StackedBatch, StackedWork
+from fedgrid.engine.optimisers import along, descend, local_loss
+from fedgrid.engine.state import reseed
+from fedgrid.method import Method, Model, Step
+
+log = logging.getLogger(__name__)
+
+
+class Backend:
+    """Trains as many clients at once as the memory allows."""
+
+    def __init__(self, architecture: Architecture, method: Method, protocol: dict):
+        self.architecture, self.method, self.protocol = architecture, method, protocol
+        self.size: int | None = None  # clients in a stack, after running out of memory
+        self.step = Recorded(LocalStep(architecture, method))
+
+    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor]]:
+        """Yield per stack: positions of clients, models (G, ...), mean training losses (G,)."""
+        reseed(self.architecture.device, clients.noise)
+        size, c = self.size or len(clients), 0
+        while c < len(clients):
+            which = slice(c, min(c + size, len(clients)))
+            try:
+                models, losses = self.train_stack(clients.stack(which))
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise
+                self.size = size = ceil(size / 2)
+                log.warning("out of memory: from now on %d clients at a time", size)
+                continue
+            yield which, models, losses
+            c = which.stop
+
+    def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor]:
+        """Return the models of these clients after all their steps, and their mean losses."""
+        models = {
+            n: w.repeat(len(clients.counts), *[1] * w.dim()) for n, w in clients.server.items()
+        }
+        models |= {name: w.clone() for name, w in clients.memory.get("private", {}).items()}
+        velocity, losses = None, []
+        for batch in clients.batches:
+            velocity, loss = self.take_step(clients, models, velocity, batch)
+            losses.append(loss)
+        if not losses:
+            return models, torch.zeros(len(clients.counts), device=self.architecture.device)
+        return models, torch.stack(losses).sum(0) / clients.steps.clamp(min=1)
+
+    def take_step(
+        self, clients: StackedWork, models: Model, velocity: list | None, batch: StackedBatch
+    ) -> tuple[list, Tensor]:
+        """Take one step of all clients in place; return momentum buffers and losses (G,)."""
+        idle = ~batch.valid.any(1)
+        mask = batch.valid.to(self.architecture.dtype)
+        mask[:, 0].masked_fill_(idle, 1)  # an idle client needs a sample; its step is discarded
+        given = clients.server, clients.shared, clients.memory
+        gradients, loss, statistics = self.step(
+            models, *given, batch.x, batch.y, mask, clients.counts
+        )
+        trained = [models[name] for name in self.architecture.trainable]
+        resting = None if batch.all_busy else idle
+        velocity = descend(trained, gradients, velocity, self.protocol, clients.lr, idle=resting)
+        for name, new in statistics.items():
+            kept = new if batch.all_busy else torch.where(along(idle, new), models[name], new)
+            models[name] = kept
+        return velocity, loss.masked_fill(idle, 0)
+
+
+class LocalStep:
+    """One local step of all clients: gradients, losses and BatchNorm statistics.
+
+    Only the loss is mapped over clients: no client's loss depends on another's parameters, so the
+    gradient of the sum of losses holds every client's own gradient.
+    """
+
+    # The leading client axis of state, server, shared, memory, x, y, valid, counts; None: no axis.
+    each = (0, None, None, 0, 0, 0, 0, 0)
+
+    def __init__(self, architecture: Architecture, method: Method):
+        self.architecture, self.method = architecture, method
+
+    def __call__(self, state, *rest):
+        """Return gradients by trainable parameter, losses (clients,) and statistics."""
+        trained = {
+            name: state[name].detach().requires_grad_() for name in self.architecture.trainable
+        }
+        mapped = vmap(self.loss, self.each, randomness="different")
+        value, statistics, *outputs = mapped(state | trained, *rest)
+        grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
+        if self.method.correct:
+            named = dict(zip(trained, grads, strict=True))
+            grads = self.corrected(named, state, *rest, *outputs)
+        return list(grads), value.detach(), statistics
+
+    def loss(self, state, server, shared, memory, x, y, valid, counts):
+        """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
+        masked = Masked(valid, state)
+        with self.architecture.precision(), masked:
+            outputs = functional_call(self.architecture.live, state, (x,))
+        outputs = [output.to(self.architecture.dtype) for output in outputs]
+        step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
+        with masked:  # a teacher may use batch statistics too
+            value = local_loss(self.method, step)
+        return value, masked.statistics, *(outputs if self.method.correct else ())
+
+    @torch.no_grad()
+    def corrected(self, grads, state, *rest) -> list[Tensor]:
+        """Return all clients' gradients after the method's `correct`."""
+
+        def correct(grads, state, *rest):
+            return self.method.correct(self.seen(state, *rest), grads)
+
+        corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
+        return [corrected[name] for name in grads]
+
+    def seen(self, state, server, shared, memory, *rest) -> Step:
+        """Return one client's step, as the method's functions read it."""
+        params = {name: state[name] for name in self.architecture.parameters}
+        sent = server | memory.get("private", {})
+        return Step(params, sent, memory, shared, *rest, forward=self.architecture.forward)
+
+
+class Recorded:
+    """A function of nested tensors that is traced once per shape of its arguments, then replayed.
+
+    The trace is the plain sequence of PyTorch's operations, including those of the gradient. It
+    avoids the overhead of vmap, modules and autograd, half of a small model's step. A number that
+    does not come from the arguments keeps its value of the first call.
+    """
+
+    def __init__(self, function: Callable):
+        self.function, self.records = function, {}
+
+    def __call__(self, *arguments):
+        """Return the function's result."""
+        leaves, form = tree_flatten(arguments)
+        kind = (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
+        if kind not in self.records:
+            self.records[kind] = self.record(leaves, form)
+        graph, result = self.records[kind]
+        with torch.no_grad():
+            return tree_unflatten(graph(*leaves), result)
+
+    def record(self, leaves: list[Tensor], form):
+        """Return the function's trace, and the structure of its result."""
+        result = None
+
+        def flat(*leaves):
+            nonlocal result
+            flattened, result = tree_flatten(self.function(*tree_unflatten(leaves, form)))
+            return flattened
+
+        # Tensors are identified by `id`, and one tensor may occur in several places.
+        graph = make_fx(flat)(*(leaf.detach() for leaf in leaves))
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        return graph, result
+
+
+class Masked(TorchFunctionMode):
+    """BatchNorm in training mode over the valid samples only, without writing to its buffers."""
+
+    def __init__(self, valid: Tensor, state: Model):
+        super().__init__()
+        self.valid, self.statistics = valid, {}
+        self.names = {id(tensor): name for name, tensor in state.items()}
+
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        """Every call of torch's API passes here; only BatchNorms in training mode are changed."""
+        keywords = keywords or {}
+        if function is F.batch_norm:
+            named = dict(zip(_BATCH_NORM, arguments, strict=False)) | keywords
+            if named["training"]:
+                return self.batch_norm(**named)
+        return function(*arguments, **keywords)
+
+    def batch_norm(self, input, running_mean, running_var, weight, bias, training, momentum, eps):
+        """Return (B, channels, ...) normalised; store the new running statistics."""
+        x = input.to(weight.dtype)
+        axes, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
+        mask = self.valid.view(-1, *[1] * (x.dim() - 1)).to(x)
+        samples = mask.sum() * x[0, 0].numel()
+        mean = (x * mask).sum(axes) / samples
+        centred = x - mean.view(shape)
+        variance = (centred.square() * mask).sum(axes) / samples
+        unbiased = variance * samples / (samples - 1)
+        for running, batch in ((running_mean, mean), (running_var, unbiased)):
+            if running is None:
+                continue
+            name = self.names[id(running)]
+            old = self.statistics.get(name, running)  # a module may be called more than once
+            self.statistics[name] = (1 - momentum) * old + momentum * batch.detach()
+        scale = weight / torch.sqrt(variance + eps)
+        return (centred * scale.view(shape) + bias.view(shape)).to(input.dtype)
+
+
+_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum")
+_BATCH_NORM += ("eps",)

@@ -1,0 +1,107 @@
+"""What a backend is given: clients, one by one or stacked, each with its batches in order."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fedgrid.engine.samples import Samples
+from fedgrid.federation import schedule, seeds
+from fedgrid.method import Memory, Model
+
+
+@dataclass(frozen=True)
+class LocalWork:
+    """The input of one client in a round."""
+
+    server: Model  # the server's model, with this client's private entries
+    memory: Memory
+    shared: Memory
+    counts: Tensor  # (K,) its training samples per class
+    lr: float
+    noise: int  # seed of random numbers that the model draws itself, such as dropout
+    batches: Iterable[tuple[Tensor, Tensor]]  # x (B, ...), y (B,)
+
+
+class StackedBatch(NamedTuple):
+    """One local step of G clients, padded to one shape."""
+
+    x: Tensor  # (G, B, ...)
+    y: Tensor  # (G, B)
+    valid: Tensor  # (G, B) False for padding
+    all_busy: bool  # whether every client has a sample in this step
+
+
+@dataclass(frozen=True)
+class StackedWork:
+    """The input of G clients in a round, stacked."""
+
+    server: Model
+    memory: Memory  # (G, ...)
+    shared: Memory
+    counts: Tensor  # (G, K)
+    lr: float
+    steps: Tensor  # (G,) number of local steps of each client
+    batches: Iterable[StackedBatch]
+
+
+class Clients:
+    """The cohort of a round for a backend: its clients one by one, or stacked."""
+
+    def __init__(
+        self,
+        samples: Samples,
+        work: schedule.Work,
+        server: Model,
+        shared: Memory,
+        memories: list[Memory],
+        lr: float,
+    ):
+        self.samples, self.work, self.memories = samples, work, memories
+        self.given = {"shared": shared, "lr": lr}
+        self.server, self.noise = server, work.noise
+
+    def __len__(self) -> int:
+        return len(self.memories)
+
+    def __iter__(self) -> Iterator[LocalWork]:
+        return map(self.one, range(len(self)))
+
+    def one(self, c: int) -> LocalWork:
+        """Return the input of the client at position `c` of the cohort."""
+        client = int(self.work.clients[c])
+        return LocalWork(
+            server=self.server | self.memories[c].get("private", {}),
+            memory=self.memories[c],
+            counts=self.samples.federation.counts[client],
+            noise=seeds.seed(self.noise, client),
+            batches=self.samples.batches(self.work, c),
+            **self.given,
+        )
+
+    def stack(self, which: slice) -> StackedWork:
+        """Return the stacked input of the clients at the positions `which` of the cohort."""
+        index, valid, draws = (
+            torch.from_numpy(table[:, which]).to(self.samples.device)
+            for table in (self.work.index, self.work.valid, self.work.draws)
+        )
+        return StackedWork(
+            server=self.server,
+            memory=tree_map(lambda *tensors: torch.stack(tensors), *self.memories[which]),
+            counts=self.samples.federation.counts[self.work.clients[which]],
+            steps=valid.any(2).sum(0),
+            batches=self.stacked_batches(index, valid, draws, self.work.valid[:, which]),
+            **self.given,
+        )
+
+    def stacked_batches(
+        self, index: Tensor, valid: Tensor, draws: Tensor, busy
+    ) -> Iterator[StackedBatch]:
+        """Yield a batch per step; `busy` is `valid` on the CPU, read without waiting for a GPU."""
+        for s in range(len(index)):
+            x, y = self.samples.batch(index[s].flatten(), draws[s].flatten(0, 1))
+            x, y = x.unflatten(0, index[s].shape), y.unflatten(0, index[s].shape)
+            yield StackedBatch(x, y, valid[s], bool(busy[s].any(1).all()))

@@ -1,0 +1,196 @@
+"""One round of federated learning, for every method: send, train the cohort, aggregate.
+
+The engine owns the server's model and the clients' memories; a backend (`backends/`) takes the
+local steps of the clients that it is given. BatchNorm's running statistics are averaged with the
+round's weights scaled to sum to 1, also where a method aggregates parameters in another way: only
+such a mean of variances is a variance.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from fedgrid.engine import backends
+from fedgrid.engine.aggregation import Kept, Running, start_sum
+from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.client import Clients
+from fedgrid.engine.evaluation import evaluate
+from fedgrid.engine.samples import Samples
+from fedgrid.engine.state import RunState, add_to_log, effective
+from fedgrid.federation import schedule, seeds
+from fedgrid.federation.federation import Federation
+from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, by_samples, relative
+from fedgrid.runtime.names import known, registered
+
+
+class Engine:
+    """A round of FedAvg with a method's changes; `make(seed)` returns a module with new weights."""
+
+    def __init__(
+        self,
+        make: Callable[[int], nn.Module],
+        method: Method,
+        protocol: dict,
+        federation: Federation,
+        backend: str = "auto",
+        artifacts: Memory | None = None,
+    ):
+        self.method, self.protocol, self.federation = method, protocol, federation
+        self.artifacts, self.device = artifacts or {}, federation.images.device
+        self.dtype, shape = federation.mean.dtype, tuple(federation.images.shape[1:])
+        self.architecture = Architecture(make, method, protocol, shape, self.device, self.dtype)
+        self.samples = Samples(federation, protocol, self.architecture.layout)
+        entries = self.architecture.parameters, self.architecture.statistics
+        self.sent = tuple(map(self.public, entries))
+        if backend == "auto":
+            backend = backends.best(self.architecture.live, self.device)
+        self.backend_name = known("backend", backend, registered("engine/backends"))
+        file = import_module(f"fedgrid.engine.backends.{backend}")
+        self.backend = file.Backend(self.architecture, method, protocol)
+
+    def start(self, seed: int) -> RunState:
+        """Return the state before the first round, with the initial model drawn from `seed`."""
+        self.seed, server = seed, self.architecture.draw(seed)
+        parameters = self.architecture.parameters
+        self._start = Start(server, len(self.federation.members), self.random, parameters)
+        return RunState(server, self.method.shared(self._start) if self.method.shared else {})
+
+    def random(self, client: int) -> Model:
+        """Return initial weights drawn for this client."""
+        return self.architecture.draw(seeds.seed("client", *self.federation.names, client))
+
+    def public(self, names) -> list[str]:
+        """Return the entries of the model that are sent to the server, in a fixed order."""
+        return sorted(name for name in names if not name.startswith(self.method.private))
+
+    def evaluate(self, model: Model) -> dict[str, Any]:
+        """Return accuracy, loss and predictions of a model on the test set (`evaluation.py`)."""
+        return evaluate(self.architecture, self.samples, model)
+
+    def complete(self, model: Model) -> Model:
+        """Return the model with all taps (`dead_taps.py`)."""
+        return self.architecture.complete(model, self.seed)
+
+    # -- a round ---------------------------------------------------------------------------------
+
+    def round(self, state: RunState) -> RunState:
+        """Return the state of the run after one more round."""
+        work = self.plan(state.round)
+        if not work.valid.any():  # no client of the cohort has enough samples for a batch
+            return replace(state, round=state.round + 1)
+        lr = self.protocol["lr"] * self.protocol["lr_decay"] ** state.round
+        cohort = self.cohort(state, work, lr)
+        memories = self.send(cohort)
+        sums = start_sum(self.method, cohort, state.server, *self.sent)
+        after, measured, losses = [], [], []
+        for which, models, loss in self.train(state, work, memories, lr):
+            left = self.leave(state, work, which, models, memories, lr)
+            sums.add(which, models)
+            losses.append(loss)
+            after += [memory for memory, _ in left]
+            measured += [told for _, told in left if told is not None]
+        cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
+        server, shared, weights = self.aggregate(state, cohort, sums)
+        clients = map(int, work.clients)
+        memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
+        trained = torch.cat(losses).double()[cohort.steps > 0]
+        logged = add_to_log(state.sums, trained.mean(), effective(weights))
+        return RunState(server, shared, memory, logged, state.round + 1)
+
+    def plan(self, number: int) -> schedule.Work:
+        """Draw the cohort of a round and the samples of its local steps."""
+        federation, protocol = self.federation, self.protocol
+        names, population = (*federation.names, number), len(federation.members)
+        share, sampler = protocol["participation"], protocol["sampler"]
+        clients = schedule.cohort(population, share, *names, sampler=sampler)
+        return schedule.work(clients, federation.members, protocol, *names)
+
+    def cohort(self, state: RunState, work: schedule.Work, lr: float) -> Cohort:
+        """Return the round's clients as the server sees them before local training."""
+        counts = self.federation.counts[work.clients]
+        return Cohort(
+            round=state.round,
+            population=len(self.federation.members),
+            clients=torch.from_numpy(work.clients).to(self.device),
+            sizes=counts.sum(1).to(self.dtype),
+            counts=counts,
+            steps=torch.from_numpy(work.steps).to(self.device),
+            lr=lr,
+            momentum=self.protocol["momentum"],
+            deltas=None,
+            before=[self.memory(state, int(client)) for client in work.clients],
+            memory=None,
+            measured=None,
+            shared=state.shared,
+            artifacts=self.artifacts,
+        )
+
+    def memory(self, state: RunState, client: int) -> Memory:
+        """Return a client's memory, or its initial memory if it has never taken part."""
+        if client in state.memory:
+            return state.memory[client]
+        method, start = self.method, self._start
+        kept = method.memory(start, client) if method.memory else {}
+        private = {name: w for name, w in start.server.items() if name.startswith(method.private)}
+        return kept | ({"private": private} if method.private else {})
+
+    def send(self, cohort: Cohort) -> list[Memory]:
+        """Return every client's memory in this round, with what the server sends it."""
+        if not self.method.send:
+            return cohort.before
+        sent = self.method.send(cohort)
+        return [kept | more for kept, more in zip(cohort.before, sent, strict=True)]
+
+    def train(
+        self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
+    ) -> Iterator[tuple[slice, Model, Tensor]]:
+        """Train the cohort; yield positions of clients, models (G, ...) and mean losses (G,)."""
+        clients = Clients(self.samples, work, state.server, state.shared, memories, lr)
+        return self.backend.train(clients)
+
+    def leave(
+        self, state: RunState, work, which: slice, models: Model, memories: list[Memory], lr: float
+    ) -> list[tuple[Memory, Memory | None]]:
+        """Return what each client of `which` keeps, and what it measures, after local training."""
+        method, left = self.method, []
+        for i, c in enumerate(range(*which.indices(len(work.clients)))):
+            client = work.clients[c]
+            model = {name: tensor[i] for name, tensor in models.items()}
+            trained = Client(
+                model=model,
+                server=state.server,
+                memory=memories[c],
+                shared=state.shared,
+                counts=self.federation.counts[client],
+                steps=work.steps[c],
+                lr=lr,
+                momentum=self.protocol["momentum"],
+                architecture=self.architecture.empty,
+                total=partial(self.samples.total, client),
+                epoch=partial(self.samples.epoch, client, state.round),
+            )
+            keep = method.remember(trained) if method.remember else {}
+            if method.private:
+                keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
+            told = method.measure(trained) if method.measure else None
+            left.append((tree_map(torch.clone, keep), told))
+        return left
+
+    def aggregate(
+        self, state: RunState, cohort: Cohort, sums: Running | Kept
+    ) -> tuple[Model, Memory, Tensor]:
+        """Return the server's new model, what it shares, and the clients' weights."""
+        method, weights = self.method, sums.weights
+        if weights is None:
+            weights = (method.weigh or by_samples)(cohort)
+        update = sums.update(method, cohort, weights)
+        shared = state.shared | (method.share(cohort, update) if method.share else {})
+        step = method.server(update, shared) if method.server else update
+        server = state.server | {name: state.server[name] - step[name] for name in step}
+        return server | sums.means(relative(weights)), shared, weights

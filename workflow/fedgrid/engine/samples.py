@@ -1,0 +1,57 @@
+"""The samples of clients as model inputs: the batches of a round, or all data of a client."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from fedgrid.federation import augment, schedule
+from fedgrid.federation.federation import Federation
+
+CHUNK = 64  # images per forward pass over all data of a client
+
+
+class Samples:
+    """The images and labels of a federation, augmented by the protocol."""
+
+    def __init__(self, federation: Federation, protocol: dict, layout: torch.memory_format):
+        self.federation, self.protocol, self.layout = federation, protocol, layout
+        self.device = federation.images.device
+
+    def batch(self, index: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Return augmented images and labels of the samples `index` (B,)."""
+        data = self.federation
+        images = augment.augment(data.images[index], self.protocol["augment"], draws)
+        x = augment.cut_out(self.normalise(images), self.protocol["augment"], draws)
+        return x, data.labels[index]
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Return uint8 images as normalised input of the model."""
+        x = augment.normalise(images, self.federation.mean, self.federation.std)
+        return x.contiguous(memory_format=self.layout)
+
+    def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
+        """Sum function(x, y) over chunks of a client's data, not augmented; None without data."""
+        data, summed = self.federation, None
+        chunks = torch.from_numpy(data.members[client]).split(CHUNK)
+        for index in (chunk.to(self.device) for chunk in chunks):
+            part = function(self.normalise(data.images[index]), data.labels[index])
+            summed = part if summed is None else tree_map(torch.add, summed, part)
+        return summed
+
+    def epoch(self, client: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Return a client's batches of one more epoch after round `number`: shuffled, augmented."""
+        once = self.protocol | {"local": 1, "local_unit": "epochs"}
+        names = (*self.federation.names, number, "once more")
+        work = schedule.work(np.array([client]), self.federation.members, once, *names)
+        return self.batches(work, 0)
+
+    def batches(self, work: schedule.Work, c: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of the client at position `c` of a cohort, without padding."""
+        index, draws = (torch.from_numpy(t[:, c]).to(self.device) for t in (work.index, work.draws))
+        sizes = work.valid[:, c].sum(1)
+        for s in range(int(work.steps[c])):
+            yield self.batch(index[s, : sizes[s]], draws[s, : sizes[s]])

@@ -1,0 +1,46 @@
+"""The state of a run between two rounds, and small functions on models and weights."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from fedgrid.method import Memory, Model, relative
+
+
+@dataclass
+class RunState:
+    """The state of a run between two rounds; a checkpoint holds all of it."""
+
+    server: Model
+    shared: Memory
+    memory: dict[int, Memory] = field(default_factory=dict)  # of clients that have taken part
+    sums: dict[str, Tensor] = field(default_factory=dict)  # of logged values, since the last log
+    round: int = 0
+
+
+def add_to_log(sums: dict[str, Tensor], loss: Tensor, clients: Tensor) -> dict[str, Tensor]:
+    """Add the training loss and effective number of clients of one more round to the sums."""
+    found = {"train_loss": loss, "effective_clients": clients, "rounds": torch.ones_like(loss)}
+    return {name: value + sums.get(name, 0) for name, value in found.items()}
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """Seed the device's random numbers, such as those of dropout.
+
+    torch.manual_seed seeds all devices, and formats a stack trace for those that are not in use,
+    which took 7 % of a small model's round.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def state_of(module: nn.Module) -> Model:
+    """Return a copy of a module's parameters and running statistics."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+
+
+def effective(weights: Tensor) -> Tensor:
+    """Return the effective number of clients, 1 / sum_k a_k^2, of weights scaled to sum to 1."""
+    return 1 / relative(weights.double()).square().sum()

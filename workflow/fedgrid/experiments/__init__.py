@@ -1,0 +1,1 @@
+"""Measurements of a study that need no federated run."""

@@ -1,0 +1,58 @@
+"""The dataset on the device, and the samples of every client."""
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgrid.federation.members import fits, read_partition
+from fedgrid.federation.stored import open_data, read_statistics
+from fedgrid.runtime.names import UsageError
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The data of a run. Images stay uint8, in a memory map on a CPU, copied on a GPU."""
+
+    images: Tensor  # (n, channels, height, width) uint8
+    labels: Tensor  # (n,)
+    test_images: Tensor
+    test_labels: Tensor
+    mean: Tensor  # (channels, 1, 1)
+    std: Tensor
+    members: list[np.ndarray]  # sample ids of each client
+    counts: Tensor  # (N, K)
+    names: tuple  # seed of the random numbers: dataset, partition, seed
+
+
+def load_federation(
+    run: dict, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
+) -> Federation:
+    """Return the federation of a resolved run; `dtype` is the type of normalised images."""
+    data, made = open_data(paths["data"]), read_partition(paths["partition"])
+    if not fits(made, data.train_labels, data.classes):
+        raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
+    if len(made.members) != (clients := run["protocol"]["clients"]):
+        raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
+    mean, std = read_statistics(data, run["protocol"]["normalization"], paths["data"])
+    arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    return Federation(
+        *(read_only(array).to(device) for array in arrays),
+        *(
+            torch.tensor(values, dtype=dtype, device=device)[:, None, None]
+            for values in (mean, std)
+        ),
+        members=made.members,
+        counts=torch.from_numpy(made.counts).to(device),
+        names=(run["dataset"], run["partition"], run["seed"]),
+    )
+
+
+def read_only(array: np.ndarray) -> Tensor:
+    """A tensor over a memory map, without torch's warning that it is read-only."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

@@ -1,0 +1,82 @@
+"""A decoded dataset on disk: `python -m fedgrid.data` writes it, and later stages read it.
+
+The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machine share the pages.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedgrid.runtime.files import whole
+from fedgrid.runtime.names import UsageError
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images are uint8 (N, channels, height, width), labels int64 (N,); all are read-only."""
+
+    train_images: np.memmap
+    train_labels: np.ndarray
+    test_images: np.memmap
+    test_labels: np.ndarray
+    meta: dict
+
+    @property
+    def classes(self) -> int:
+        """Return the number of classes."""
+        return self.meta["classes"]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return channels, height and width of an image."""
+        return tuple(self.meta["shape"])
+
+
+def open_data(folder: Path) -> Data:
+    """Return the dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
+    with whole(f"the dataset in {folder}"):
+        meta = json.loads((folder / "meta.json").read_text())
+        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+        data = Data(*arrays, meta)
+        for part in ("train", "test"):
+            pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
+            sizes = (meta["sizes"][part], data.shape, data.classes)
+            check_arrays(f"{folder}: {part}", *pair, *sizes)
+    return data
+
+
+def read_statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:
+    """Return the normalisation `name`: mean, and deviation above 0, per channel."""
+    with whole(f"the dataset in {folder}"):
+        mean, std = (list(map(float, values)) for values in data.meta["statistics"][name])
+        right = len(mean) == len(std) == data.shape[0] and np.isfinite(mean + std).all()
+        if not (right and min(std) > 0):
+            raise ValueError(f"the normalisation {name} is {mean}, {std}")
+    return mean, std
+
+
+def check_arrays(
+    what: str,
+    images: np.ndarray,
+    labels: np.ndarray,
+    count: int,
+    shape: tuple[int, int, int],
+    classes: int,
+) -> None:
+    """Raise a UsageError that begins with `what` unless the arrays are as expected."""
+    _expect(f"{what} images", images, "uint8", (count, *shape))
+    _expect(f"{what} labels", labels, "int64", (count,))
+    if count and not (labels.min() >= 0 and labels.max() < classes):
+        raise UsageError(
+            f"{what} labels run from {labels.min()} to {labels.max()}, "
+            f"but must lie between 0 and {classes - 1}"
+        )
+
+
+def _expect(what: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:
+    if (str(array.dtype), array.shape) != (dtype, shape):
+        raise UsageError(f"{what} are {array.dtype} {array.shape}, expected {dtype} {shape}")

@@ -1,0 +1,54 @@
+"""Kinds of partitions, one file each: `dirichlet.py` has dir0.1, dir0.5 and so on.
+
+A file has literal constants, which are read without importing it (and numpy), and a function:
+
+    PATTERN    a regular expression for the names; its group, if any, is the number in a name
+    EXAMPLE    an example of a name
+    LABEL      the number as papers write it, such as "alpha={}"
+    draw(labels, classes, clients, recipe, number, *names) -> Partition
+               the samples of each client; `number` is a text, and `names` seed the draw
+
+The Snakefile imports this: no numpy here.
+"""
+
+import re
+from functools import cache
+from importlib import import_module
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, registered, shown
+
+
+def parse_name(partition: str) -> tuple[str, str]:
+    """Return the kind of a partition and the number in its name: ("dirichlet", "0.05")."""
+    if found := match_name(partition):
+        return found
+    kinds = (source.literal(f"partitions.{kind}", "EXAMPLE") for kind in registered("partitions"))
+    raise UsageError(
+        f"no partition is called `{shown(partition)}`: choose one such as {', '.join(kinds)}, with "
+        "any number above 0"
+    )
+
+
+@cache
+def match_name(partition: str) -> tuple[str, str] | None:
+    """Return the same as `parse_name`, but None for an unknown name."""
+    for kind in registered("partitions"):
+        if match := re.fullmatch(source.literal(f"partitions.{kind}", "PATTERN"), partition):
+            return kind, match[1] if match.re.groups else ""
+    return None
+
+
+def write_label(partition: str) -> str:
+    """Return a partition as papers write it: alpha=0.05 or s=2; other names stay as they are."""
+    if not (found := match_name(str(partition))):
+        return partition
+    kind, number = found
+    return source.literal(f"partitions.{kind}", "LABEL").format(number)
+
+
+def draw_partition(partition: str, labels, classes: int, clients: int, recipe: str, *names):
+    """Return the partition of samples with these labels; `names` seed the draw."""
+    kind, number = parse_name(partition)
+    file = import_module(f"fedgrid.partitions.{kind}")
+    return file.draw(labels, classes, clients, recipe, number, *names)

@@ -1,0 +1,70 @@
+"""The partitions of the code of FedNTD and FedLMD, number for number.
+
+Lee et al. (NeurIPS 2022) and Lu et al. (ACM Multimedia 2023) seed numpy's and Python's legacy
+generators with a constant before they draw the partition. So a partition does not depend on the
+seed of a run, and all runs share it. (Cohorts: `federation/schedule.py`.)
+"""
+
+import random
+
+import numpy as np
+
+from fedgrid.runtime.names import UsageError
+
+SEED = 19940817
+FIXED = {"fedntd": SEED}  # recipes that do not depend on the run's seed
+SMALLEST = 10  # samples of a client of `dirichlet`
+RESTARTS = 200_000  # ten times what alpha = 0.05 over 100 clients takes
+
+
+def dirichlet(
+    labels: np.ndarray, classes: int, clients: int, alpha: float, seed: int = SEED
+) -> list[np.ndarray]:
+    """Return the samples of each client by a balanced Dirichlet draw; UsageError if none is found.
+
+    Class by class, shares are drawn for the clients that have less than the mean number of samples.
+    The whole draw is repeated until the smallest client has enough samples.
+    """
+    rng, fair = np.random.RandomState(seed), len(labels) / clients
+    own = [np.flatnonzero(labels == c) for c in range(classes)]
+    for _ in range(RESTARTS):
+        orders, ends, sizes = [ids.copy() for ids in own], [], np.zeros(clients, np.int64)
+        for order in orders:
+            rng.shuffle(order)
+            shares = rng.dirichlet(np.full(clients, alpha)) * (sizes < fair)
+            ends.append((np.cumsum(shares / shares.sum()) * len(order)).astype(np.int64)[:-1])
+            sizes += np.diff(ends[-1], prepend=0, append=len(order))
+        if sizes.min() >= SMALLEST:
+            pieces = map(np.split, orders, ends)
+            return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+    raise UsageError(f"no balanced partition of dir{alpha:g} over {clients} clients was found")
+
+
+def shards(
+    labels: np.ndarray, classes: int, clients: int, each: int, seed: int = SEED
+) -> list[np.ndarray]:
+    """Return the samples of each client: `each` shards of one class; a class may occur twice.
+
+    UsageError unless the shards can be dealt out evenly.
+    """
+    per_class, rest = divmod(each * clients, classes)
+    if rest or np.bincount(labels, minlength=classes).min() < per_class:
+        raise UsageError(
+            f"{classes} classes cannot be cut into {each * clients} shards of one class, "
+            f"{each} for each of {clients} clients"
+        )
+    dealt, rng = random.Random(seed), np.random.RandomState(seed)
+    left = [cut(np.flatnonzero(labels == c), per_class) for c in range(classes)]
+    wanted = [*range(classes)] * per_class
+    dealt.shuffle(wanted)
+    return [
+        np.concatenate([left[c].pop(rng.choice(len(left[c]), replace=False)) for c in row])
+        for row in np.reshape(wanted, (clients, each))
+    ]
+
+
+def cut(ids: np.ndarray, pieces: int) -> list[np.ndarray]:
+    """Return equal pieces in order; the first pieces get one leftover sample each."""
+    whole = len(ids) // pieces * pieces
+    rows, over = ids[:whole].reshape(pieces, -1), ids[whole:]
+    return [np.append(row, over[i : i + 1]) for i, row in enumerate(rows)]

@@ -1,0 +1,128 @@
+"""Dirichlet partitions: every class is split over clients by shares of concentration alpha.
+
+Several recipes have this name in the literature; a protocol chooses one:
+
+  classwise   every class is cut by a draw of its own, after each client got two samples of random
+              classes (GradMA)
+  balanced    the same, but a client that has its fair share gets no more, and everything is drawn
+              again until the smallest client has 10 samples (FedNova, MOON, FedNTD)
+  clientwise  every client draws its mixture of classes, and classes are cut in proportion; sizes
+              stay close to each other (FedAU)
+  fedntd      `balanced` exactly as FedNTD's and FedLMD's code draws it, which does not depend on
+              the run's seed (`_fedntd.py`)
+
+The numbers of samples per client and class are drawn first, then the samples are dealt out.
+"""
+
+import numpy as np
+
+from fedgrid.federation import seeds
+from fedgrid.federation.members import Partition, of_members
+from fedgrid.partitions import _fedntd
+from fedgrid.partitions._fedntd import FIXED
+from fedgrid.runtime.names import UsageError, known
+
+PATTERN = r"dir((?=.*[1-9])[0-9]{1,18}\.?[0-9]{0,18})"
+EXAMPLE = "dir0.1"
+LABEL = "alpha={}"
+GIVEN = 2  # samples of random classes that every client of `classwise` gets
+SMALLEST = 10  # fewest samples of a client in `balanced`
+AT_ONCE = 256  # draws of `balanced` computed at once
+RESTARTS = 300_000  # fifteen times as many as alpha = 0.05 over 100 clients needs
+
+
+def cut(shares: np.ndarray, sizes) -> np.ndarray:
+    """Split `sizes` items in proportion to `shares` (..., N), rounded down cumulatively."""
+    shares = np.asarray(shares, np.float64)
+    ends = np.floor(shares.cumsum(-1) / shares.sum(-1, keepdims=True) * np.expand_dims(sizes, -1))
+    ends[..., -1] = sizes
+    return np.diff(ends, prepend=0, axis=-1).astype(np.int64)
+
+
+def classwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Return counts (N, K) that sum to `totals` (K,)."""
+    given = np.zeros((clients, len(totals)), np.int64)
+    for client in np.tile(np.arange(clients), GIVEN):
+        left = np.flatnonzero(given.sum(0) < totals)
+        given[client, rng.choice(left)] += 1
+    rest = totals - given.sum(0)
+    shares = rng.dirichlet(np.full(clients, alpha), len(totals))
+    return given + cut(shares, rest).T
+
+
+def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Return counts (N, K) that sum to `totals` (K,)."""
+    fair = totals.sum() / clients
+    for _ in range(0, RESTARTS, AT_ONCE):
+        sizes, pieces = np.zeros((AT_ONCE, clients), np.int64), []
+        possible = np.ones(AT_ONCE, bool)
+        for total in totals:
+            # Gammas are a Dirichlet draw up to their sum, and faster than numpy's for small alpha.
+            shares = rng.standard_gamma(alpha, sizes.shape, np.float32) * (sizes < fair)
+            nobody = shares.sum(1) == 0
+            pieces.append(cut(shares + nobody[:, None], total))
+            sizes += pieces[-1]
+            possible &= ~nobody | (total == 0)
+        good = np.flatnonzero(possible & (sizes.min(1) >= SMALLEST))
+        if len(good):
+            return np.stack([piece[good[0]] for piece in pieces], axis=1)
+    raise UsageError(f"no balanced partition of dir{alpha} over {clients} clients was found")
+
+
+def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Return counts (N, K) that sum to `totals` (K,)."""
+    mixtures = rng.dirichlet(np.full(len(totals), alpha), clients)
+    mixtures += mixtures.sum(0) == 0  # a class that no client drew is shared equally
+    ends = np.round(mixtures.cumsum(0) / mixtures.sum(0) * totals)
+    return np.diff(ends, prepend=0, axis=0).astype(np.int64)
+
+
+RECIPES = {"classwise": classwise, "balanced": balanced, "clientwise": clientwise}
+NEEDS_SAMPLES = {"classwise": GIVEN, "balanced": SMALLEST, "clientwise": 1}  # per client
+
+
+def draw(
+    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names
+) -> Partition:
+    """Deal out all samples by Dirichlet(alpha); `number` is alpha, and `names` seed the draw.
+
+    UsageError for an unknown recipe and for too few samples per client.
+    """
+    alpha = float(number)
+    if recipe in FIXED:
+        members = _fedntd.dirichlet(labels, classes, clients, alpha)
+        return of_members(members, labels, classes)
+    draw_counts = RECIPES[known("recipe", recipe, [*RECIPES, *FIXED])]
+    if len(labels) < clients * NEEDS_SAMPLES[recipe]:
+        raise UsageError(
+            f"{len(labels)} samples are too few for {clients} clients of a {recipe} partition, "
+            f"which needs {NEEDS_SAMPLES[recipe]} each"
+        )
+    rng = seeds.generator("partition", recipe, clients, alpha, *names)
+    totals = np.bincount(labels, minlength=classes)
+    counts = checked_counts(draw_counts, totals, clients, alpha, rng)
+    return deal_out(counts, labels, rng)
+
+
+def deal_out(counts: np.ndarray, labels: np.ndarray, rng) -> Partition:
+    """Return the partition with these counts (N, K), every class in random order."""
+    members = [[] for _ in range(len(counts))]
+    for c in range(counts.shape[1]):
+        order = rng.permutation(np.flatnonzero(labels == c))
+        for k, part in enumerate(np.split(order, counts[:, c].cumsum()[:-1])):
+            members[k].append(part)
+    return Partition([np.sort(np.concatenate(parts)) for parts in members], counts)
+
+
+def checked_counts(draw_counts, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+    """Return counts (N, K); UsageError for an alpha too small or too large for floats."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        try:
+            counts = draw_counts(totals, clients, alpha, rng)
+        except UsageError:
+            raise
+        except ValueError as problem:
+            raise UsageError(f"alpha = {alpha:g} cannot be drawn with ({problem})") from problem
+    if counts.min() < 0 or (counts.sum(0) != totals).any():
+        raise UsageError(f"alpha = {alpha:g} cannot be drawn with: it is too small or too large")
+    return counts

@@ -1,0 +1,89 @@
+"""Best and last accuracy of methods, speed-up over another method, and published values.
+
+The speed-up is FedLMD's (section 5.3), as the mean over seeds. Let the reference method have its
+best accuracy first after round T, and let another method have at least that accuracy first after
+round T'. The speed-up of the other method is T / T', and 1 if it never reaches that accuracy or not
+sooner.
+"""
+
+import numpy as np
+import pandas as pd
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.published import join_published, join_reference
+from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.analysis.speedups import compute_speedups
+from fedgrid.partitions import write_label
+
+FAILED = "Failed"  # the speed-up of a run that diverged
+ROWS = ["ours", "last round", "reference", "published"]
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
+    """Return a row per method and setting: percent over seeds, speed-up, published values."""
+    scores = score_runs(runs).merge(compute_speedups(runs, over), on=[*CELL, "seed"])
+    table = mean_over_seeds(scores, CELL)
+    for name in ("final", "speedup"):
+        table[name] = mean_over_seeds(scores, CELL, name)["mean"]
+    ended = scores[scores["diverged"]].groupby(CELL)["ended"].min().rename("diverged_at")
+    table = table.merge(ended, how="left", on=CELL)
+    table = join_published(table, study).drop(columns="published_std")
+    table = join_reference(table, study)
+    table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
+    for axis in ("method", "protocol", "dataset", "over"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return table.round(4)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return rows per method: ours with its speed-up, the last round, kept and published values."""
+    columns = ["dataset_label", "partition"]
+    if tables.varies(table, "protocol"):
+        columns.append("protocol_label")
+    texts = {"ours": table.apply(ours, axis=1), "last round": table.apply(last, axis=1)}
+    texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
+    texts["published"] = table.apply(published, axis=1)
+    long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
+    long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
+    methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
+    cells = long.pivot(index=["method_", "what"], columns=columns, values="cell")
+    rows = [(m, what) for m in methods for what in ROWS if (m, what) in cells.index]
+    cells = cells.reindex(index=pd.MultiIndex.from_tuples(rows), columns=order).fillna("")
+    named = [name.removesuffix("_label") for name in columns]
+    return cells.rename_axis(columns=named).rename(columns=write_label)
+
+
+def ours(row: pd.Series) -> str:
+    """Return percent over seeds and the speed-up, as a text."""
+    if row["diverged"]:
+        some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
+        return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
+    text = tables.ACCURACY.format(**row).replace(" ± nan", "")
+    return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
+
+
+def last(row: pd.Series) -> str:
+    """Return percent after the last round, as a text."""
+    return "" if row["diverged"] else f"{row['final']:.2f}"
+
+
+def published(row: pd.Series) -> str:
+    """Return percent and speed-up as printed."""
+    if np.isnan(row["published"]):
+        return ""
+    speedup, text = row["published_speedup"], f"{row['published']:.2f}"
+    if isinstance(speedup, str):
+        return f"{text} ({speedup})"
+    return text if pd.isna(speedup) else f"{text} ({speedup:.2f}x)"
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the numbers."""
+    over = tables.each(table, "over_label")
+    beside = ["the accuracy after the last round"]
+    beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
+    beside += ["the published values"] * bool(table["published"].notna().any())
+    return (
+        f"The {tables.counted(table)} in percent (and how many times sooner it is as good as "
+        f"{over}'s best); beside it {' and '.join(beside)}: {tables.scope(table)}."
+    )

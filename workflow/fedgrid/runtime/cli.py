@@ -1,0 +1,110 @@
+"""What all commands have in common: arguments, log, and errors in one sentence."""
+
+import argparse
+import errno
+import gc
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from fedgrid.runtime import records, warm
+from fedgrid.runtime.names import UsageError, printable
+
+# The folder of original data and downloads. `~name` is kept as it is if there is no such user.
+DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
+# Errors of the machine: missing rights, full or broken disks, impossible names.
+REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
+REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
+SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
+
+
+class LogTo(argparse.Action):
+    """Send the log to a file from now on."""
+
+    def __call__(self, parser, namespace, path, option=None):
+        """Open the log file at once, so that it holds all that follows."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).open("w").close()  # an error of this line goes to the log used so far
+        logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w")
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser whose help keeps the paragraphs of the module's docstring."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
+    return made
+
+
+def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Add the option that chooses the device."""
+    made.add_argument(
+        "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
+        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
+    )  # fmt: skip
+    return made
+
+
+def to_terminal() -> bool:
+    """Whether stderr is a terminal: progress is then a bar instead of log lines."""
+    return logs_to_stderr() and sys.stderr.isatty()
+
+
+def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
+    """Run a command: timestamped lines on stderr, and no traceback for a user's mistake.
+
+    If `main` returns a `Work`, a record is written beside its results. With --log, the log goes to
+    the file only; an error is printed on stderr too.
+    """
+    warm.hand_over()
+    logging.basicConfig(**SHOWN, stream=sys.stderr)
+    logging.captureWarnings(True)
+    gc.disable()  # importing torch makes many objects and no garbage
+    try:
+        if work := main(None):
+            records.write(work)
+    except (UsageError, KeyboardInterrupt) as problem:
+        fail(f"error: {problem or 'interrupted'}")
+    except Exception as problem:
+        if sentence := refused(problem):
+            fail(f"error: {sentence}")
+        if not logs_to_stderr():
+            logging.exception("a defect of fedgrid, or of its environment")
+        raise
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)  # everything is written; a normal exit of torch takes half a second
+
+
+def refused(problem: Exception) -> str:
+    """Return a sentence for an error of the machine, or "" for any other error."""
+    if isinstance(problem, MemoryError):
+        return f"not enough memory ({problem})"
+    if isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS:
+        where = problem.filename2 or problem.filename or "a file"
+        return f"{where} cannot be read or written ({problem.strerror}): fix that, and try again"
+    return ""
+
+
+def logs_to_stderr() -> bool:
+    """Whether --log was not given."""
+    return any(getattr(h, "stream", None) is sys.stderr for h in logging.getLogger().handlers)
+
+
+def warn(sentence: str) -> None:
+    """Log a warning and, with --log, print it on stderr too."""
+    sentence = printable(sentence)
+    logging.warning(sentence)
+    if not logs_to_stderr():
+        print(f"warning: {sentence}", file=sys.stderr)
+
+
+def fail(sentence: str) -> None:
+    """End with a sentence on stderr and, with --log, also in the log."""
+    sentence = printable(sentence)
+    if not logs_to_stderr():
+        logging.error(sentence)
+    sys.exit(sentence)

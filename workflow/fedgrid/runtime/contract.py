@@ -1,0 +1,185 @@
+"""Check a file of methods/, datasets/, models/ or report/ without running it.
+
+Constants are read as literals, and functions by their names: the Snakefile imports this, so no
+torch. `imported` and `called` run a file's own code; if it fails, the error names the line.
+"""
+
+import math
+import re
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, shown
+
+# A rule for a constant: the allowed values in words, and a test of a value.
+Rule = tuple[str, Callable[[Any], bool]]
+
+
+def whole(value: Any) -> bool:
+    """Whether `value` is a whole number above 0; True does not count."""
+    return type(value) is int and value > 0
+
+
+def number(value: Any) -> bool:
+    """Whether `value` is a finite number; True does not count."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def texts(value: Any) -> bool:
+    """Whether `value` is a tuple or list of texts; a single text does not count."""
+    return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+
+
+def named(value: Any) -> bool:
+    """Whether `value` is a dict whose keys are texts."""
+    return isinstance(value, dict) and texts([*value])
+
+
+WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
+BOOL: Rule = ("True or False", lambda value: isinstance(value, bool))
+DATASET: dict[str, Rule] = {
+    "TRAIN": WHOLE,
+    "TEST": WHOLE,
+    "CLASSES": WHOLE,
+    "SHAPE": (
+        "three whole numbers above 0, such as (1, 28, 28)",
+        lambda value: isinstance(value, tuple) and len(value) == 3 and all(map(whole, value)),
+    ),
+    "STATISTICS": (
+        'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}',
+        lambda value: named(value) and "standard" in value,
+    ),
+}
+HASH = re.compile("[0-9a-f]{8,64}")
+MAY: dict[str, Rule] = {  # optional constants of a dataset's file
+    "HASHES": (
+        "() or four texts of eight or more digits of a sha256",
+        lambda value: texts(value) and len(value) in (0, 4) and all(map(HASH.fullmatch, value)),
+    ),
+    "LOSSY": BOOL,
+}
+MODEL: dict[str, Rule] = {
+    "WEIGHTS": (
+        'a dict of texts, such as {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}',
+        lambda value: named(value) and texts([*value.values()]),
+    ),
+    "MEGABYTES": ("a number above 0, such as 45", lambda value: number(value) and value > 0),
+    "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
+    "CHANNELS_LAST": BOOL,
+    "INDEPENDENT": BOOL,
+}
+NEEDED = ("saliency", "latents")  # the stages whose results `training/build.py` reads for methods
+METHOD: dict[str, Rule] = {
+    "NEEDS": (
+        f"a tuple of stages, such as {NEEDED[:1]}: the stages are {', '.join(NEEDED)}",
+        lambda value: texts(value) and {*value} <= {*NEEDED},
+    ),
+    "INDEPENDENT": BOOL,
+    "MODELS_KEPT": (
+        "a number of at least 0, such as 1",
+        lambda value: number(value) and value >= 0,
+    ),
+}
+
+
+def dataset(name: str) -> None:
+    """Raise a UsageError that names the file if it lacks what a dataset needs."""
+    module = f"datasets.{name}"
+    constants(module, DATASET | MAY)
+    for constant in DATASET:
+        if constant not in source.definitions(module):
+            words, _ = DATASET[constant]
+            raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
+    channels = source.literal(module, "SHAPE")[0]
+    for key, value in source.literal(module, "STATISTICS").items():
+        if not statistics(value, channels):
+            raise UsageError(
+                f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, not a "
+                f"mean and a deviation above 0 for each of {channels} channels, such as "
+                f"{((0.5,) * channels, (0.25,) * channels)}"
+            )
+        if not all(0 <= one <= 1 for part in value for one in part):
+            raise UsageError(
+                f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, but mean "
+                "and deviation must be those of images scaled to [0, 1]: divide by 255"
+            )
+    function(module, "load", "load(root)")
+
+
+def statistics(value: Any, channels: int) -> bool:
+    """Whether `value` is a mean and a deviation above 0 for each channel."""
+    lists = isinstance(value, tuple | list) and all(isinstance(p, tuple | list) for p in value)
+    if not lists or [*map(len, value)] != [channels, channels]:
+        return False
+    return all(map(number, [*value[0], *value[1]])) and min(value[1]) > 0
+
+
+def model(name: str) -> None:
+    """Raise a UsageError that names the file if it is not right for a model."""
+    constants(f"models.{name}", MODEL)
+    function(f"models.{name}", "body", "body(shape)")
+
+
+def method(name: str) -> None:
+    """Raise a UsageError that names the file if it is not right for a method."""
+    constants(f"methods.{name}", METHOD)
+    source.keywords(f"methods.{name}", "method")
+
+
+def product(module: str, formats: list[str]) -> None:
+    """Raise a UsageError that names the file if the product cannot be drawn in the formats."""
+    for name in ("study", "scale"):
+        if not source.accepts(module, "draw", name):
+            raise UsageError(f"{source.file(module)}: `draw` does not take `{name}`: add it")
+    if {*formats} - {"csv"}:
+        function(module, "caption", "caption(table)", ", which all formats but csv need")
+    if {*formats} & {"pdf", "svg"}:
+        function(module, "plot", "plot(table, study)", ", which pdf and svg need")
+
+
+def constants(module: str, rules: dict[str, Rule]) -> None:
+    """Raise a UsageError for a constant that breaks its rule; a constant may be absent.
+
+    The modules that the file imports are parsed first, so that the error names a file that is not
+    Python.
+    """
+    source.reachable(module)
+    for name, (words, right) in rules.items():
+        there = name in source.definitions(module)
+        if there and not right(value := source.literal(module, name)):
+            said = shown(repr(value))
+            raise UsageError(f"{source.file(module)}: {name} is {said}, not {words}")
+
+
+def function(module: str, name: str, form: str, why: str = "") -> None:
+    """Raise a UsageError if the file does not define or import the function."""
+    if name not in source.definitions(module):
+        lacks = f"{source.file(module)} has no function `{name}`{why}"
+        raise UsageError(f"{lacks}: write `def {form}`")
+
+
+# -- a file's own code ----------------------------------------------------------------------------
+
+
+def imported(module: str) -> ModuleType:
+    """Import a module; a UsageError names the line where its import fails."""
+    source.reachable(module)  # raises for a file that is not Python, with its line
+    return called(module, "its import", lambda: import_module(f"fedgrid.{module}"))
+
+
+def called(module: str, what: str, work: Callable[[], Any]) -> Any:
+    """Return `work()`, a call of a file's own code; a UsageError names the line where it fails."""
+    try:
+        return work()
+    except (UsageError, MemoryError):
+        raise
+    except Exception as problem:
+        frames = traceback.extract_tb(problem.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(source.path(module))]
+        line = f", line {lines[-1]}" if lines else ""
+        said = shown(f"{type(problem).__name__}: {problem}")
+        raise UsageError(f"{source.file(module)}{line}: {what} fails with {said}") from problem

@@ -1,0 +1,139 @@
+"""Write files that appear only when they are complete; lock work that must not run twice."""
+
+import errno
+import glob
+import logging
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fedgrid.runtime.names import UsageError
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which replaces it when all is written and synced.
+
+    It has its own folder, because writers may make temporary files beside it.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    folder.mkdir(exist_ok=True)
+    temporary = folder / path.name
+    try:
+        yield temporary
+        temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes private files
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock of this path, then hold it.
+
+    The kernel releases the lock when the process ends. It works on all machines that share a file
+    system with locks. `<path>.lock` names the holder, and is removed at the end.
+    """
+    file = path.with_name(f"{path.name}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.warning("%s: waiting for %s, which is working on it", file, holder(file))
+        lock.acquire()
+    try:
+        with suppress(OSError):  # Windows does not allow writing to a locked file
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+        yield
+    finally:
+        with suppress(OSError):
+            file.unlink()  # a waiting process notices this and locks a new file
+        lock.release()
+
+
+def holder(file: Path) -> str:
+    """The process that holds a lock, as its file names it."""
+    with suppress(OSError):
+        return file.read_text() or "another process"
+    return "another process"
+
+
+def share(path: Path, other: Path) -> None:
+    """Give a file a second name (a hard link), or copy it if the file system has no links."""
+    with replacing(other) as temporary:
+        try:
+            os.link(path, temporary)
+        except OSError:
+            shutil.copyfile(path, temporary)
+
+
+def save_array(array, path: Path) -> None:
+    """Write a .npy file; if numpy gives no reason for a failure, the disk is full."""
+    import numpy as np
+
+    try:
+        np.save(path, array)
+    except OSError as problem:
+        if problem.errno is not None:
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from problem
+
+
+def save_tensors(tensors: dict, path: Path, about: dict[str, str] | None = None) -> None:
+    """Write a .safetensors file; OSError if the disk is full."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file(tensors, path, about)
+    except SafetensorError as problem:
+        if not (code := re.search(r"os error (\d+)", str(problem))):
+            raise
+        number = int(code[1])
+        raise OSError(number, os.strerror(number), str(path)) from problem
+
+
+def sweep(*paths: Path) -> None:
+    """Remove incomplete copies of these files that killed processes left behind."""
+    for path in paths:
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def whole(what: str) -> Iterator[None]:
+    """Turn every error while the file `what` is read into a UsageError that names the file.
+
+    A damaged file can make its reader fail in any way.
+    """
+    try:
+        yield
+    except UsageError:
+        raise
+    except FileNotFoundError as problem:
+        raise UsageError(f"{problem.filename} is missing: make it first") from problem
+    except Exception as problem:
+        said = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
+
+
+def read_arrays(path: Path, *names: str) -> dict[str, Any]:
+    """Return the arrays `names` of an .npz file; UsageError if it is damaged or lacks one."""
+    import numpy as np
+
+    with whole(str(path)), np.load(path) as arrays:
+        return {name: arrays[name] for name in names}

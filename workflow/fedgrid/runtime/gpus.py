@@ -1,0 +1,125 @@
+"""Choose a GPU for a job on a machine with several GPUs and no scheduler.
+
+Every GPU has a lock file for each gigabyte of its memory. A job locks as many of one GPU as it
+needs, or all, and waits while no GPU has that many to spare. The kernel releases the locks when
+the job ends in any way. CUDA then sees only the GPU that was taken.
+
+FEDGRID_GPUS lists GPUs and their gigabytes instead of the driver: `0:80,1:80`.
+"""
+
+import getpass
+import logging
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pynvml
+from filelock import FileLock, Timeout
+
+from fedgrid.runtime.names import UsageError
+
+POLL = 1.0  # seconds between two tries
+
+log = logging.getLogger(__name__)
+_held: list[FileLock] = []  # the locks of this job, until its process ends
+
+
+def claim(gigabytes: int) -> str | None:
+    """Lock a GPU with so much free memory, or a whole GPU for 0, and return its name.
+
+    Return None if CUDA_VISIBLE_DEVICES is set, as schedulers do, or if the machine has no GPU.
+    UsageError if no GPU is so large.
+    """
+    if "CUDA_VISIBLE_DEVICES" in os.environ or not (there := gpus()):
+        return None
+    if gigabytes > max(there.values()):
+        raise UsageError(f"no GPU has {gigabytes} GB: this machine has {listed(there)}")
+    said = False
+    while (taken := first_free(there, gigabytes)) is None:
+        if not said:
+            log.info("waiting for %s of GPU memory", f"{gigabytes} GB" if gigabytes else "all")
+            said = True
+        time.sleep(POLL)
+    os.environ["CUDA_VISIBLE_DEVICES"] = taken
+    return taken
+
+
+def gpus() -> dict[str, int]:
+    """Return the gigabytes of every GPU by its name in CUDA_VISIBLE_DEVICES."""
+    if text := os.environ.get("FEDGRID_GPUS"):
+        try:
+            return {
+                name: int(size) for name, _, size in (g.partition(":") for g in text.split(","))
+            }
+        except ValueError:
+            raise UsageError(f"FEDGRID_GPUS is `{text}`, not like 0:80,1:80") from None
+    with suppress(pynvml.NVMLError):
+        return installed()
+    return {}
+
+
+def installed() -> dict[str, int]:
+    """Return the whole gigabytes of this machine's GPUs by UUID; NVMLError without a driver.
+
+    NVML neither initialises CUDA nor uses GPU memory, so it can be called before a GPU is chosen.
+    """
+    pynvml.nvmlInit()
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    return {
+        pynvml.nvmlDeviceGetUUID(one): pynvml.nvmlDeviceGetMemoryInfo(one).total // 2**30
+        for one in handles
+    }
+
+
+def listed(there: dict[str, int]) -> str:
+    """Return GPUs and their memory as a text."""
+    return ", ".join(f"{name} with {size} GB" for name, size in there.items())
+
+
+def first_free(there: dict[str, int], gigabytes: int) -> str | None:
+    """Lock the fullest GPU that has enough room, so that empty GPUs stay free; its name."""
+    for name in sorted(there, key=lambda name: free(name, there[name])):
+        if free(name, there[name]) >= (gigabytes or there[name]) and lock(
+            name, there[name], gigabytes or there[name]
+        ):
+            return name
+    return None
+
+
+def locks(name: str, size: int) -> list[FileLock]:
+    """Return the locks of a GPU, one for each gigabyte, in a folder of this user."""
+    folder = Path(tempfile.gettempdir()) / f"fedgrid-gpus-{getpass.getuser()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return [FileLock(folder / f"{name}-{byte}.lock") for byte in range(size)]
+
+
+def free(name: str, size: int) -> int:
+    """The number of gigabytes of a GPU that are not locked."""
+    taken = [one for one in locks(name, size) if try_lock(one)]
+    for one in taken:
+        one.release()
+    return len(taken)
+
+
+def lock(name: str, size: int, wanted: int) -> bool:
+    """Lock `wanted` gigabytes of a GPU, or none; whether that succeeded."""
+    taken: list[FileLock] = []
+    for one in locks(name, size):
+        taken += [one] if try_lock(one) else []
+        if len(taken) == wanted:
+            _held.extend(taken)
+            return True
+    for one in taken:
+        one.release()
+    return False
+
+
+def try_lock(one: FileLock) -> bool:
+    """Take a lock if it is free."""
+    try:
+        one.acquire(timeout=0)
+    except Timeout:
+        return False
+    return True

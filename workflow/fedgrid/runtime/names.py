@@ -1,0 +1,47 @@
+"""Names, and the error for an unknown one. No torch here: the Snakefile imports this."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent
+LONGEST = 200  # characters of a value that a message quotes
+
+
+class UsageError(ValueError):
+    """An error that the user can fix; its text is one clear sentence."""
+
+
+def registered(kind: str) -> list[str]:
+    """Return the names of a registry: the files of methods/, datasets/, models/ or report/."""
+    return sorted(path.stem for path in (PACKAGE / kind).glob("[!_]*.py"))
+
+
+def known(kind: str, name: str, among: Iterable[str]) -> str:
+    """Return `name` if it is one of `among`; else raise an error with the nearest names."""
+    among = sorted(among)
+    if name in among:
+        return name
+    near = get_close_matches(shown(name), among, n=3, cutoff=0.5)
+    said = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"the choices are {', '.join(among) or 'none'}"
+    )
+    raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
+
+
+def listed(value) -> list:
+    """Return a value as a list: a list as it is, None as an empty list."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def shown(value: object) -> str:
+    """Return a value for an error message: printable, and cut after 200 characters."""
+    text = printable(str(value))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with all characters printable."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,111 @@
+"""Records: inputs, code, command and machine of a result, in `.<file>.record` beside it.
+
+Every command returns what it read and wrote (`Work`), and its record is written when it has
+succeeded. `fedgrid.verify` compares files with records.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import PACKAGE
+
+BEGAN = time.monotonic()
+PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scikit-image", "safetensors")
+
+
+@dataclass(frozen=True)
+class Work:
+    """The files that a command wrote (the record lies beside the last one) and read."""
+
+    outputs: Sequence[Path]
+    inputs: Iterable[Path] = ()
+    run: dict[str, Any] | None = None  # the resolved run, for a command about one run
+
+
+def path(output: Path) -> Path:
+    """Return the path of a file's record."""
+    return output.with_name(f".{output.name}.record")
+
+
+def write(work: Work) -> None:
+    """Write the record of this command beside the last file that it wrote."""
+    last, made = work.outputs[-1], {*work.outputs}
+    spec = sys.modules["__main__"].__spec__
+    record = {
+        "command": [spec.name if spec else sys.argv[0], *sys.argv[1:]],
+        "run": work.run,
+        "outputs": {relative(file, last.parent): checksum(file) for file in sorted(made)},
+        "inputs": {str(file): checksum(file) for file in sorted({*work.inputs} - made)},
+        "code": code(),
+        "versions": versions(),
+        "host": socket.gethostname(),
+        "seconds": round(time.monotonic() - BEGAN, 1),
+        "peak_memory_mb": peak_memory_mb(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    temporary = path(last).with_suffix(".tmp")
+    temporary.write_text(json.dumps(record, indent=1) + "\n")
+    temporary.replace(path(last))
+
+
+def peak_memory_mb() -> int:
+    """The peak memory of this process in MiB; 0 if the system does not count it."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, else kilobytes
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
+
+
+def processor() -> str:
+    """Return the processor's name; on Linux, `platform.processor()` is often empty."""
+    with suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def relative(file: Path, folder: Path) -> str:
+    """Return the path of a file relative to a folder."""
+    return os.path.relpath(file, folder)
+
+
+def checksum(file: Path) -> str:
+    """Return the sha256 of a file, or of the `meta.json` of a folder."""
+    with (file / "meta.json" if file.is_dir() else file).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def code() -> dict[str, Any]:
+    """Return the loaded modules of this package and their fingerprint, for later comparison."""
+    prefix = f"{PACKAGE.name}."
+    loaded = {name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)}
+    if spec := sys.modules["__main__"].__spec__:
+        loaded.add(spec.name.removeprefix(prefix))
+    modules = sorted(name for name in loaded if source.path(name).exists())
+    return {"modules": modules, "fingerprint": source.of(modules)}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that can change numbers."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

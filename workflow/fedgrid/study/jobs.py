@@ -1,0 +1,59 @@
+"""The memory of a job, the stages before it, and the modules of its code."""
+
+from fedgrid.partitions import parse_name
+from fedgrid.runtime import source
+from fedgrid.runtime.names import registered
+from fedgrid.study.protocol import STAGES
+
+
+def memory_mb(run: dict) -> int:
+    """Return the memory in MB that a run's process may use.
+
+    It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
+    and statistics, and the models that the method keeps per client (its literal `MODELS_KEPT`).
+    """
+    protocol = run["protocol"]
+    model = source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+    cohort = protocol["clients"] * protocol.get("participation", 1.0)
+    kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
+    return round(4000 + model * (12 + 2 * cohort + kept * protocol["clients"]))
+
+
+def method_modules(run: dict) -> list[str]:
+    """Return the modules of the run's method."""
+    return [f"methods.{part}" for part in run["method"]]
+
+
+def needed_stages(run: dict) -> list[str]:
+    """Return the stages that the run's method names in `NEEDS`."""
+    return sorted(
+        {need for part in method_modules(run) for need in source.literal(part, "NEEDS", ())}
+    )
+
+
+def stage_modules(stage: str, run: dict) -> list[str]:
+    """Return the modules of a stage: its command, and modules that are imported by name."""
+    if stage == "partition":
+        return [stage, f"partitions.{parse_name(run['partition'])[0]}"]
+    if "model" not in STAGES[stage]:
+        return [stage]
+    backends = (f"engine.backends.{name}" for name in registered("engine/backends"))
+    method = method_modules(run) if stage == "train" else ()
+    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
+
+
+def stages_until(last: str, run: dict) -> set[str]:
+    """The stages that a run goes through until the last one, as its method asks for."""
+    wanted = {"partition", last, *(needed_stages(run) if last == "train" else ())}
+    return wanted | ({"pretrain"} if "saliency" in wanted else set())
+
+
+def code_behind(stage: str, run: dict) -> str:
+    """The fingerprint of the code of a stage and of all stages before it.
+
+    The stages before it count, because Snakemake does not make a missing file again if a later file
+    looks finished: a stage that fails would leave old results of later stages in place.
+    """
+    modules = {"data", f"datasets.{run['dataset']}"}
+    modules |= {module for one in stages_until(stage, run) for module in stage_modules(one, run)}
+    return source.fingerprint(*sorted(modules))

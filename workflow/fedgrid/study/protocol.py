@@ -1,0 +1,69 @@
+"""The fields of a protocol, and the part of a run that each stage depends on. No torch.
+
+A run is resolved (`grid.py`) when every name in it is replaced by what it stands for: its protocol
+with all fields, and the files of its method with all hyper-parameters. A job gets the resolved run
+as JSON, and its results are valid for that run only.
+"""
+
+from itertools import product
+from typing import Any
+
+AXES = ("protocol", "dataset", "partition", "method", "seed")
+ANY_METHOD = "fedavg"  # in the name of a stage that all methods share
+
+
+def runs_of_block(block: dict[str, list]) -> list[dict[str, Any]]:
+    """Return every run of a grid's block, by its names: the product of the axes."""
+    names = product(*(block[axis] for axis in AXES))
+    return [dict(zip(AXES, values, strict=True)) for values in names]
+
+
+# The fields of a protocol and their defaults; `schemas/study.schema.yaml` gives their ranges.
+PROTOCOL: dict[str, Any] = {
+    "model": "cnn",
+    "weights": "none",
+    "clients": 100,
+    "participation": 0.1,
+    "sampler": "seeded",
+    "recipe": "classwise",
+    "rounds": 100,
+    "local": 10,
+    "local_unit": "steps",
+    "batches": "fresh",
+    "batch": 64,
+    "smallest_batch": 8,
+    "lr": 0.01,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "augment": [],
+    "normalization": "standard",
+    "precision": "fp32",
+    "evaluate_every": 10,
+    "metric": "tail",
+    "tail": 100,
+    "pretrain_epochs": 1,
+    "autoencoder_fit": 0.0,
+}
+
+SHARED = ("recipe", "clients")  # fields that a partition depends on
+_AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit")  # none changes a run's training
+_LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
+_MODEL = ("model", "weights", "weight_decay", "augment", "precision")
+# The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
+# they depend on are listed for the saliency too. `tail` only summarises runs.
+STAGES = {
+    "partition": SHARED,
+    "pretrain": (*SHARED, *_LOCAL, *_MODEL),
+    "saliency": (*SHARED, *_LOCAL, *_MODEL),
+    "latents": (*SHARED, *_LOCAL, "autoencoder_fit"),
+    "train": tuple(field for field in PROTOCOL if field not in _AFTER),
+}
+
+
+def run_of_stage(stage: str, run: dict) -> dict:
+    """Return the parts of a resolved run that a stage depends on."""
+    protocol = {field: run["protocol"][field] for field in STAGES[stage]}
+    if stage != "train":
+        run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
+    return run | {"protocol": protocol}

@@ -1,0 +1,127 @@
+"""Read and check the files of studies and configurations."""
+
+import csv
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
+
+STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
+CONFIG = Path("config.yaml")
+
+
+def read_config(path: Path) -> dict:
+    """Return a configuration's file, checked; a missing config.yaml is empty."""
+    if path == CONFIG and not path.exists():
+        return {}
+    own = read_yaml(path) or {}
+    check_config(path.name, own, required=False)
+    return own
+
+
+def check_config(name: str, config: dict, required: bool = True) -> None:
+    """Raise a UsageError for a configuration, or one of its protocols, that breaks its schema."""
+    obey(name, config, "config", required=required)
+    for protocol, fields in config.get("protocols", {}).items():
+        obey(f"{name}: protocols.{protocol}", fields, "study", "protocol")
+
+
+def laid_over(below: Any, above: Any) -> Any:
+    """Return `above`; mappings are merged with `below`, as Snakemake merges configurations."""
+    if not isinstance(above, dict):
+        return above
+    below = below if isinstance(below, dict) else {}
+    return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
+
+
+def obey(name: str, value: Any, rules: str, part: str | None = None, required: bool = True) -> None:
+    """Raise a UsageError for a value that breaks a schema; no check without jsonschema."""
+    if find_spec("jsonschema"):
+        from fedgrid.study import schema
+
+        schema.check(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
+
+
+def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
+    """Return every study of a folder, by its file's name."""
+    return {path.stem: read_study(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def find_study(text: str) -> Path:
+    """Return the file of a study, given by name or as a .yaml file."""
+    if text.endswith(".yaml"):
+        return Path(text)
+    return STUDIES / f"{known('study', text, (path.stem for path in STUDIES.glob('*.yaml')))}.yaml"
+
+
+def read_study(path: Path) -> dict:
+    """Return a study's file, checked; `reference` becomes the rows of the table that it names."""
+    study = read_yaml(path)
+    if isinstance(study, dict) and isinstance(study.get("reference"), str):
+        study["reference"] = read_reference(path, study["reference"])
+    obey(path.name, study, "study")
+    return study
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a YAML file that JSON can hold too; else raise a UsageError."""
+    try:
+        found = yaml.load(path.read_bytes(), Loader)
+        json.dumps(found)  # products depend on it as JSON
+        check_keys(path.name, found)
+        return found
+    except UsageError:
+        raise
+    except yaml.YAMLError as problem:
+        what = " ".join(str(problem).replace('in "<byte string>", ', "").split())
+        raise UsageError(f"{path.name} is not YAML: {what}") from None
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read ({problem})") from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        what = "that is neither text, number, list nor pairs"
+        raise UsageError(f"{path.name} holds something {what} ({problem})") from None
+
+
+class Loader(yaml.SafeLoader):
+    """YAML's safe loader that refuses duplicate keys, which would hide a value."""
+
+    def compose_mapping_node(self, anchor):
+        """Return a mapping node; ComposerError if a key occurs twice."""
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for at, (_, name) in enumerate(keys):
+            if keys[at] in keys[:at] and name != "<<":
+                said = f"found the key `{shown(name)}` twice"
+                raise yaml.composer.ComposerError(None, None, said, node.value[at][0].start_mark)
+        return node
+
+
+def check_keys(name: str, value: Any) -> None:
+    """Raise a UsageError for a key that is not text: a number, a date or null."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                said = f"the key {shown(repr(key))} is not text: put it in quotes"
+                raise UsageError(f"{name}: {said}")
+            check_keys(f"{name}: {shown(key)}", inner)
+    for inner in value if isinstance(value, list) else ():
+        check_keys(name, inner)
+
+
+def read_reference(study: Path, name: str) -> list[dict[str, str]]:
+    """Return the rows of the table of finished runs that a study names."""
+    where = f"{study.name}: the reference {shown(name)}"
+    try:
+        table = csv.DictReader((study.parent / name).read_text("utf-8-sig").splitlines())
+        rows = [(table.line_num, row) for row in table]
+    except (OSError, ValueError, csv.Error) as problem:
+        raise UsageError(f"{where} cannot be read ({problem})") from None
+    for line, row in rows:
+        if None in row or None in row.values():
+            wanted = f"{len(table.fieldnames)} values, as its first line names"
+            raise UsageError(f"{where}, line {line}, has not {wanted}")
+    return [row for _, row in rows]

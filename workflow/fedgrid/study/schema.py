@@ -1,0 +1,51 @@
+"""Check config.yaml and studies against their schemas; an error is one sentence."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError, best_match
+
+from fedgrid.runtime.names import UsageError, known, shown
+
+
+def check(
+    name: str, value: Any, schema: Path, part: str | None = None, required: bool = True
+) -> None:
+    """Raise a UsageError that names the key, its value and the allowed values, if one is wrong.
+
+    `part` is the schema's definition to check against, or None for the whole schema. Unless
+    `required`, keys of the first level may be missing.
+    """
+    rules = yaml.safe_load(schema.read_text())
+    rules = rules["$defs"][part] if part else rules
+    rules = rules if required else rules | {"required": []}
+    errors = Draft202012Validator(rules).iter_errors(value)
+    if error := best_match(errors):
+        where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
+        raise UsageError(f"{name}: {where + ': ' if where else ''}{said(error)}")
+
+
+TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: value` pairs"}
+TYPES |= {"string": "text", "array": "a list", "boolean": "true or false"}
+
+
+def said(error: ValidationError) -> str:
+    """Return the error in words."""
+    if error.validator == "additionalProperties" and error.validator_value is False:
+        unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))[0]
+        try:
+            known("key", unknown, error.schema["properties"])
+        except UsageError as problem:
+            return str(problem)
+    if error.validator == "enum":
+        there = ", ".join(map(str, error.validator_value))
+        return f"{shown(repr(error.instance))} is not one of {there}"
+    if error.validator == "pattern":
+        return f"`{shown(error.instance)}` is not {error.schema['description']}"
+    if error.validator == "type":
+        wanted = error.validator_value
+        words = [TYPES.get(w, w) for w in ([wanted] if isinstance(wanted, str) else wanted)]
+        return f"{shown(repr(error.instance))} is not {' or '.join(words)}"
+    return shown(error.message)

@@ -1,0 +1,87 @@
+"""Build the engine of a resolved run: device, data, model, method and results of other stages."""
+
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+import torch
+
+from fedgrid import models
+from fedgrid.engine.device import prepare
+from fedgrid.engine.round import Engine
+from fedgrid.engine.state import RunState
+from fedgrid.federation import seeds
+from fedgrid.federation.federation import Federation, load_federation
+from fedgrid.method import Method
+from fedgrid.runtime import contract, files, source
+from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.study.command import Machine
+from fedgrid.study.jobs import needed_stages
+
+
+def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[Engine, RunState]:
+    """Return the engine of a run, and the state before its first round."""
+    protocol = run["protocol"]
+    where = prepare(machine.device, machine.threads, protocol["precision"])
+    dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
+    data = load_federation(run, paths, where, dtype)
+    clients = len(data.members)
+    artifacts = {
+        name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
+    }
+    build = architecture(run, paths, data)
+    made = Engine(build, build_method(run), protocol, data, machine.backend, artifacts)
+    return made, made.start(seeds.seed("model", *data.names))
+
+
+def architecture(run: dict, paths: dict[str, Path], data: Federation):
+    """Return a function from a seed to the protocol's model with initial weights."""
+    weights = run["protocol"]["weights"]
+    file = None if weights == "none" else paths.get("weights") or Path(weights)
+    shape = tuple(data.images.shape[1:])
+    return lambda seed: models.build(
+        run["protocol"]["model"], shape, data.counts.shape[1], file, seed
+    )
+
+
+def build_method(run: dict) -> Method:
+    """Return the run's method: its files, combined; UsageError if it has private parameters."""
+    made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
+    if made.private:
+        raise UsageError(
+            f"{' with '.join(run['method'])} keeps {' and '.join(made.private)} private to each "
+            "client. Only the server's model is evaluated, and it would lack what clients trained "
+            "there: such a method cannot be run before every client's own model is evaluated"
+        )
+    return made
+
+
+def build_part(name: str, keywords: dict) -> Method:
+    """Return the method of a file; UsageError if the file's code fails."""
+    module = f"methods.{known('method', name, registered('methods'))}"
+    file = contract.imported(module)
+    made = contract.called(module, "`method`", lambda: file.method(**keywords))
+    if not isinstance(made, Method):
+        raise UsageError(f"{source.file(module)}: `method` gives {shown(repr(made))}, no Method")
+    return made
+
+
+# The arrays of a stage's file: type and shape; N is the number of clients, L any number of layers.
+ARTIFACTS = {
+    "saliency": {"contributions": ("float64", (3, 2, 2, "N", "L")), "main": ("bool", ("L",))},
+    "latents": {"norms": ("float64", (3, 3, "N"))},
+}
+
+
+def read_artifact(
+    name: str, path: Path, device: torch.device, clients: int
+) -> dict[str, torch.Tensor]:
+    """Return the arrays that the stage `name` wrote for methods; UsageError if they do not fit."""
+    with files.whole(str(path)):
+        found = files.read_arrays(path, *ARTIFACTS[name])
+        sizes = {"N": clients, "L": len(found.get("main", ()))}
+        for key, (dtype, axes) in ARTIFACTS[name].items():
+            shape = tuple(sizes.get(axis, axis) for axis in axes)
+            if (str(found[key].dtype), found[key].shape) != (dtype, shape):
+                raise ValueError(f"{key} is {found[key].dtype} {found[key].shape}, not {shape}")
+    return {key: torch.from_numpy(array).to(device) for key, array in found.items()}
