@@ -164,7 +164,7 @@ def by_hand(
 
 def everything(run: RunState) -> dict[str, Tensor]:
     """All that a run holds between two rounds, by name."""
-    parts = ("server", "shared", "memory", "sums")
+    parts = ("server", "shared", "memory", "logged")
     return flatten({part: getattr(run, part) for part in parts})
 
 

@@ -16,6 +16,7 @@ from fedgrid.experiments.fidelity.setting import MAPS
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import collected_path
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import read_studies
 
 STUDIES = read_studies(PACKAGE.parent / "studies")
@@ -41,6 +42,16 @@ def evaluations(accuracies: dict[int, float], diverged: bool = False, **names) -
     """A run as it is collected: its evaluations in 0..1 by round, and its names."""
     about = NAMES | SUMMED | {"effective_clients": 2.0, "diverged": diverged} | names
     return pd.DataFrame([{"round": r, "accuracy": a} | about for r, a in accuracies.items()])
+
+
+def measured(
+    by_round: dict[str, dict[int, float]], diverged: bool = False, **names
+) -> pd.DataFrame:
+    """A run as it is collected: columns of metrics, each with values by round, or empty."""
+    rounds = sorted({r for values in by_round.values() for r in values})
+    rows = {name: [values.get(r, np.nan) for r in rounds] for name, values in by_round.items()}
+    about = NAMES | SUMMED | {"effective_clients": 2.0, "diverged": diverged} | names
+    return pd.DataFrame({"round": rounds} | rows).assign(**about)
 
 
 def run(percent: float, method: str = "fedavg", seed: int = 0, **names) -> pd.DataFrame:
@@ -89,8 +100,15 @@ def seconds(names: dict) -> pd.DataFrame:
 def settings(names: dict) -> pd.DataFrame:
     run = GRID.resolve(names)
     parts = {"": run["protocol"]} | run["method"]
-    rows = [(of, name, json.dumps(v)) for of, all in parts.items() for name, v in all.items()]
-    return pd.DataFrame(rows, columns=["of", "field", "value"]).assign(**names, **SUMMED)
+    return recorded(parts, **names)
+
+
+def recorded(parts: dict[str, dict], **names) -> pd.DataFrame:
+    """The settings that a run recorded: `parts` has the fields by file, of the protocol as ``."""
+    rows = [(of, name, json.dumps(v)) for of, every in parts.items() for name, v in every.items()]
+    rows += [(of, "", "") for of, every in parts.items() if not every]
+    table = pd.DataFrame(rows, columns=["of", "field", "value"])
+    return table.assign(**(NAMES | SUMMED | names))
 
 
 def counts(names: dict) -> pd.DataFrame:
@@ -113,6 +131,13 @@ def clients(sizes, found, **names) -> pd.DataFrame:
     return table.assign(effective_clients=effective, **(NAMES | SUMMED | names))
 
 
+def client_rows(own: list[float], server: list[float | None], round: int = 10, **names):
+    """A run's clients as they are collected: accuracies in 0..1, 10 test samples each."""
+    table = pd.DataFrame({"client": range(len(own)), "samples": 10, "own_accuracy": own})
+    table = table.assign(server_accuracy=pd.Series(server, dtype=float), round=round)
+    return table.assign(**(NAMES | SUMMED | names))
+
+
 def encoding(names: dict) -> pd.DataFrame:
     took = {"seconds": some(names).uniform(1, 2), "pretrain_seconds": some(names).uniform(3, 4)}
     return pd.DataFrame([took | names | SUMMED])
@@ -130,7 +155,7 @@ KINDS = {
 
 def collected(kind: str, wanted: list[dict]) -> pd.DataFrame:
     """What the runs of a grid left of one kind; what they share is there once."""
-    shared = {collected_path(kind, names, SUMMED): names for names in reversed(wanted)}
+    shared = {collected_path(kind, names, PROTOCOL | SUMMED): names for names in reversed(wanted)}
     return pd.concat([KINDS[kind](names) for names in reversed(shared.values())], ignore_index=True)
 
 

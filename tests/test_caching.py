@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from conftest import ENVIRONMENT, copied
+from fedgrid.study.grid import configured
+from fedgrid.study.paths import input_paths
 
 pytestmark = pytest.mark.slow
-SALIENCY = "results/saliency/{protocol}/{dataset}/{partition}/seed{seed}.npz"
 NAMES = {"protocol": "tiny", "dataset": "digits", "partition": "dir0.1", "seed": "0"}
+
+
+def saliency_of(project: Path, names: dict) -> str:
+    """The file of a cell's saliency."""
+    run = configured(project / "tiny.yaml").resolve(names | {"method": "fedsls"})
+    return f"results/{input_paths(run)['saliency']}"
 
 
 def made(project: Path, cache: Path, **names) -> tuple[set[str], set[str]]:
@@ -19,7 +26,7 @@ def made(project: Path, cache: Path, **names) -> tuple[set[str], set[str]]:
     command = ["snakemake", "--cores", "1", "--configfile", "tiny.yaml", "--cache"]
     command += ["--workflow-profile", "workflow/profiles/default"]
     done = subprocess.run(
-        [*command, "--", SALIENCY.format(**names)],
+        [*command, "--", saliency_of(project, names)],
         **{"cwd": project, "env": ENVIRONMENT | {"SNAKEMAKE_OUTPUT_CACHE": str(cache)}},
         **{"text": True, "check": False, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT},
     )
@@ -47,7 +54,7 @@ def second(first, tmp_path) -> Path:
 
 
 def saliency(project: Path) -> bytes:
-    return (project / SALIENCY.format(**NAMES)).read_bytes()
+    return (project / saliency_of(project, NAMES)).read_bytes()
 
 
 def test_a_second_checkout_makes_nothing_again(first, second):

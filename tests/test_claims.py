@@ -516,7 +516,7 @@ def test_the_share_counts_for_printed_numbers_too():
 def drawn(runs: pd.DataFrame, *wanted: dict, scale: str = "quick", maps=NONE) -> pd.DataFrame:
     """The table of claims of a study that makes only these, with FedSLS's printed numbers."""
     study = STUDY | {"claims": list(wanted or STUDY["claims"])}
-    return product.draw(runs, study, scale, maps)
+    return product.draw(study, scale, runs, maps)
 
 
 @pytest.fixture(scope="module")
@@ -586,7 +586,7 @@ def test_the_deciding_numbers_are_those_of_the_worst_comparison():
 def test_contrasts_are_numbered_by_their_claims():
     runs = made.runs({"a": [50, 51], "b": [40, 41], "c": [30, 30]})
     study = {"claims": [above(), above(over=["b", "c"]), above(over="nobody")]}
-    table = contrasts.draw(runs, study, "quick", NONE)
+    table = contrasts.draw(study, "quick", runs, NONE)
     assert table["claim"].tolist() == [1, 2, 2]
     assert table.columns[0] == "claim"
     assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])

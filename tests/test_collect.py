@@ -17,7 +17,7 @@ BLOCK = {
     **{"method": ["fedavg", "fedsls"], "seed": [0, 1]},
 }
 SUMMED = {"rounds": 10, "tail": 4, "recipe": "classwise", "clients": 3}
-PROTOCOLS = {"p": SUMMED}
+PROTOCOLS = {"p": SUMMED | {"cells": {"saliency": "abc"}}}
 CELL = "p/digits/dir0.1"
 RUN = "run {method} {seed}"
 SUMMARY = {
@@ -31,6 +31,9 @@ METRICS = "round,loss,accuracy,train_loss\n0,2.3,0.1,\n5,1.5,0.4,1.6\n10,1.0,0.6
 PREDICTED = "round,class,predicted\n0,0,5\n0,1,2\n10,0,4\n10,1,3\n"
 SALIENCY = "client,size,R,R_per_sample,weight,effective_clients\n0,10,5.0,0.5,0.25,1.6\n"
 SALIENCY += "1,30,15.0,0.5,0.75,1.6\n"
+CLIENTS = "round,client,samples,server_accuracy,server_loss,own_accuracy,own_loss\n"
+CLIENTS += "10,0,5,,,0.5,1.2\n10,2,3,,,0.25,1.3\n"
+ENCODED = "digits/dir0.1/abc"  # the folder of saliency
 COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
 
 
@@ -48,8 +51,9 @@ FILES = {  # by kind: where a run leaves it, and what
     "seconds": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "settings": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "partition": ("partition/digits/dir0.1/classwise-3/seed{seed}.npz", COUNTS),
-    "saliency": ("saliency/{cell}/seed{seed}.csv", SALIENCY),
-    "encoding": ("saliency/{cell}/seed{seed}.json", {"seconds": 2, "pretrain_seconds": 3}),
+    "saliency": (f"saliency/{ENCODED}/seed{{seed}}.csv", SALIENCY),
+    "encoding": (f"saliency/{ENCODED}/seed{{seed}}.json", {"seconds": 2, "pretrain_seconds": 3}),
+    "clients": ("runs/{cell}/{method}/seed{seed}/clients.csv", CLIENTS),
 }
 SHARED = ("partition", "saliency", "encoding")  # by all methods of a seed
 
@@ -133,6 +137,14 @@ def test_settings_are_every_field_of_the_protocol_and_the_methods(results):
     }
 
 
+def test_a_method_without_hyper_parameters_has_a_row_of_its_file(results):
+    summary = SUMMARY | {"run": {"protocol": {"lr": 0.3}, "method": {"fedavg": {}}}}
+    write(results / path_of("settings"), summary)
+    table = gathered("settings", results, BLOCK | {"method": ["fedavg"], "seed": [0]})
+    rows = table[["of", "field", "value"]].astype(object).fillna("").astype(str).values.tolist()
+    assert rows == [["", "lr", "0.3"], ["fedavg", "", ""]]
+
+
 def test_a_partition_is_who_has_how_many_of_which_class(results):
     table = gathered("partition", results, BLOCK | {"seed": [1]})
     rows = table[["client", "class", "samples", "seed"]].values.tolist()
@@ -209,3 +221,15 @@ def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_pat
     with pytest.raises(UsageError, match=message):
         collect.main([*arguments, "--out", str(tmp_path / "out.csv")])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_protocols_share_is_there_for_each(results):
+    """The protocols agree in what the stage reads, so that they have one file."""
+    out, both = results / "out.csv", json.dumps([BLOCK | {"protocol": ["p", "q"]}])
+    protocols = json.dumps(PROTOCOLS | {"q": PROTOCOLS["p"] | {"rounds": 20}})
+    for kind, rows in (("saliency", 2 * 2 * 2), ("partition", 2 * 2)):
+        command = [kind, both, "--protocols", protocols, "--results", str(results)]
+        collect.main([*command, "--out", str(out)])
+        table = pd.read_csv(out)
+        assert len(table) == rows
+        assert {*table["rounds"]} == ({10, 20} if kind == "saliency" else {10})

@@ -151,6 +151,8 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
     "unknown protocol": (config("protocol=fedsls-quik"), "protocol", "fedsls-quik", "fedsls-quick"),
     "unknown key": (config("sead=0"), "config.yaml", "sead", "seed"),
     "no whole seed": (config("seed=one"), "seed", "one"),
+    "unknown tracker": (config("log=wandb,tensorbord"), "tracker", "tensorbord", "tensorboard?"),
+    "number for a tracker": (overlay(log=3), "log", "3"),
     "text for threads": (config("threads=two"), "threads", "two", "a whole number"),
     "alpha of 0": (config("partition=dir0"), "partition", "dir0", "above 0"),
     "negative alpha": (config("partition=dir-1"), "partition", "dir-1", "above 0"),
@@ -322,6 +324,9 @@ COMMANDED = {
     "unknown model": (f"{RANGE} model=resnet81", "model", "resnet81", "resnet18"),
     "changed without a place": (
         f"train {QUICK}/moon/seed0 --set rounds=2", "--set", "--out",
+    ),
+    "unknown tracker": (
+        f"train {QUICK}/moon/seed0 {NEW} --track wandbb", "tracker", "wandbb", "wandb?",
     ),
     "no GPU": (f"train {QUICK}/moon/seed0 {NEW} --device cuda", "cuda", "GPU", "cpu"),
     "too few samples": (

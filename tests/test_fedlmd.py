@@ -22,7 +22,7 @@ BEST = {"metric": "best", "tail": 1}
 
 
 def module(name: str):
-    return draw.load_product("fedlmd", STUDY, name)
+    return draw.load_product("fedlmd", name, STUDY["products"].get(name, {}))
 
 
 def curve(percents: list[float], method: str = "fedavg", **names) -> pd.DataFrame:
@@ -168,7 +168,7 @@ def product_of_claims(scale: str) -> pd.DataFrame:
     runs = made.GRID.runs("fedlmd", scale, "claims")
     table = pd.concat([left_runs(run, number) for number, run in enumerate(runs)])
     whole = table.drop_duplicates([*CELL, "seed", "round"])
-    return module("claims").draw(whole, STUDY, scale)
+    return module("claims").draw(STUDY, scale, whole)
 
 
 def test_a_method_stands_beside_what_is_published():

@@ -47,7 +47,7 @@ def played(name: str, backend: str, federation, rounds: int = 3):
     """The run of a method after some rounds, on the CPU."""
     needed = moved(artifacts(name), federation.images.device)
     run = simulate(methods(name), backend, federation, needed=needed).play(rounds)
-    parts = ("server", "shared", "memory", "sums")
+    parts = ("server", "shared", "memory", "logged")
     return replace(run, **{part: moved(getattr(run, part), "cpu") for part in parts})
 
 

@@ -25,6 +25,7 @@ HARMLESS = {
     "source.file": "for the text of an error",
     "source.literal": "a constant of a file that counts",
     "files.whole": "ends the command for a file that cannot be read",
+    "files.array_names": "names as they are in the file",
     "files.read_arrays": "arrays as they are in the file",
     "files.replacing": "where a file is written before it gets its name",
     "download.fetch": "a file that has the right checksum",

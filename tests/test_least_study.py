@@ -92,12 +92,40 @@ def test_a_product_for_any_study_is_drawn_in_all_formats(product, runs, mine, tm
         assert len(draw.read(out[0])) == 0
 
 
+def test_an_entry_of_a_product_needs_its_sources_only(tmp_path):
+    head, _, _ = MINE.partition("products:")
+    short = """products:
+  sweep: {from: {runs: runs/main, settings: settings/main}, with: {along: mu}}
+  best: {draw: tuned, from: {runs: runs/main, settings: settings/main}, with: {chosen_on: test}}
+  table: {from: {runs: runs/main}, formats: [csv], category: Mine}
+"""
+    (tmp_path / "short.yaml").write_text(head + short)
+    study = read_study(tmp_path / "short.yaml")
+    Grid(made.STUDIES | {"short": study})
+    whole = {n: (about["formats"], about["category"]) for n, about in study["products"].items()}
+    assert whole == {
+        "sweep": (["csv", "svg"], "Results"),
+        "best": (["csv", "tex", "html"], "Results"),
+        "table": (["csv"], "Mine"),
+    }
+
+
+def test_the_default_formats_of_a_studys_own_file_are_those_of_this_file(tmp_path):
+    text = """products:
+  figure1: {from: {runs: runs/main}}
+"""
+    head, _, _ = MINE.partition("products:")
+    (tmp_path / "fedsls.yaml").write_text(head + text)  # the folder of its name has figure1
+    study = read_study(tmp_path / "fedsls.yaml")
+    assert study["products"]["figure1"]["formats"] == ["csv", "svg"]
+
+
 @pytest.mark.parametrize("product", ["claims", "contrasts"])
 def test_no_claims_have_the_columns_of_claims(product):
     runs = RUNS["two methods"]
     claim = {"says": "better", "section": "1", "method": "fedprox", "over": "fedavg", "least": 0}
     module = import_module(f"fedgrid.report.{product}")
-    tables = [module.draw(runs, study, "quick") for study in ({}, {"claims": [claim]})]
+    tables = [module.draw(study, "quick", runs) for study in ({}, {"claims": [claim]})]
     assert [len(table) for table in tables] == [0, 1]
     assert tables[0].columns.tolist() == tables[1].columns.tolist()
 
@@ -105,7 +133,7 @@ def test_no_claims_have_the_columns_of_claims(product):
 def test_claims_of_other_runs_have_no_comparison():
     claim = {"says": "better", "section": "1", "method": "moon", "over": "fedavg", "least": 0}
     module = import_module("fedgrid.report.contrasts")
-    table = module.draw(RUNS["two methods"], {"claims": [claim]}, "quick")
+    table = module.draw({"claims": [claim]}, "quick", RUNS["two methods"])
     assert table.empty
     assert module.caption(table) == UNCLAIMED["contrasts"]
 
@@ -122,9 +150,12 @@ def test_a_table_is_no_picture(mine, tmp_path):
 
 def test_only_a_column_of_a_source_is_missed_in_a_sentence(mine, tmp_path, monkeypatch):
     runs = tmp_path / "runs.csv"
-    RUNS["two methods"].drop(columns="accuracy").to_csv(runs, index=False)
     asked = ["convergence", "--study", mine, "--sources", f"runs={runs}", "--out"]
-    with pytest.raises(UsageError, match="a source of convergence has no column 'accuracy'"):
+    RUNS["two methods"].drop(columns="accuracy").to_csv(runs, index=False)
+    with pytest.raises(UsageError, match="no metric of these runs is called `accuracy`"):
+        commanded(*asked, tmp_path / "a.csv")
+    RUNS["two methods"].drop(columns="round").to_csv(runs, index=False)
+    with pytest.raises(UsageError, match="a source of convergence has no column 'round'"):
         commanded(*asked, tmp_path / "a.csv")
     product = import_module("fedgrid.report.convergence")
     monkeypatch.setattr(product, "draw", lambda runs, study, scale: study["published"])

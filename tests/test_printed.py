@@ -1,10 +1,11 @@
-"""Published numbers of a study whose names or lengths are wrong: `fedgrid.study.grid`."""
+"""Published numbers: those with wrong names or lengths, and what they say of a paper's claims."""
 
 import copy
 
 import pytest
 
 import made
+from fedgrid.report import printed
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 
@@ -38,3 +39,49 @@ def test_published_numbers_without_a_place_are_refused(path, value, message):
 def test_the_main_setting_is_of_protocols_that_there_are():
     with pytest.raises(UsageError, match=r"no protocol of `main` in fedlmd\.yaml .*`fedlmt`"):
         Grid(changed(["main", 0], "fedlmt"))
+
+
+# --- what printed numbers say ----------------------------------------------------------------
+
+PAPER = {
+    "columns": [["mnist", "dir0.1"], ["mnist", "dir0.5"]],
+    "rows": {"fedavg": [50, 60], "moon": [53, 59]},
+}
+CLAIM = {"says": "better", "section": "1", "method": "moon", "over": "fedavg"}
+CLAIMS = [
+    CLAIM | {"least": 0},  # +3 and -1: one of two
+    CLAIM | {"least": -2, "section": "2"},
+    CLAIM | {"least": 0, "partition": ["dir0.1"]},
+    CLAIM | {"least": 0, "method": "fedprox"},  # of which nothing is printed
+]
+
+
+def test_claims_are_judged_by_the_printed_numbers_alone():
+    study = {"claims": CLAIMS, "published": {"table1": PAPER}}
+    table = printed.draw(study, "quick")
+    both = "-1.00 (mnist dir0.5 fedavg) to +3.00 (mnist dir0.1 fedavg)"
+    one = "+3.00 (mnist dir0.1 fedavg) to +3.00 (mnist dir0.1 fedavg)"
+    assert table.values.tolist() == [
+        [1, "better", "1", f"1 of 2 comparisons, {both}", "contradicted by the paper's own table"],
+        [2, "better", "2", f"2 of 2 comparisons, {both}", "consistent"],
+        [3, "better", "1", f"1 of 1 comparisons, {one}", "consistent"],
+        [4, "better", "1", "no numbers are printed", ""],
+    ]
+    shown = printed.wide(made.read(table))
+    assert shown.columns.tolist() == ["section", "published", "verdict"]
+    assert shown["verdict"].tolist()[-1] == ""
+    assert "that the paper itself prints" in printed.caption(table)
+
+
+@pytest.mark.parametrize("study", ["fedsls", "fedlmd"])
+def test_every_claim_of_a_study_has_a_row(study):
+    about = made.STUDIES[study]
+    table = printed.draw(about, "paper")
+    assert table["says"].tolist() == [claim["says"] for claim in about["claims"]]
+    assert table["claim"].tolist() == [*range(1, len(about["claims"]) + 1)]
+
+
+def test_a_study_without_claims_has_nothing_to_judge():
+    table = printed.draw({}, "quick")
+    assert table.empty
+    assert printed.caption(table) == "The study has no claims."

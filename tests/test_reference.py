@@ -14,7 +14,7 @@ from fedgrid.analysis.scores import CELL
 from fedgrid.report import comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError
-from fedgrid.study.protocol import run_of_stage
+from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.reading import read_study
 
 NAMES = dict(zip(CELL, ("fedavg", "cifar10", "dir0.05", "fedlmd"), strict=True))

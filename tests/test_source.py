@@ -123,7 +123,7 @@ def test_docstrings_do_not_count(before, package):
         ("engine/optimisers", "alpha=-lr", "alpha=lr", set(METHODS)),
         ("engine/backends/stacked", "value.sum()", "value.mean()", set(METHODS)),
         ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
-        ("training/checkpoint", 'VERSION = "2"', 'VERSION = "3"', set(METHODS)),
+        ("training/checkpoint", 'VERSION = "3"', 'VERSION = "4"', set(METHODS)),
     ],
 )
 def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, new, who):
@@ -136,7 +136,7 @@ def test_code_that_no_run_executes_counts_for_none(before, package):
         ("models/resnet18", "512", "513"),
         ("runtime/progress", "EVERY = 10", "EVERY = 11"),
         ("report/fedsls/table1", "- table[", "+ table["),
-        ("analysis/scores", "100 *", "1 *"),
+        ("analysis/scores", "100 if", "1 if"),
         ("latents", "256", "255"),
     ]
     edit_all(package, edits)
@@ -146,6 +146,7 @@ def test_code_that_no_run_executes_counts_for_none(before, package):
 PRODUCTS = STUDIES["fedsls"]["products"]
 OF_SCORES = {*PRODUCTS} - {"figure3", "figure4", "figure5", "resources", "configuration"}
 COMPARED = {"ablation_reading", "ablation_static_dynamic", "ablation_tau"}
+OF_VERDICTS = {"claims", "contrasts", "printed", *COMPARED}
 REPORT = "report/fedsls"
 
 
@@ -170,8 +171,8 @@ def drawn_before() -> dict[str, str]:
         ("report/claims", '"no runs at', '"none at', {"claims"}),
         ("report/convergence", "alpha=0.12", "alpha=0.13", {"convergence"}),
         ("report/ablation", ":.1f}", ":.2f}", COMPARED),
-        ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", {"claims", "contrasts", *COMPARED}),
-        ("analysis/scores", "100 *", "1 *", OF_SCORES),
+        ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
+        ("analysis/scores", "100 if", "1 if", OF_SCORES),
         ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
         ("draw", "border=0", "border=1", set(PRODUCTS)),
     ],
@@ -209,7 +210,7 @@ def test_what_a_product_is_drawn_from_is_read_without_importing():
         found = signature(import_module(f"fedgrid.{module}").draw).parameters
         needed = [name for name, one in found.items() if one.default is Parameter.empty]
         assert source.parameters(module, "draw") == (needed, [*found])
-    assert source.parameters("report.sweep", "draw") == (["study", "scale", "fields"], None)
+    assert source.parameters("report.sweep", "draw") == (["study", "scale"], None)
 
 
 def test_what_can_change_no_number_does_not_count(before, package):
@@ -219,7 +220,7 @@ def test_what_can_change_no_number_does_not_count(before, package):
         ("study/checks", "clients are more than the", "clients exceed the"),
         ("runtime/names", "did you mean", "do you mean"),
         ("engine/device", "torch sees no GPU", "there is no GPU"),  # the text of an error
-        ("training/results", "accuracy %.4f after", "accuracy of %.4f after"),  # of a log message
+        ("training/results", "finished after %d", "ended after %d"),  # of a log message
         ("train", "stopped after round", "ended after round"),
         ("federation/federation", "is not a partition of", "does not fit"),
     ]
@@ -257,8 +258,10 @@ def test_imports_inside_functions_are_followed():
 def test_every_module_is_reached_from_an_entry_point():
     entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
     entries += ["weights", "study.schema", "experiments.costs", "verify", "reference"]
+    entries += ["runtime.remaining"]  # the Snakefile's
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
+    by_name += ("runtime.trackers",)
     by_name += ("experiments", *(f"report.{study}" for study in STUDIES))
     folders = {kind: registered(kind.replace(".", "/")) for kind in by_name}
     entries += [f"{kind}.{name}" for kind, names in folders.items() for name in names]

@@ -25,6 +25,9 @@ NAMES = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1",
 RUN, PARTITION = "results/runs/tiny/digits/dir0.1/moon/seed0", "results/partition/digits/dir0.1"
 
 
+TABLES = ("clients.csv", "metrics.csv", "predictions.csv")
+
+
 @pytest.fixture
 def verify(capsys, monkeypatch):
     """Verifies a project: the status, and what is printed."""
@@ -195,10 +198,7 @@ def test_changed_code_makes_stale_what_it_made(project):
     status, said = verified_by_command(project, "results", "--config", "tiny.yaml")
     assert status == 1
     stale = set(re.findall(r"^stale +(\S+):", said, re.M))
-    assert stale == {
-        f"{RUN}/{name}"
-        for name in ("metrics.csv", "model.safetensors", "predictions.csv", "summary.json")
-    }
+    assert stale == {f"{RUN}/{name}" for name in (*TABLES, "model.safetensors", "summary.json")}
 
 
 def test_a_file_without_a_record_is_named(project, verify):

@@ -24,8 +24,8 @@ import pytest
 from conftest import CURVES, ENVIRONMENT, TABLE, TEX, copied, saved_round
 from fedgrid.runtime import source
 from fedgrid.study.grid import configured
-from fedgrid.study.jobs import stage_modules
-from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES, run_of_stage
+from fedgrid.study.jobs import run_of_stage, stage_modules
+from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
 from made import STUDY
 
 HERE = Path(__file__).parent
@@ -34,6 +34,9 @@ DRAWN = {"fedsls_table1": 1, "results_table1": 1}
 SUMMED = DRAWN | {"runs_table": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
 RUNS = "results/runs/tiny/digits/dir0.1"
+# The part of the study that tiny.yaml asks for.
+PART_OF_TINY = "protocol=tiny/partition=dir0.1/method=fedavg,moon,fedau,fedsls/seed=0"
+OF_TINY = f"studies/fedsls/quick/{PART_OF_TINY}"
 
 
 class Plan(NamedTuple):
@@ -149,7 +152,7 @@ def test_a_product_of_other_names_never_counts_as_made(tmp_path):
     made = "results/partition/digits/dir0.1/classwise-20/seed2.npz"
     snakemake(project, "--cores", 2, "--config", "seed=1", "--", figure, made)
     (project / made).write_bytes(b"damaged")
-    for target in (figure, figure, "results/studies/fedsls/quick/figure4.csv"):
+    for target in (figure, figure, "results/studies/fedsls/quick/seed=2/figure4.csv"):
         process = start(project, "--cores", 2, "--config", "seed=2", "--", target)
         said, _ = process.communicate()
         assert process.returncode == 1, said
@@ -158,7 +161,8 @@ def test_a_product_of_other_names_never_counts_as_made(tmp_path):
     snakemake(project, "--cores", 2, "--config", "seed=2", "--", figure)
     assert {row["seed"] for row in csv.DictReader((project / figure).open())} == {"2"}
     assert planned(project, "--config", "seed=2", target=figure).jobs == {}
-    assert planned(project, "--config", "seed=1", target=figure).jobs["fedsls_figure4"] == 1
+    # what was made of seed 1 is in a folder of its own
+    assert planned(project, "--config", "seed=1", target=figure).jobs == {"results_figure4": 1}
 
 
 @pytest.mark.slow
@@ -197,7 +201,7 @@ PART = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
 
 
 def test_a_part_of_the_papers_grid_can_be_asked_for(fresh):
-    methods = {"fedavg", "fedsl", "fedsls"}
+    methods = {"fedavg", "fedsl-f2", "fedsls"}
     plan = planned(fresh, "--config", *PART, f"method={','.join(sorted(methods))}")
     stages = ("data", "weights", "partition", "pretrain", "saliency", "latents")
     assert plan == (dict.fromkeys(stages, 1) | {"train": 3} | SUMMED, methods)
@@ -205,7 +209,7 @@ def test_a_part_of_the_papers_grid_can_be_asked_for(fresh):
 
 def test_every_stage_waits_for_its_inputs(fresh):
     """Of a run of FedSL from published weights."""
-    said = snakemake(fresh, "--dry-run", "--config", *PART, "method=fedsl", "--", TABLE)
+    said = snakemake(fresh, "--dry-run", "--config", *PART, "method=fedsl-f2", "--", TABLE)
     waiting = r"^Job \d+: (\w+): .*\nReason: .*; Input files updated by another job: (.*)$"
     found = dict(re.findall(waiting, said, re.MULTILINE))
     kinds = {job: re.findall(r"results/(\w+)/", inputs) for job, inputs in found.items()}
@@ -242,7 +246,7 @@ def test_a_figure_of_the_same_runs_says_what_it_is_of(finished):
     said = "".join(ElementTree.parse(finished / CURVES).getroot().itertext())
     said = " ".join(said.split())
     assert all(word in said for word in ("FedAvg", "FedSLS", "quick scale", "2 rounds", "1 seed"))
-    folder = finished / "results/studies/fedsls/quick"
+    folder = finished / f"results/{OF_TINY}"
     assert {path.name for path in folder.glob("convergence.*")} == {
         *("convergence.csv", "convergence.pdf", "convergence.svg")
     }
@@ -260,18 +264,26 @@ def test_methods_share_a_partition_and_pretrained_models_do_not_stay(finished):
     results = finished / "results"
     partitions = [path.relative_to(results) for path in results.glob("partition/**/*.npz")]
     assert partitions == [Path("partition/digits/dir0.1/classwise-5/seed0.npz")]
-    assert (results / "saliency/tiny/digits/dir0.1/seed0.npz").exists()
+    assert (results / ENCODED_IN).exists()
     assert not [path for path in (results / "pretrain").rglob("*") if path.is_file()]
 
 
-def test_of_a_finished_run_nothing_is_kept_that_takes_space(finished):
+def test_of_a_finished_run_only_its_last_state_takes_space(finished):
     kept = finished / "results/checkpoints"
-    assert {path.parent.name for path in kept.rglob("*.*") if path.is_file()} == {
-        "seed0.safetensors.finished"
-    }
+    files = [path for path in kept.rglob("*.*") if path.is_file()]
+    others = {path.name for path in files if path.parent.name != "seed0.safetensors.finished"}
+    assert others == {"seed0.safetensors.ended"}
     for path in kept.rglob("seed0.safetensors.finished/*"):
         run = path.parent.relative_to(kept).with_name("seed0")
         assert path.samefile(finished / "results" / run / path.name)
+
+
+def test_every_run_was_shown_while_it_went_on(finished):
+    """As tiny.yaml asks for; the file that grew is gone."""
+    logs = finished / "results/logs/tensorboard/tiny/digits/dir0.1"
+    shown = {path.parent.parent.name for path in logs.rglob("events.out.tfevents.*")}
+    assert shown == {*METHODS}
+    assert not [*finished.rglob("metrics.running.csv")]
 
 
 def test_a_runs_summary_says_all_that_was_run(finished):
@@ -287,19 +299,19 @@ def test_a_runs_summary_says_all_that_was_run(finished):
 
 DATA, DEALT = "data/digits/meta.json", "partition/digits/dir0.1/classwise-5/seed0.npz"
 CELL = "tiny/digits/dir0.1"
-ENCODED_IN = f"saliency/{CELL}/seed0.npz"
+ENCODED_BY = configured(HERE / "tiny.yaml").cells("tiny")["saliency"]
+SHARED = f"digits/dir0.1/{ENCODED_BY}/seed0"  # pretrained models, saliency
+ENCODED_IN = f"saliency/{SHARED}.npz"
 INPUTS = {  # by result: what it is made from
     DATA: [],
     DEALT: [DATA],
-    f"pretrain/{CELL}/seed0": [DATA, DEALT],
-    ENCODED_IN: [DATA, DEALT, f"pretrain/{CELL}/seed0"],
+    f"pretrain/{SHARED}": [DATA, DEALT],
+    ENCODED_IN: [DATA, DEALT, f"pretrain/{SHARED}"],
     f"runs/{CELL}/moon/seed0/metrics.csv": [DATA, DEALT],
     f"runs/{CELL}/fedsls/seed0/metrics.csv": [DATA, DEALT, ENCODED_IN],
-    "studies/fedsls/quick/runs/table1.csv": [
-        f"runs/{CELL}/{method}/seed0/metrics.csv" for method in METHODS
-    ],
-    "studies/fedsls/quick/table1.csv": ["studies/fedsls/quick/runs/table1.csv"],
-    "table1.csv": ["studies/fedsls/quick/table1.csv"],
+    f"{OF_TINY}/runs/table1.csv": [f"runs/{CELL}/{method}/seed0/metrics.csv" for method in METHODS],
+    f"{OF_TINY}/table1.csv": [f"{OF_TINY}/runs/table1.csv"],
+    "table1.csv": [f"{OF_TINY}/table1.csv"],
 }
 
 
@@ -326,7 +338,7 @@ def run_of(method: str) -> dict:
 @pytest.mark.parametrize(
     ("stage", "method", "result", "before"),
     [
-        ("pretrain", ANY_METHOD, f"pretrain/{CELL}/seed0", ["partition"]),
+        ("pretrain", ANY_METHOD, f"pretrain/{SHARED}", ["partition"]),
         ("saliency", ANY_METHOD, ENCODED_IN, ["partition", "pretrain"]),
         ("train", "moon", f"runs/{CELL}/moon/seed0/metrics.csv", ["partition"]),
         (
@@ -349,9 +361,9 @@ def test_the_run_and_the_code_behind_it_count(stage, method, result, before, cou
     [
         (DATA, ["data", "datasets.digits"]),
         (DEALT, ["data", "datasets.digits", "partition", "partitions.dirichlet"]),
-        ("studies/fedsls/quick/runs/table1.csv", ["collect"]),
-        ("studies/fedsls/quick/table1.csv", ["draw", "report.fedsls.table1"]),
-        ("studies/fedsls/quick/convergence.pdf", ["draw", "report.convergence"]),
+        (f"{OF_TINY}/runs/table1.csv", ["collect"]),
+        (f"{OF_TINY}/table1.csv", ["draw", "report.fedsls.table1"]),
+        (f"{OF_TINY}/convergence.pdf", ["draw", "report.convergence"]),
     ],
 )
 def test_the_code_of_a_stage_counts(result, modules, counted):
@@ -360,7 +372,7 @@ def test_the_code_of_a_stage_counts(result, modules, counted):
 
 def test_what_a_product_is_of_counts_for_its_copy_too(counted):
     (content,) = counted["results/table1.csv"]["params"]
-    assert content in counted["results/studies/fedsls/quick/table1.csv"]["params"]
+    assert content in counted[f"results/{OF_TINY}/table1.csv"]["params"]
     assert content != repr("")
 
 
@@ -409,7 +421,7 @@ def test_nothing_is_made_again_in_another_place_for_what_changes_no_number(proje
         rewrite(project / "workflow" / file, old, new)
     a_new_checkout(project)
     new_times_on_every_file(project)
-    assert planned(project, "--configfile", "tiny.yaml").jobs == {}
+    assert planned(project, "--configfile", "tiny.yaml", "--config", "log=none").jobs == {}
 
 
 # -- what is made again -------------------------------------------------------------------------
@@ -464,7 +476,7 @@ HARMLESS = (
     ("fedgrid/study/jobs.py", "round(4000 +", "round(5000 +"),  # the memory of a job
     ("fedgrid/study/checks.py", "clients are more than the", "clients exceed the"),  # an error
     ("fedgrid/engine/device.py", "torch sees no GPU", "there is no GPU"),
-    ("fedgrid/training/results.py", "accuracy %.4f after", "an accuracy of %.4f after"),  # a log
+    ("fedgrid/training/results.py", "finished after %d", "ended after %d"),  # a log
     ("schemas/study.schema.yaml", "its heading in report.html", "the heading"),
 )
 FAST = ("the engine", "the partition", "the table", "a label", "how runs are summed up")
@@ -493,11 +505,12 @@ def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
 
 @pytest.mark.slow
 def test_a_figure_is_drawn_again_without_training(project):
-    rewrite(project / f"{PACKAGE}/report/convergence.py", "test accuracy (%)", "accuracy, percent")
+    shown = 'set_xlabel("round")', 'set_xlabel("round of training")'
+    rewrite(project / f"{PACKAGE}/report/convergence.py", *shown)
     jobs = {"fedsls_convergence": 1, "results_convergence": 1}
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
     snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
-    assert "accuracy, percent" in (project / CURVES).read_text()
+    assert "round of training" in (project / CURVES).read_text()
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
 
 

@@ -5,7 +5,7 @@
 Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
 n-th operation on a file (opening, renaming, removing, locking), for every n there is. The last life
 ends by itself. Its metrics, predictions and model are compared byte by byte, and nothing else may
-be left: no checkpoint, no lock, no temporary file.
+be left but the last state: no checkpoint, no lock, no temporary file.
 """
 
 import argparse
@@ -73,7 +73,8 @@ class Subject:
 
     def left(self) -> list[str]:
         """Files that should not be there."""
-        known = {*RESULTS, "summary.json"}  # under second names beside the checkpoint, too
+        known = {*RESULTS, "summary.json", "clients.csv"}  # beside the checkpoint, too
+        known.add(f"{self.checkpoint.name}.ended")  # the last state
         files = [file for file in self.out.parent.rglob("*") if file.is_file()]
         return [str(file) for file in files if file.name not in known]
 

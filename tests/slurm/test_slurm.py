@@ -107,8 +107,8 @@ def target(protocol: str) -> str:
 def long_enough(project: Path) -> None:
     """Adds to a project's `long.yaml` runs that take as long as `LASTS` says on this machine."""
     locally(project, "--configfile", "long.yaml", "--", target("short"))
-    log = (project / f"results/logs/runs/{run('short')}.log").read_text()
-    speed = float(re.findall(r"([\d.]+) rounds/s", log)[-1])
+    summary = json.loads((project / f"results/runs/{run('short')}/summary.json").read_text())
+    speed = summary["rounds_per_second"]
     config = yaml.safe_load((project / "long.yaml").read_text())
     for name, seconds in LASTS.items():
         config["protocols"][name] = {"base": "short", "rounds": round(seconds * speed)}
@@ -158,7 +158,7 @@ class Disturbed(NamedTuple):
     def wait(self, rounds: int = EARLY) -> None:
         """Until so many rounds are in a checkpoint, and the log has said how fast they are."""
         wait_for(lambda: self.saved_round() >= rounds, 120, "no checkpoint")
-        wait_for(lambda: "rounds/s" in self.log, 60, "no progress in the log")
+        wait_for(lambda: " left" in self.log, 60, "no progress in the log")
         assert self.snakemake.process.poll() is None
 
     def job(self) -> tuple[str, str]:
@@ -167,11 +167,13 @@ class Disturbed(NamedTuple):
         return tuple(line.split())
 
     def reached(self) -> int:
-        """About the round that the run is in, by the time and speed of the log's last line."""
-        progress = r"^(\S+ \S+),\d+ round (\d+)/.* ([\d.]+) rounds/s"
-        then, done, speed = re.findall(progress, self.log, re.MULTILINE)[-1]
-        seconds = time.time() - datetime.strptime(then, "%Y-%m-%d %H:%M:%S").timestamp()
-        return int(done) + int(seconds * float(speed))
+        """About the round that the run is in, by its log's last line."""
+        progress = r"^(\S+ \S+) round (\d+)/(\d+) .* (\d+):(\d+):(\d+) left"
+        then, *numbers = re.findall(progress, self.log, re.MULTILINE)[-1]
+        done, total, hours, minutes, seconds = map(int, numbers)
+        speed = (total - done) / max(3600 * hours + 60 * minutes + seconds, 1)
+        ago = time.time() - datetime.strptime(then, "%Y-%m-%d %H:%M:%S").timestamp()
+        return done + int(ago * speed)
 
     def stopped_after(self) -> int | None:
         """The round after which a job stopped in good order, by SLURM's logs, if one did."""

@@ -11,6 +11,7 @@ tables:
     seconds     a row per run: its seconds and machine
     settings    a row per run and field of its protocol or hyper-parameter of its method
     partition   a row per client and class of every partition: number of samples
+    clients     a row per run, round in which clients were evaluated, and client: its accuracies
     saliency    a row per client: R_k by the default reading
     encoding    a row per saliency file: the costs of pretraining and encoding
 """
@@ -24,7 +25,7 @@ from pathlib import Path
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import SUMMED, collected_path
-from fedgrid.study.protocol import runs_of_block
+from fedgrid.study.protocol import PROTOCOL, runs_of_block
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
@@ -32,7 +33,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     parser = cli.parser(__doc__)
     parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
-    parser.add_argument("--protocols", help=f"{', '.join(SUMMED)} of every protocol, as JSON")
+    parser.add_argument("--protocols", help="the fields of every protocol, as JSON")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
@@ -47,28 +48,32 @@ def main(arguments: list[str] | None = None) -> records.Work:
     found = find_files(asked.kind, runs, protocols, asked.results)
     with files.replacing(asked.out) as temporary:
         gather(asked.kind, found).to_csv(temporary, index=False)
-    return records.Work([asked.out], found)
+    return records.Work([asked.out], [path for path, _ in found])
 
 
 def find_files(
     kind: str, runs: list[dict], protocols: dict[str, dict], results: Path
-) -> dict[Path, dict]:
-    """Return the runs' files of one kind, each with its names; runs may share a file."""
-    found: dict[Path, dict] = {}
+) -> list[tuple[Path, dict]]:
+    """Return the runs' files of one kind, each with its names.
+
+    A file that methods share is there once for each protocol; a partition is there once.
+    """
+    found: dict[tuple, tuple[Path, dict]] = {}
     for run in runs:
-        protocol = dict.fromkeys(SUMMED) | protocols.get(run["protocol"], {})
-        path = results / collected_path(kind, run, protocol)
-        if path not in found:
-            found[path] = run | protocol
-    return found
+        protocol = protocols.get(run["protocol"], {})
+        path = results / collected_path(kind, run, PROTOCOL | protocol)
+        key = path if kind == "partition" else (path, run["protocol"])
+        names = run | {field: protocol.get(field) for field in SUMMED}
+        found.setdefault(key, (path, names))
+    return [*found.values()]
 
 
-def gather(kind: str, found: dict[Path, dict]):
+def gather(kind: str, found: list[tuple[Path, dict]]):
     """Return the tables of all files as one, each row with the names of its run."""
     import pandas as pd
 
-    tables = [read(READERS[kind], path) for path in found]
-    names = pd.DataFrame(found.values())
+    tables = [read(READERS[kind], path) for path, _ in found]
+    names = pd.DataFrame([names for _, names in found])
     rows = names.index.repeat([len(table) for table in tables])
     return pd.concat(
         [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1
@@ -124,14 +129,29 @@ def predictions(path: Path):
     return table.astype(int)
 
 
+def clients(path: Path):
+    """Return a row per round and client: test samples, and accuracies on these."""
+    import pandas as pd
+
+    table = pd.read_csv(path)
+    if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
+        raise ValueError("it is not a table of clients: does the protocol set client_test?")
+    return table
+
+
 def settings(path: Path):
-    """Return all settings of a run: every field of its protocol and of its method's files."""
+    """Return all settings of a run: every field of its protocol and of its method's files.
+
+    A method's file without hyper-parameters has a row without a field.
+    """
     import pandas as pd
 
     run = json.loads(path.read_text())["run"]
     parts = {"": run["protocol"]} | run["method"]
     rows = [
-        (of, field, json.dumps(v)) for of, fields in parts.items() for field, v in fields.items()
+        (of, field, json.dumps(v) if field else "")
+        for of, fields in parts.items()
+        for field, v in (fields or {"": None}).items()
     ]
     return pd.DataFrame(rows, columns=["of", "field", "value"])
 
@@ -159,6 +179,7 @@ def saliency(path: Path):
 READERS = {
     "runs": metrics,
     "predictions": predictions,
+    "clients": clients,
     "seconds": numbers,
     "settings": settings,
     "partition": counts,

@@ -8,6 +8,7 @@ existing table.
 """
 
 import inspect
+import json
 import re
 import traceback
 from collections.abc import Callable, Iterable
@@ -29,13 +30,16 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     parser.add_argument("product", help="a product of the study, or a file of fedgrid/report/")
     parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
     parser.add_argument("--sources", nargs="*", default=[], metavar="NAME=CSV")
+    parser.add_argument("--entry", help="the product's entry as JSON, instead of the study's")
     parser.add_argument("--scale", default="quick", help="the scale of the sources")
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
     parser.add_argument("--show", type=Path, help="only print this .csv, for reading")
     asked = parser.parse_args(arguments)
     path = find_study(asked.study)
     study = read_study(path)
-    product = load_product(path.stem, study, asked.product)
+    entry = study["products"].get(asked.product, {})
+    about = entry if asked.entry is None else read_entry(asked.entry)
+    product = load_product(path.stem, asked.product, about)
     if asked.show:
         print(text(product, asked.show))
     elif not asked.out:
@@ -54,13 +58,21 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     return None
 
 
-def load_product(name: str, study: dict, product: str) -> SimpleNamespace:
+def read_entry(text: str) -> dict:
+    """Return a product's entry from JSON; UsageError unless it is one."""
+    try:
+        found = json.loads(text)
+        return found | {"with": dict(found.get("with", {}))}
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise UsageError(f"--entry is not a product's entry in JSON: {problem}") from None
+
+
+def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     """Return the functions of a product's file, each with the entry's options that it takes.
 
-    `name` is the study's name. `needed` are the sources that the product must have, and `possible`
-    those that it may have, None for any.
+    `name` is the study's name, and `about` the entry. `needed` are the sources that the product
+    must have, and `possible` those that it may have, None for any.
     """
-    about = study["products"].get(product, {})
     module, options = product_module(name, product, about), about.get("with", {})
     file = contract.imported(module)
     needed, possible = source.parameters(module, "draw")

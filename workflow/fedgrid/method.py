@@ -20,6 +20,7 @@ from fedgrid.runtime.names import UsageError
 Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name
 Memory = dict[str, Any]  # nested dicts of tensors
 Forward = Callable[[Model, Tensor], tuple[Tensor, Tensor]]  # (B, ...) -> features, logits
+Total = Callable[[Callable[[Tensor, Tensor], Any]], Any]  # f -> sum of f(x, y) over data
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,20 @@ class Client(Trained):
     """One trained client with access to its data."""
 
     architecture: nn.Module  # in evaluation mode, to call with any model
-    total: Callable[[Callable[[Tensor, Tensor], Any]], Any]  # sum f(x, y) over its data, in chunks
+    total: Total  # over its training data, in chunks
     epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]]  # one more epoch of training batches: x, y
+    test: Total  # over its own test data, in chunks; gives None if it has none
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server between two rounds, with access to the test set."""
+
+    model: Model
+    shared: Memory
+    round: int
+    architecture: nn.Module  # in evaluation mode, to call with any model
+    test: Total  # over the test set, in chunks
 
 
 @dataclass(frozen=True)
@@ -134,6 +147,9 @@ class Method:
     aggregate: Callable[[Cohort, Tensor], Model] | None = None  # default: the weighted sum
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
     share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
+    # in evaluations: values that become columns of clients.csv and metrics.csv, by name
+    evaluate: Callable[[Client], dict[str, Any]] | None = None  # of a client, with its own model
+    evaluate_server: Callable[[Server], dict[str, Any]] | None = None
     # at the start
     memory: Callable[[Start, int], Memory] | None = None  # initial memory of a client, by its id
     shared: Callable[[Start], Memory] | None = None
@@ -187,5 +203,5 @@ def _unions(ours: list[Memory], theirs: list[Memory]) -> list[Memory]:
 
 # How to combine two functions of the same field; for other fields, only one method may set it.
 _JOINED: dict[str, Callable] = {"penalty": torch.add, "send": _unions} | dict.fromkeys(
-    ("remember", "measure", "memory", "share", "shared"), _union
+    ("remember", "measure", "memory", "share", "shared", "evaluate", "evaluate_server"), _union
 )

@@ -3,13 +3,14 @@
     python -m fedgrid.partition fedsls-quick/digits/dir0.1/fedavg/seed0
 
 The partition's name says which kind it is (`partitions/`); the protocol's recipe says how that
-kind is drawn.
+kind is drawn, and its `client_test` and `validation` which samples are kept out of training.
 """
 
 import logging
 
 import numpy as np
 
+from fedgrid.federation.holdout import hold_out
 from fedgrid.federation.members import write_partition
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli, records
@@ -30,6 +31,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
     sizes = data.classes, protocol["clients"]
     made = draw_partition(run["partition"], data.train_labels, *sizes, protocol["recipe"], *names)
+    held = run["dataset"], run["partition"], run["seed"]
+    made = hold_out(made, data.train_labels, len(data.test_labels), protocol, *held)
     out = asked.out or asked.results / input_paths(run)["partition"]
     write_partition(made, out)
     sizes = made.counts.sum(1)

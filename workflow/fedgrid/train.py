@@ -5,17 +5,21 @@
 Writes metrics.csv (a row per evaluated round), predictions.csv (a row per class of these),
 summary.json (settings, machine, seconds) and model.safetensors to --out. A checkpoint is written
 every few minutes and on SIGTERM. The same command resumes from it, and its results are those of an
-uninterrupted run.
+uninterrupted run. A run that was finished under another name is linked, and one that was finished
+with fewer rounds is continued (`training/extension.py`).
 """
 
+import glob
 import logging
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from fedgrid.runtime import cli, records, source
+from fedgrid.runtime import cli, records, source, trackers
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -26,11 +30,12 @@ from fedgrid.study.command import (
     work_key,
     work_on,
 )
-from fedgrid.study.jobs import needed_stages, stage_modules
+from fedgrid.study.jobs import needed_stages, run_of_stage, stage_modules
 from fedgrid.study.paths import RUN
-from fedgrid.study.protocol import run_of_stage
 
 SAVE_EVERY = 120  # seconds between two checkpoints
+KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept
+FINISHED, ENDED = ".finished", ".ended"  # beside a checkpoint: a finished run's results, last state
 
 log = logging.getLogger(__name__)
 
@@ -38,19 +43,36 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> records.Work | None:
     """Run the command."""
     parser = add_machine(run_parser(__doc__, "data", "partition", "weights", "saliency", "..."))
+    trackers.add_option(parser)
     parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
     every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
     parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
-    run = run_of_stage("train", resolve_run(asked, "train"))
-    paths = find_inputs(asked, run, "data", "partition", "weights", *needed_stages(run))
+    whole = resolve_run(asked, "train")
+    paths = find_inputs(asked, whole, "data", "partition", "weights", *needed_stages(whole))
+    run = run_of_stage("train", whole)
     name = RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
     kept = asked.results / "checkpoints/runs" / f"{name}.safetensors"
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
-    written = train(run, paths, *places, machine_of(asked), asked.save_every)
+    told = trackers.asked_for(asked, name)
+    others = [path for path in same_cell(asked.results, run) if path != places[1]]
+    written = train(run, paths, *places, machine_of(asked), asked.save_every, others, told)
     return work_on(run, paths, *written) if written else None
+
+
+def same_cell(results: Path, run: dict) -> list[Path]:
+    """Return the paths of checkpoints of all runs of the dataset, partition and seed of a run."""
+    folder = results / "checkpoints/runs"
+    fixed = {axis: glob.escape(str(run["name"][axis])) for axis in ("dataset", "partition", "seed")}
+    pattern = RUN.format(protocol="*", method="*", **fixed)
+    found = (
+        path.with_name(path.name.removesuffix(end))
+        for end in (FINISHED, ENDED)
+        for path in folder.glob(f"{pattern}.safetensors{end}")
+    )
+    return sorted({*found})
 
 
 def train(
@@ -60,34 +82,57 @@ def train(
     checkpoint_path: Path,
     machine: Machine,
     save_every: float = SAVE_EVERY,
+    others: Sequence[Path] = (),
+    told: trackers.Asked = trackers.NOTHING,
 ) -> list[Path]:
     """Train a resolved run to its end; return the files that it wrote, none if it was finished.
 
     A run resumes from its checkpoint. If another process trains it already, such as a child of a
     killed parent, this one waits. A finished run is not trained again while the copy of its results
-    beside the checkpoint exists.
+    beside the checkpoint exists. `others` are the checkpoints of runs with other names: if one of
+    them is the same work, its results are linked.
     """
-    from fedgrid.runtime import files
+    from fedgrid.runtime import files, tracked
+    from fedgrid.runtime.trackers import csv
     from fedgrid.training import checkpoint, results
 
     key = work_key("train", run, paths)
-    kept = checkpoint_path.with_name(f"{checkpoint_path.name}.finished")
+    kept = beside(checkpoint_path, FINISHED)
     with files.alone(checkpoint_path):
-        places = out, kept
-        files.sweep(checkpoint_path, *(place / name for place in places for name in results.FILES))
-        if results.finished(out, kept, key):
-            log.info("%s was finished before, and is not trained again", out)
-            written = []
+        written_to = (place / name for place in (out, kept) for name in results.FILES)
+        ended_path = beside(checkpoint_path, ENDED)
+        files.sweep(checkpoint_path, ended_path, out / csv.RUNNING, *written_to)
+        copies = (beside(other, FINISHED) for other in others)
+        if found := results.finished(out, kept, key, copies):
+            log.info("%s was finished before in %s, and is not trained again", out, found)
+            written = [] if found == kept else results.link(out, kept, run)
         else:
-            saved = checkpoint.Saved(checkpoint_path, key, save_every)
-            state, history, facts = run_rounds(run, paths, saved, machine)
+            ended = ended_states(run, paths, checkpoint_path, others)
+            saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
+            rows = partial(tracked.Rows, told, out, run, key)
+            state, history, facts = run_rounds(run, paths, saved, machine, rows)
             written = results.write(out, state, history, {"run": run, "key": key} | facts)
             results.keep(out, kept)
+        csv.discard(out)
         checkpoint.discard(checkpoint_path)
     return written
 
 
-def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine) -> tuple:
+def beside(path: Path, end: str) -> Path:
+    """Return a path beside a checkpoint's."""
+    return path.with_name(f"{path.name}{end}")
+
+
+def ended_states(run: dict, paths: dict[str, Path], path: Path, others: Sequence[Path]):
+    """Return the last states of finished runs that this run can go on from."""
+    from fedgrid.training.extension import Ended, without_length
+
+    key = work_key("train", without_length(run), paths)
+    limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
+    return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
+
+
+def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the state after the last round, all evaluations, and facts for the summary."""
     from fedgrid.runtime import energy, progress
     from fedgrid.training import results, rounds
@@ -96,15 +141,19 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine) -> tu
     stop = Interrupt()
     engine, start = build_engine(run, paths, machine)
     meter = energy.Meter(engine.device)
-    start, history = saved.load(engine.device) or (start, [])
+    protocol = run["protocol"]
+    start, history = saved.load(engine.device, protocol) or (start, [])
+    rows = tracked(history)
     state, began = start, time.monotonic()
-    with progress.Rounds(start.round, run["protocol"]["rounds"]) as shown:
+    with rows, progress.Rounds(start.round, protocol["rounds"]) as shown:
         for state in rounds.rounds(engine, start, history):
             shown.step(history[-1])
+            rows.send()
             saved.keep(state, history, now=stop.asked)
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
+    saved.end(state, history)
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
     facts |= {"joules": meter.joules(), "code": source.fingerprint(*stage_modules("train", run))}
     return replace(state, server=engine.complete(state.server)), history, facts

@@ -26,15 +26,17 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, records, source
 from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.trackers.csv import RUNNING
 from fedgrid.study.grid import Grid, configured
-from fedgrid.study.protocol import ANY_METHOD, run_of_stage
+from fedgrid.study.jobs import run_of_stage
+from fedgrid.study.protocol import ANY, ANY_METHOD
 from fedgrid.study.reading import CONFIG
 
 WRONG = ("altered", "missing", "stale")
 STATES = ("good", *WRONG, "unknown", "unrecorded")
 REGISTRIES = ("datasets.", "methods.", "models.")  # of files that people add
-# Folders without results: logs, Snakemake's measurements, checkpoints and temporary models.
-OTHERS = ("logs", "benchmarks", "checkpoints", "pretrain")
+# Folders with results. Others have logs, measurements, checkpoints, temporary models and copies.
+FOLDERS = ("data", "weights", "partition", "saliency", "latents", "runs", "studies")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -138,9 +140,10 @@ def unknown(record: dict, everything: Grid) -> str:
 def nameless(record: dict, everything: Grid) -> tuple[str, str]:
     """Return the kind and name of a recorded protocol or method that no longer exists, or ""s."""
     then = names(record) if record["run"] else {}
-    for kind, there in {"protocol": everything.protocols, "method": everything.methods()}.items():
-        if then.get(kind, "any") not in ("any", *there):
-            return kind, then[kind]
+    for kind in ("protocol", "method"):
+        name = then.get(kind, ANY)
+        if name != ANY and not everything.knows(kind, name):
+            return kind, name
     return "", ""
 
 
@@ -165,9 +168,9 @@ def difference(record: dict, everything: Grid) -> str:
     """Return how a recorded run's settings differ from the present ones, or ""."""
     then = run_of_stage(stage(record), record["run"])
     called = dict(then["name"])
-    if called["method"] == "any":
+    if called["method"] == ANY:
         called["method"] = ANY_METHOD
-    if called["protocol"] == "any" or any(nameless(record, everything)):
+    if called["protocol"] == ANY or any(nameless(record, everything)):
         return ""  # its path names all that it depends on, or a name is unknown
     try:
         now = run_of_stage(stage(record), everything.resolve(called))
@@ -190,9 +193,8 @@ def checksum(file: Path) -> str:
 def is_result(file: Path, results: Path) -> bool:
     """Whether a file was written by a command."""
     inside = file.relative_to(results).parts
-    copied = len(inside) == 1  # such as results/table1.csv, a copy by Snakemake
-    hidden = any(part.startswith(".") for part in inside)
-    return file.is_file() and not (copied or hidden or inside[0] in OTHERS)
+    hidden = any(part.startswith(".") for part in inside) or file.name == RUNNING
+    return file.is_file() and inside[0] in FOLDERS and not hidden
 
 
 if __name__ == "__main__":

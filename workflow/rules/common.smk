@@ -22,22 +22,31 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import source
+from fedgrid.runtime import remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable
+from fedgrid.study.claims import find_claim
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import code_behind, memory_mb, needed_stages, stage_modules
+from fedgrid.study.jobs import code_behind, memory_mb, needed_stages, run_of_stage
 from fedgrid.study.paths import (
     CELL,
     COLLECTED,
+    HELD_OUT,
     PARTITION,
     RUN,
+    SUMMED,
     collected_path,
     collecting_stage,
+    held_fields,
     input_paths,
 )
 from fedgrid.study.products import product_module
-from fedgrid.study.protocol import ANY_METHOD, AXES, run_of_stage
-from fedgrid.study.reading import check_config, read_config, read_studies
+from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
+from fedgrid.study.reading import (
+    add_products,
+    check_config,
+    read_config,
+    read_studies,
+)
 
 if not workflow.modifier.is_main_snakefile():
     paths = workflow.modifier.path_modifier
@@ -50,16 +59,9 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
-try:
-    check_config("config.yaml", config)
-    STUDIES = read_studies()
-    GRID = Grid(STUDIES, config)
-    for about in (a for study in STUDIES.values() for a in study["scales"].values()):
-        for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
-            if name in about:
-                check(about[name])
-except UsageError as problem:
-    raise WorkflowError(printable(str(problem))) from None
+if not workflow.remote_exec:
+    manager = getattr(workflow, "logger_manager", None)
+    remaining.show(getattr(manager, "plugin_handlers", ()))
 
 
 def interpreter():
@@ -70,6 +72,22 @@ def interpreter():
     return "python" if own else sys.executable
 
 
+try:
+    check_config("config.yaml", config)
+    TRACKERS = trackers.chosen(config.get("log"))
+    if interpreter() == sys.executable:
+        trackers.check_installed(TRACKERS)
+    STUDIES = read_studies()
+    add_products(STUDIES, config)
+    GRID = Grid(STUDIES, config)
+    for about in (a for study in STUDIES.values() for a in study["scales"].values()):
+        for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
+            if name in about:
+                check(about[name])
+except UsageError as problem:
+    raise WorkflowError(printable(str(problem))) from None
+
+
 # What the commands of all rules begin with is in variables of the environment, so that a command is
 # the same text on every machine: Snakemake reruns a job whose command has changed. Snakemake's own
 # `shell.prefix` would change the rules of a workflow that has this one as a module, too.
@@ -78,13 +96,20 @@ os.environ |= {
     "FEDGRID_PYTHON": interpreter(),
     "FEDGRID_DEVICE": config["device"],
     "FEDGRID_BACKEND": config["backend"],
+    "FEDGRID_TRACK": ",".join(TRACKERS),
     "FEDGRID_DATA": config["data_root"],
+    "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
     "FEDGRID_WARM": str(
         os.getpid() if config["warm"] and not workflow.remote_exec else ""
     ),
 }
 
-HERE = "results/studies/{study}/{scale}"
+# The products of a study, and its experiments; a part of a study, or more than it, has a folder of
+# its own, so that it never overwrites the study's.
+WHOLE = "results/studies/{study}/{scale}"
+HERE = WHOLE + GRID.part()
+EXPERIMENT = WHOLE + GRID.part("dataset")
+CURRENT = HERE.format(study=config["study"], scale=config["scale"])
 SHOWN = ("svg", "html", "csv")  # the formats in the report
 
 
@@ -97,15 +122,24 @@ wildcard_constraints:
     recipe=r"[a-z]+",
     model=r"[^/-]+",
     clients=r"\d+",
+    held=HELD_OUT,
+    cell=r"[^/]+",
     study=r"[^/]+",
     scale=r"[^/]+",
     grid=r"[^/]+",
+    claim=r"[1-9]\d*",
     ext=r"csv|tex|html|pdf|svg",
 
 
 def resolved(wildcards):
-    """Return the run of a path's names; the path of a stage that methods share has no method."""
-    return resolve(tuple(({"method": ANY_METHOD} | dict(wildcards.items())).items()))
+    """Return the run of a path's names.
+
+    The path of a stage that methods share has no method, and a `cell` instead of a protocol.
+    """
+    names = {"method": ANY_METHOD} | dict(wildcards.items())
+    if "cell" in names:
+        names["protocol"] = GRID.protocol_of_cell(names["cell"])
+    return resolve(tuple(names.items()))
 
 
 @cache  # a job needs this for its input, its spec and its code
@@ -123,7 +157,20 @@ def run_spec(stage):
 
 def memory(wildcards):
     """Return the megabytes that a job of the run may use."""
-    return memory_mb(resolved(wildcards))
+    return 2000 if is_linked(wildcards) else memory_mb(resolved(wildcards))
+
+
+def is_linked(wildcards):
+    """Return whether a path's run is trained under another name, and linked from there."""
+    return "method" in wildcards.keys() and bool(first_files(wildcards))
+
+
+def first_files(wildcards):
+    """Return the metrics of the run of another name that is linked to this name, if it is so."""
+    run = resolved(wildcards)
+    first = GRID.first_name(run)
+    path = f"results/runs/{RUN.format(**first)}/metrics.csv"
+    return {} if first == run["name"] else {"first": path}
 
 
 def growing(amount):
@@ -147,10 +194,11 @@ def inputs(*names):
     def found(wildcards):
         run = resolved(wildcards)
         paths = input_paths(run)
+        first = first_files(wildcards) if "needs" in names else {}
         wanted = [n for n in names if n != "needs"] + (
             needed_stages(run) if "needs" in names else []
         )
-        return {n: result(n, paths[n]) for n in wanted if n in paths}
+        return {n: result(n, paths[n]) for n in wanted if n in paths} | first
 
     return found
 
@@ -163,16 +211,20 @@ def result(name, path):
 
 def named(wildcards, input):
     """Return the inputs as NAME=PATH, for the command line; a dataset is given by its folder."""
-    return [f"{n}={Path(p).parent if n == 'data' else p}" for n, p in input.items()]
+    return [
+        f"{n}={Path(p).parent if n == 'data' else p}"
+        for n, p in input.items()
+        if n != "first"  # it is found by its key
+    ]
 
 
 def partition_spec(wildcards):
     """Return the run of a partition's path as JSON; protocols with equal fields share it."""
-    recipe, clients = wildcards.recipe, int(wildcards.clients)
+    drawn = {"recipe": wildcards.recipe, "clients": int(wildcards.clients)}
     return json.dumps(
         {
-            "name": {axis: wildcards.get(axis, "any") for axis in AXES},
-            "protocol": {"recipe": recipe, "clients": clients},
+            "name": {axis: wildcards.get(axis, ANY) for axis in AXES},
+            "protocol": drawn | held_fields(wildcards.held),
             "dataset": wildcards.dataset,
             "partition": wildcards.partition,
             "method": {},
@@ -184,13 +236,8 @@ def partition_spec(wildcards):
 
 def partition_code(wildcards):
     """Return the fingerprint of a partition's code."""
-    run = {"partition": wildcards.partition}
-    modules = (
-        "data",
-        f"datasets.{wildcards.dataset}",
-        *stage_modules("partition", run),
-    )
-    return source.fingerprint(*modules)
+    run = {"dataset": wildcards.dataset, "partition": wildcards.partition}
+    return code_behind("partition", run)
 
 
 def products(study, folder):
@@ -205,7 +252,7 @@ def products(study, folder):
 def everything(study):
     """Return `products` as an input function: not every study has the scale."""
     return lambda wildcards: products(
-        study, f"results/studies/{study}/{config['scale']}"
+        study, HERE.format(study=study, scale=config["scale"])
     )
 
 
@@ -213,8 +260,9 @@ def leaves(kind):
     """Return the files of one kind of a grid's runs, each file once."""
 
     def found(wildcards):
+        protocols = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
         paths = (
-            collected_path(kind, run, GRID.protocol(run["protocol"]))
+            collected_path(kind, run, protocols[run["protocol"]])
             for run in GRID.runs(*place(wildcards))
         )
         return [f"results/{path}" for path in dict.fromkeys(paths)]
@@ -241,11 +289,63 @@ def sources(study, product):
     def found(wildcards):
         refuse_nothing(study, wildcards.scale, product)
         return {
-            name: f"results/studies/{study}/{wildcards.scale}/{path}.csv"
+            name: f"{source_folder(path)}/{path}.csv".format(
+                study=study, scale=wildcards.scale
+            )
             for name, path in given.items()
         }
 
     return found
+
+
+def sources_of_claim(study, product):
+    """Return the sources of a product about one claim, by their names in its file."""
+
+    def found(wildcards):
+        scale, number = wildcards.scale, int(wildcards.claim)
+        given = GRID.sources_of_claim(study, scale, product, number)
+        return {
+            name: f"{source_folder(path)}/{path}.csv".format(study=study, scale=scale)
+            for name, path in given.items()
+        }
+
+    return found
+
+
+def claim_content(study, product):
+    """Return a hash as `content` does, of a product about one claim."""
+
+    def found(wildcards):
+        scale, number = wildcards.get("scale", config["scale"]), int(wildcards.claim)
+        given = GRID.sources_of_claim(study, scale, product, number).values()
+        return digest([source_content(study, scale, text) for text in given])
+
+    return found
+
+
+def entry(study, product, claim=None):
+    """Return a product's entry as JSON, for one claim if it is given."""
+    about = STUDIES[study]["products"][product]
+    options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
+    shown = {key: about[key] for key in ("draw",) if key in about}
+    return json.dumps(shown | {"with": options}, sort_keys=True)
+
+
+def is_by_claim(study, product):
+    """Return whether a product can be drawn for one claim."""
+    return source.literal(product_file(study, product), "BY_CLAIM", False)
+
+
+def copied_products(study):
+    """Return the study's products with their paths, once more for those about one claim."""
+    every = [*STUDIES[study]["products"]]
+    by_claim = [name for name in every if is_by_claim(study, name)]
+    return [*zip(every, every), *((name, f"{name}/{{claim}}") for name in by_claim)]
+
+
+def source_folder(text):
+    """Return the folder of a product's source: of collected tables, or of experiments."""
+    return HERE if text.partition("/")[0] in COLLECTED else EXPERIMENT
 
 
 def refuse_nothing(study, scale, product):
@@ -257,18 +357,41 @@ def refuse_nothing(study, scale, product):
 
 
 def refuse_targets(words):
-    """Apply `refuse_nothing` to all products on the command line."""
-    pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)/)?([^/.]+)\.\w+")
+    """Apply `refuse_nothing` to all products on the command line, and refuse the study's own.
+
+    If the configuration asks for a part of a study, Snakemake would say that the product of the
+    whole study is up to date.
+    """
+    pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
     for target in filter(None, map(pattern.fullmatch, words)):
-        study, scale, product = target.groups()
-        study, scale = study or config["study"], scale or config["scale"]
-        if product in STUDIES.get(study, {"products": ()})["products"]:
-            refuse_nothing(study, scale, product)
+        study, scale, part, product = target.groups()
+        if product in STUDIES.get(study or config["study"], NO_STUDY)["products"]:
+            refuse_nothing(study or config["study"], scale or config["scale"], product)
+            if study and (part or "") != GRID.part():
+                folder = HERE.format(study=study, scale=scale)
+                raise WorkflowError(
+                    f"with this configuration {product} is in {folder}: ask for "
+                    f"{folder}/{Path(target[0]).name}"
+                )
 
 
-refuse_targets(
-    sys.argv[1:]
-)  # Snakemake knows its targets only after it has read this file
+def refuse_claims(words):
+    """Refuse a claim on the command line that its study does not have."""
+    pattern = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
+    for study, number in (
+        found.groups() for found in map(pattern.fullmatch, words) if found
+    ):
+        name = study or config["study"]
+        try:
+            find_claim(name, STUDIES.get(name, {}), int(number))
+        except UsageError as problem:
+            raise WorkflowError(printable(str(problem))) from None
+
+
+NO_STUDY = {"products": ()}
+# Snakemake knows its targets only after it has read this file.
+refuse_targets(sys.argv[1:])
+refuse_claims(sys.argv[1:])
 
 
 def content(study, product):
@@ -329,10 +452,15 @@ def drawn(study, product):
     """Return the files of a product; those that readers need are in the report."""
     about = STUDIES[study]["products"][product]
     for ext in about["formats"]:
-        path = f"results/studies/{study}/{{scale}}/{product}.{ext}"
+        path = f"{product_path(study, product)}.{ext}"
         labels = {"product": product, "scale": "{scale}", "format": ext}
         shown = {"caption": "../report/product.rst", "category": about["category"]}
         yield report(path, labels=labels, **shown) if ext in SHOWN else path
+
+
+def product_path(study, product):
+    """Return the path of a product without its ending, and with the wildcard {scale}."""
+    return f"{HERE}/{product}".replace("{study}", study)
 
 
 def facts(study):
@@ -382,7 +510,7 @@ def every_map(wildcards):
     """Return the maps of every encoder and seed."""
     encoders = fidelity_setting(wildcards)["encoders"].items()
     return {
-        f"{encoder}/{seed}": f"{HERE.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"
+        f"{encoder}/{seed}": f"{EXPERIMENT.format(**wildcards)}/fidelity/{encoder}-seed{seed}.npz"
         for encoder, seeds in encoders
         for seed in range(seeds)
     }

@@ -10,7 +10,7 @@ rule originals:
             }
         ),
     output:
-        f"{HERE}/fidelity/originals.npz",
+        f"{EXPERIMENT}/fidelity/originals.npz",
     log:
         "results/logs/studies/{study}/{scale}/fidelity/originals.log",
     conda:
@@ -33,9 +33,9 @@ rule originals:
 rule maps:
     input:
         unpack(network("model", "weights")),
-        originals=f"{HERE}/fidelity/originals.npz",
+        originals=f"{EXPERIMENT}/fidelity/originals.npz",
     output:
-        f"{HERE}/fidelity/{{encoder}}-seed{{seed}}.npz",
+        f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.npz",
     log:
         "results/logs/studies/{study}/{scale}/fidelity/{encoder}-seed{seed}.log",
     benchmark:
@@ -66,11 +66,11 @@ rule maps:
 rule scores:
     input:
         unpack(network("judge", "judge_weights")),
-        originals=f"{HERE}/fidelity/originals.npz",
+        originals=f"{EXPERIMENT}/fidelity/originals.npz",
         maps=lambda w: every_map(w).values(),
     output:
-        scores=f"{HERE}/fidelity/scores.csv",
-        examples=f"{HERE}/fidelity/examples.csv",
+        scores=f"{EXPERIMENT}/fidelity/scores.csv",
+        examples=f"{EXPERIMENT}/fidelity/examples.csv",
     log:
         "results/logs/studies/{study}/{scale}/fidelity/scores.log",
     benchmark:
@@ -105,7 +105,7 @@ rule scores:
 
 rule costs:
     output:
-        f"{HERE}/costs.csv",
+        f"{EXPERIMENT}/costs.csv",
     log:
         "results/logs/studies/{study}/{scale}/costs.log",
     conda:

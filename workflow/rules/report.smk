@@ -1,5 +1,7 @@
 """Collect the results of runs, and draw the tables and figures of the papers."""
 
+from functools import partial
+
 # One rule for every kind of collected table: runs_table, partition_table and so on.
 for kind in COLLECTED:
 
@@ -9,9 +11,9 @@ for kind in COLLECTED:
         input:
             leaves(kind),
         output:
-            f"results/studies/{{study}}/{{scale}}/{kind}/{{grid}}.csv",
+            f"{HERE}/{kind}/{{grid}}.csv",
         log:
-            f"results/logs/studies/{{study}}/{{scale}}/{kind}/{{grid}}.log",
+            f"{HERE}/{kind}/{{grid}}.log".replace("results/", "results/logs/", 1),
         localrule: True
         conda:
             "../../envs/fedgrid.yaml"
@@ -19,8 +21,9 @@ for kind in COLLECTED:
             kind=kind,
             grid=lambda wildcards: json.dumps(GRID.narrowed(*place(wildcards))),
             protocols=lambda wildcards: json.dumps(
-                GRID.summed(GRID.narrowed(*place(wildcards)))
+                GRID.protocols_of(GRID.narrowed(*place(wildcards)))
             ),
+            fields=list(SUMMED),
             content=table_content(kind),
             code=source.fingerprint("collect"),
         message:
@@ -51,7 +54,9 @@ for study in STUDIES:
             output:
                 *drawn(study, product),
             log:
-                f"results/logs/studies/{study}/{{scale}}/{product}.log",
+                f"{product_path(study, product)}.log".replace(
+                    "results/", "results/logs/", 1
+                ),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"
@@ -62,36 +67,73 @@ for study in STUDIES:
                 facts=facts(study),
                 content=content(study, product),
                 about=caption(study, product),
-                options=json.dumps(STUDIES[study]["products"][product].get("with", {})),
+                entry=entry(study, product),
                 code=source.fingerprint("draw", product_file(study, product)),
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
                 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-                " -m fedgrid.draw {params.product:q} --study {params.study:q}"
+                " -m fedgrid.draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
+                " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
+
+    # A product about one claim needs only the runs of this claim: results/claims/3.csv.
+    for product in filter(partial(is_by_claim, study), STUDIES[study]["products"]):
+
+        rule:
+            name:
+                f"{study}_{product}_one"
+            input:
+                unpack(sources_of_claim(study, product)),
+            output:
+                f"{product_path(study, product)}/{{claim}}.{{ext}}",
+            log:
+                f"{product_path(study, product)}/{{claim}}.{{ext}}.log".replace(
+                    "results/", "results/logs/", 1
+                ),
+            localrule: True
+            conda:
+                "../../envs/fedgrid.yaml"
+            params:
+                product=product,
+                study=study,
+                sources=named,
+                facts=facts(study),
+                content=claim_content(study, product),
+                entry=lambda wildcards, study=study, product=product: entry(
+                    study, product, wildcards.claim
+                ),
+                code=source.fingerprint("draw", product_file(study, product)),
+            message:
+                f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"
+            shell:
+                'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+                " -m fedgrid.draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 
-# The products of the study and scale in config.yaml, under short names: results_table1 and so on.
-# Copying takes less than a tick of the file system's clock (at most 10 ms), so its run time would
-# be 0, which the logarithmic axis of the report cannot show. The pause avoids this.
-for product in STUDIES[config["study"]]["products"]:
+# The products of the study and scale in config.yaml, under short names: results_table1 and so on, and
+# results_claims_one for one claim. Copying takes less than a tick of the file system's clock (at
+# most 10 ms), so its run time would be 0, which the logarithmic axis of the report cannot show. The
+# pause avoids this.
+for product, path in copied_products(config["study"]):
 
     rule:
         name:
-            f"results_{product}"
+            f"results_{product}{'_one' * (path != product)}"
         input:
-            f"results/studies/{config['study']}/{config['scale']}/{product}.{{ext}}",
+            f"{CURRENT}/{path}.{{ext}}",
         output:
-            f"results/{product}.{{ext}}",
+            f"results/{path}.{{ext}}",
         log:
-            f"results/logs/{product}.{{ext}}.log",
+            f"results/logs/{path}.{{ext}}.log",
         localrule: True
         conda:
             "../../envs/fedgrid.yaml"
         params:
-            content=content(config["study"], product),
+            content=(content if path == product else claim_content)(
+                config["study"], product
+            ),
         message:
-            "{output}: a copy from the study and scale in config.yaml"
+            "{output}: a copy of the study's file"
         shell:
             "sleep 0.02; cp {input:q} {output:q} 2> {log:q}"

@@ -7,6 +7,7 @@ rule train:
     output:
         metrics=f"results/runs/{RUN}/metrics.csv",
         predictions=f"results/runs/{RUN}/predictions.csv",
+        clients=f"results/runs/{RUN}/clients.csv",
         summary=f"results/runs/{RUN}/summary.json",
         model=f"results/runs/{RUN}/model.safetensors",
     log:
@@ -17,7 +18,7 @@ rule train:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=int(config["device"] != "cpu"),
+        gpu=lambda w: int(config["device"] != "cpu" and not is_linked(w)),
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(480),

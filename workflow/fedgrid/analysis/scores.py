@@ -1,62 +1,125 @@
 """The score of a run, means over seeds, and differences between runs of the same seed.
 
-The protocol's metric decides the score, an accuracy in percent: the mean of the evaluations in the
-last `tail` rounds, the best evaluation, or the last moving average. A run that diverged has no
-score, and the mean over seeds with such a run is missing, too.
+A score is of one metric, a column of the runs' metrics, and the protocol's `metric` decides how it
+is taken: the mean of the evaluations in the last `tail` rounds, the best evaluation, or the last
+moving average. If a run has validation data, its best evaluation is that of the round with the
+highest validation accuracy, the first of several. Otherwise it is the highest value; of a column
+whose name ends with `loss` or `error` it is the lowest. Rounds in which the column is empty do not
+count.
+
+Scores of fedgrid's own shares are in percent; all other columns are scored as they were recorded
+(`analysis/metrics.py`).
+
+A run that diverged has no score, and the mean over seeds with such a run is missing, too. A run
+whose column is empty has no score either, but it did not diverge.
 """
 
 import numpy as np
 import pandas as pd
 
-from fedgrid.runtime.names import UsageError
+from fedgrid.analysis.metrics import in_percent, lower_is_better
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.paths import SUMMED
 
 SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
+RUN = [*CELL, "seed"]
 SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
+FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
 
 
-def score_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per run, in percent: its score, its last accuracy, and the smoothed one.
+def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
+    """Return a row per run: its score in the column `of`, its last value, and the smoothed one.
 
-    `runs` has a row per run and evaluation, accuracy in 0..1, as `fedgrid.collect` writes it. A run
-    that diverged has no accuracies; `ended` is the round after which it diverged.
+    `runs` has a row per run and evaluation, shares in 0..1, as `fedgrid.collect` writes it. A run
+    that diverged has no score; `ended` is the round after which it diverged. The column `metric`
+    says how the score was taken; for a round chosen on validation data it names their origin.
     """
+    check_metric(runs, of)
+    value, chosen = runs[of], chosen_rounds(runs, of)
     in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
-    whole = runs.assign(counted=runs["accuracy"].where(in_tail))
-    found = whole.groupby([*CELL, "seed"], sort=False).agg(
+    whole = runs.assign(value=value, counted=value.where(in_tail), chosen=value.where(chosen))
+    found = whole.groupby(RUN, sort=False).agg(
         mean=("counted", "mean"),
-        best=("accuracy", "max"),
-        final=("accuracy", "last"),
-        smoothed=("accuracy", smoothed),
+        best=("value", "min" if lower_is_better(of) else "max"),
+        chosen=("chosen", "first"),
+        final=("value", "last"),
+        smoothed=("value", smoothed),
         ended=("round", "last"),
         diverged=("diverged", "any"),
         metric=("metric", "first"),
         rounds=("rounds", "first"),
         tail=("tail", "first"),
     )
-    counts = found.pop("mean").mask(found["metric"] == "best", found.pop("best"))
-    found.insert(0, "accuracy", counts.mask(found["metric"] == "smoothed", found["smoothed"]))
-    percents = ["accuracy", "final", "smoothed"]
-    found[percents] = (100 * found[percents]).mask(found["diverged"])
-    return found.reset_index()
+    best = found.pop("chosen").fillna(found.pop("best"))
+    counts = found.pop("mean").mask(found["metric"] == "best", best)
+    found.insert(0, of, counts.mask(found["metric"] == "smoothed", found["smoothed"]))
+    numbers, scale = [of, "final", "smoothed"], 100 if in_percent(of) else 1
+    found[numbers] = (scale * found[numbers]).mask(found["diverged"])
+    return named(with_origin(found, whole).reset_index(), of)
 
 
-def smoothed(accuracies: pd.Series) -> float:
+def check_metric(runs: pd.DataFrame, of: str) -> None:
+    """Raise a UsageError with the nearest names if no run has a value in the column `of`."""
+    filled = runs.select_dtypes("number").dropna(axis="columns", how="all").columns
+    known("metric of these runs", of, {*filled} - FACTS)
+
+
+def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
+    """Return which evaluations are of the first round with the run's best validation accuracy.
+
+    Only rounds with a value of the metric can be chosen. A run without validation data has none.
+    """
+    if "validation_accuracy" not in runs:
+        return pd.Series(False, runs.index)
+    keys = [runs[name] for name in RUN]
+    validated = runs["validation_accuracy"].where(runs[of].notna())
+    best = validated.groupby(keys).transform("max")
+    first = runs["round"].where(validated == best).groupby(keys).transform("min")
+    return runs["round"] == first
+
+
+def with_origin(found: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Say in `metric` of which data the validation was: `validated-test`, `validated-clients`."""
+    groups = runs.groupby(RUN, sort=False)
+    validated = groups["chosen"].count() > 0
+    origin = groups["validation_from"].first() if "validation_from" in runs else "unknown"
+    words = "validated-" + pd.Series(origin, found.index, dtype=object).fillna("unknown")
+    return found.assign(metric=found["metric"].mask(validated & (found["metric"] == "best"), words))
+
+
+def named(table: pd.DataFrame, of: str) -> pd.DataFrame:
+    """Add the metric's name as the column `of`; a table of accuracies has no such column."""
+    return table if of == "accuracy" else table.assign(of=of)
+
+
+def smoothed(values: pd.Series) -> float:
     """Return the last exponential moving average of the evaluations, started at the first."""
-    return accuracies.ewm(alpha=1 - SMOOTHING, adjust=False).mean().iloc[-1]
+    there = values.dropna()
+    if there.empty:
+        return np.nan
+    return there.ewm(alpha=1 - SMOOTHING, adjust=False).mean().iloc[-1]
+
+
+FROM_RUNS = ("rounds", "metric", "tail", "of")  # columns that the runs of a group share
 
 
 def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:
     """Return mean, sample standard deviation and number of seeds of `value` by group of runs."""
+    facts = [name for name in FROM_RUNS if name in means and name not in by]
     return means.groupby(by, sort=False).agg(
         mean=(value, whole_mean),
         std=(value, lambda a: a.std(skipna=False)),
         seeds=("seed", "nunique"),
         diverged=("diverged", "sum"),
-        rounds=("rounds", "first"),
-        metric=("metric", "first"),
-        tail=("tail", "first"),
+        **{name: (name, "first") for name in facts},
     ).reset_index()  # fmt: skip
+
+
+def scored(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
+    """Return the rows of those runs that have a value of the metric, or diverged."""
+    has = runs[of].notna().groupby([runs[name] for name in RUN]).transform("any")
+    return runs[has | runs["diverged"]]
 
 
 def pair_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame:

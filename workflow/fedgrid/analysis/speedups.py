@@ -8,7 +8,8 @@ from fedgrid.analysis.scores import CELL, SETTING
 def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     """Return a row per run: how many times sooner it is as good as the other method's best.
 
-    The value is missing if there is no run of the other method, or either run diverged.
+    The value is missing if there is no run of the other method, or either run diverged or has no
+    accuracy.
     """
     keys = [*SETTING, "seed"]
     rounds = runs[runs["round"] > 0]
@@ -23,7 +24,9 @@ def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
     reached = every.assign(there=there).groupby([*CELL, "seed"], sort=False).agg(
         there=("there", "min"), goal_round=("goal_round", "first"), goal=("goal", "first"),
         diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
+        best=("accuracy", "max"),
     ).reset_index()  # fmt: skip
     ratio = (reached["goal_round"] / reached["there"]).fillna(1).clip(lower=1)
-    known = reached["goal"].notna() & ~reached["diverged"] & (reached["other_diverged"] == 0)
+    there = reached[["goal", "best"]].notna().all(axis=1)
+    known = there & ~reached["diverged"] & (reached["other_diverged"] == 0)
     return reached[[*CELL, "seed"]].assign(speedup=ratio.where(known))

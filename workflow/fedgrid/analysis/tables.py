@@ -1,11 +1,17 @@
 """How tables are laid out and described: cells, headings, and sentences for captions."""
 
+import re
+import textwrap
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
+from fedgrid.analysis.metrics import in_percent, lower_is_better, unit, words
 from fedgrid.partitions import parse_name, write_label
 
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
+PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percent
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
 
 
@@ -21,15 +27,19 @@ def wide(
     table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
 ) -> pd.DataFrame:
     """Return a row per `index`, a column per dataset and partition, as text; `lost` if diverged."""
-    facts = table.to_dict("records")
-    text = [(lost if cell["diverged"] else form).format(**cell) for cell in facts]
-    text = [one.replace(" ± nan", "") for one in text]  # one seed has no deviation
+    text = [cell(facts, form, lost) for facts in table.to_dict("records")]
     named = table.assign(cell=text, partition=table["partition"].map(write_label))
     axes = [name for name in ("method", "protocol", "dataset", "partition") if name != index]
     columns = [name for name in axes if varies(named, name)]
     rows, order = named[index].unique(), named.set_index(columns).index.unique()
     cells = named.pivot(index=index, columns=columns, values="cell")
     return cells.reindex(index=rows, columns=order)
+
+
+def cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
+    """Return the text of a cell; a missing deviation is left out, and a missing mean is empty."""
+    text = (lost if facts["diverged"] else form).format(**facts)
+    return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
 
 def varies(table: pd.DataFrame, name: str) -> bool:
@@ -45,15 +55,43 @@ def each(table: pd.DataFrame, name: str) -> str:
 
 
 COUNTED = {
-    "best": "best test accuracy over all rounds",
-    "smoothed": "last moving average of test accuracies",
-    "tail": "mean accuracy of the last {} rounds",
+    "best": "{best} {words} over all rounds",
+    "smoothed": "last moving average of the {words}",
+    "tail": "mean {words} of the last {tail} rounds",
+    "validated-test": "{words} of the round with the best validation accuracy (validation data: a "
+    "part of the test set)",
+    "validated-clients": "{words} of the round with the best validation accuracy (validation data: "
+    "a part of the clients' data)",
+    "validated-unknown": "{words} of the round with the best validation accuracy",
 }
+
+
+def axis_label(table: pd.DataFrame) -> str:
+    """Return the label of an axis for the table's metric, in lines of about 30 characters."""
+    of = metric_of(table)
+    return textwrap.fill(words(of) + unit(of), 30)
+
+
+def form(table: pd.DataFrame) -> str:
+    """Return the form of a cell for the table's metric."""
+    return ACCURACY if in_percent(metric_of(table)) else PLAIN
+
+
+def in_words(table: pd.DataFrame) -> str:
+    """Return the score of a table with its unit, for a caption."""
+    return counted(table) + " in percent" * in_percent(metric_of(table))
+
+
+def metric_of(table: pd.DataFrame) -> str:
+    """Return the metric of a table by its column `of`, which tables of accuracies do not have."""
+    return table["of"].iloc[0] if "of" in table and len(table) else "accuracy"
 
 
 def counted(table: pd.DataFrame) -> str:
     """Return the score of the runs behind a product, in words."""
-    ways = (COUNTED[metric].format(each(table, "tail")) for metric in table["metric"].unique())
+    of, tail = metric_of(table), each(table, "tail")
+    facts = {"words": words(of), "tail": tail, "best": "lowest" if lower_is_better(of) else "best"}
+    ways = (COUNTED[metric].format(**facts) for metric in table["metric"].dropna().unique())
     return " or ".join(ways)
 
 

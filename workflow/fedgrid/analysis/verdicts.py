@@ -20,7 +20,7 @@ import pandas as pd
 from scipy import stats
 
 from fedgrid.analysis.published import published_cells
-from fedgrid.analysis.scores import CELL, score_runs, spread
+from fedgrid.analysis.scores import CELL, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.runtime.names import listed
 
@@ -66,12 +66,27 @@ def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
 
 
-def measured(study: dict, runs: pd.DataFrame, scores: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return all measures of the study's claims; `scores` are the fidelity study's, if any."""
+def measured(
+    study: dict, runs: pd.DataFrame | None, scores: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return all measures of the study's claims; `scores` are the fidelity study's, if any.
+
+    Runs without an accuracy, because their server's model is not complete, are left out.
+    """
+    runs = None if runs is None else scored(runs)
     measures = [claim.get("measure", "accuracy") for claim in study.get("claims", [])]
     asked = {"accuracy"}.union(*map(listed, measures))
-    found = [measure(runs) for name, measure in MEASURES.items() if name in asked]
-    return pd.concat([*found, *([] if scores is None else [similarities(scores)])])
+    of_runs = MEASURES if runs is not None else {}
+    found = [measure(runs) for name, measure in of_runs.items() if name in asked]
+    found += [] if scores is None else [similarities(scores)]
+    nothing = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
+    return pd.concat(found or [nothing])
+
+
+def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
+    """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
+    every = enumerate(study.get("claims", []), start=1)
+    return [(number, one) for number, one in every if claim in (None, number)]
 
 
 def published(study: dict) -> pd.DataFrame:
@@ -104,7 +119,8 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table[~once], again]).assign(protocol="", dataset="all", partition="")
 
 
-MEASURES = {"accuracy": accuracies, "speed-up": speedups, "steadiness": steadiness}  # of runs
+OF_RUNS = ("accuracy", "speed-up", "steadiness")  # other measures are those of the fidelity study
+MEASURES = dict(zip(OF_RUNS, (accuracies, speedups, steadiness), strict=True))
 
 
 # -- comparisons ----------------------------------------------------------------------------------

@@ -1,36 +1,94 @@
-"""Evaluate the server's model on the test set."""
+"""Evaluate a model: on the test set, on validation data, or on the test data of clients.
+
+A sample with a NaN logit counts as predicting no class.
+"""
 
 import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from fedgrid.engine import metrics
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.samples import Samples
+from fedgrid.federation.federation import Pool
 from fedgrid.method import Model
+from fedgrid.runtime.names import UsageError
 
-EVALUATION_BATCH = 1000  # at most: the test set is split into parts of nearly equal size
+EVALUATION_BATCH = 1000  # at most: a set is split into parts of nearly equal size
+
+Batch = tuple[Tensor, Tensor]  # images (B, ...), labels (B,)
+
+
+def batches_of_test_set(samples: Samples) -> Iterator[Batch]:
+    """Yield the test set in parts."""
+    data = samples.federation
+    parts = math.ceil(len(data.test_labels) / EVALUATION_BATCH)
+    return zip(
+        data.test_images.tensor_split(parts), data.test_labels.tensor_split(parts), strict=True
+    )
+
+
+def batches_of_pool(pool: Pool, ids: Tensor) -> Iterator[Batch]:
+    """Yield some samples of a pool in parts."""
+    parts = math.ceil(len(ids) / EVALUATION_BATCH)
+    return ((pool.images[part], pool.labels[part]) for part in ids.tensor_split(max(parts, 1)))
 
 
 @torch.no_grad()
-def evaluate(architecture: Architecture, samples: Samples, model: Model) -> dict[str, Any]:
-    """Return accuracy (0..1), mean cross-entropy and predictions per class on the test set.
+def evaluate(
+    architecture: Architecture,
+    samples: Samples,
+    model: Model,
+    batches: Iterable[Batch],
+    asked: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return accuracy (0..1), mean cross-entropy, predictions per class, and the metrics asked for.
 
-    A sample with a NaN logit counts as predicting no class.
+    UsageError if the samples cannot have one of the metrics.
     """
-    data, correct, loss = samples.federation, 0.0, 0.0
-    predicted = torch.zeros_like(data.counts[0])
-    parts = math.ceil(len(data.test_labels) / EVALUATION_BATCH)
-    for images, y in zip(
-        data.test_images.tensor_split(parts), data.test_labels.tensor_split(parts), strict=True
-    ):
+    correct, loss, total, kept = 0.0, 0.0, 0, []
+    predicted = torch.zeros_like(samples.federation.counts[0])
+    for images, y in batches:
         _, logits = architecture.forward(model, samples.normalise(images))
         sane = ~logits.isnan().any(1)
         said = logits.argmax(1)[sane]
         correct += (said == y[sane]).sum()
         predicted += said.bincount(minlength=len(predicted))
         loss += F.cross_entropy(logits, y, reduction="sum").double()
-    total = len(data.test_labels)
+        total += len(y)
+        kept += [(logits, y)] if asked else []
     found = {"accuracy": float(correct) / total, "loss": float(loss) / total}
-    return found | {"predicted": predicted.tolist()}
+    found["predicted"] = predicted.tolist()
+    return found | (
+        metrics.compute(asked, *map(torch.cat, zip(*kept, strict=True))) if kept else {}
+    )
+
+
+@torch.no_grad()
+def judge(
+    architecture: Architecture, samples: Samples, model: Model, batches: Iterable[Batch]
+) -> tuple[Tensor, Tensor]:
+    """Return the logits (n, K) and labels (n,) of all samples, in their order."""
+    parts = [(architecture.forward(model, samples.normalise(x))[1], y) for x, y in batches]
+    logits, labels = map(torch.cat, zip(*parts, strict=True))
+    return logits, labels
+
+
+def join(row: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return both together; UsageError if a method's own value has the name of another column."""
+    if twice := sorted(row.keys() & more.keys()):
+        raise UsageError(
+            f"the method's evaluation gives `{twice[0]}`, which is the name of another column: "
+            "give it another name"
+        )
+    return row | more
+
+
+def per_sample(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return whether each sample is right, and its cross-entropy; both (n,) in double precision."""
+    right = (logits.argmax(1) == labels) & ~logits.isnan().any(1)
+    return right.double(), F.cross_entropy(logits, labels, reduction="none").double()

@@ -20,12 +20,24 @@ from fedgrid.engine import backends
 from fedgrid.engine.aggregation import Kept, Running, start_sum
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients
-from fedgrid.engine.evaluation import evaluate
+from fedgrid.engine.client_evaluation import ClientEvaluation
+from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
+from fedgrid.engine.metrics import plain
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective
 from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation
-from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, by_samples, relative
+from fedgrid.method import (
+    Client,
+    Cohort,
+    Memory,
+    Method,
+    Model,
+    Server,
+    Start,
+    by_samples,
+    relative,
+)
 from fedgrid.runtime.names import known, registered
 
 
@@ -69,28 +81,77 @@ class Engine:
         """Return the entries of the model that are sent to the server, in a fixed order."""
         return sorted(name for name in names if not name.startswith(self.method.private))
 
-    def evaluate(self, model: Model) -> dict[str, Any]:
-        """Return accuracy, loss and predictions of a model on the test set (`evaluation.py`)."""
-        return evaluate(self.architecture, self.samples, model)
-
     def complete(self, model: Model) -> Model:
         """Return the model with all taps (`dead_taps.py`)."""
         return self.architecture.complete(model, self.seed)
 
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def evaluate(self, model: Model) -> dict[str, Any]:
+        """Return accuracy, loss, predictions and the protocol's metrics on the test set."""
+        batches = batches_of_test_set(self.samples)
+        asked = self.protocol.get("metrics", ())
+        return evaluate(self.architecture, self.samples, model, batches, asked)
+
+    def evaluate_validation(self, state: RunState) -> dict[str, float]:
+        """Return accuracy and loss on the validation data, if there are any.
+
+        Without private parameters it is the server's model that is evaluated; with them, each
+        client's own model on its own validation data.
+        """
+        if not (pool := self.federation.validation):
+            return {}
+        parts = [(state.server, pool.ids)]
+        if self.method.private:
+            every = range(len(self.federation.members))
+            parts = [(self.own_model(state, k), pool.of_client(k)) for k in every]
+        sums = {"accuracy": 0.0, "loss": 0.0}
+        for model, ids in parts:
+            if len(ids):
+                found = evaluate(self.architecture, self.samples, model, batches_of_pool(pool, ids))
+                sums = {name: sums[name] + len(ids) * found[name] for name in sums}
+        return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
+
+    def start_client_evaluation(self) -> ClientEvaluation:
+        """Return an evaluation that has not seen any client yet."""
+        asked = tuple(self.protocol["metrics"])
+        return ClientEvaluation(self.architecture, self.samples, self.method, asked)
+
+    def evaluate_all_clients(self, state: RunState) -> ClientEvaluation:
+        """Return the evaluation of all clients, each with the model that it would use next."""
+        found = self.start_client_evaluation()
+        for number in range(len(self.federation.members)):
+            model, memory = self.own_model(state, number), self.memory(state, number)
+            client = self.client(state, number, model, memory, steps=0)
+            found.see(number, client, own=bool(self.method.private))
+        return found
+
+    def own_model(self, state: RunState, client: int) -> Model:
+        """Return the server's model with the client's private entries."""
+        return state.server | self.memory(state, client).get("private", {})
+
+    def evaluate_server(self, state: RunState) -> dict[str, float | None]:
+        """Return the values of the method's `evaluate_server`, if it has any."""
+        if not self.method.evaluate_server:
+            return {}
+        model, total = self.architecture.empty, self.samples.total_test
+        served = Server(state.server, state.shared, state.round, model, total)
+        return {name: plain(v) for name, v in self.method.evaluate_server(served).items()}
+
     # -- a round ---------------------------------------------------------------------------------
 
-    def round(self, state: RunState) -> RunState:
-        """Return the state of the run after one more round."""
+    def round(self, state: RunState, seen: ClientEvaluation | None = None) -> RunState:
+        """Return the state of the run after one more round; `seen` evaluates its clients."""
         work = self.plan(state.round)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
-        lr = self.protocol["lr"] * self.protocol["lr_decay"] ** state.round
+        lr = self.lr(state.round)
         cohort = self.cohort(state, work, lr)
         memories = self.send(cohort)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
         after, measured, losses = [], [], []
         for which, models, loss in self.train(state, work, memories, lr):
-            left = self.leave(state, work, which, models, memories, lr)
+            left = self.leave(state, work, which, models, memories, seen)
             sums.add(which, models)
             losses.append(loss)
             after += [memory for memory, _ in left]
@@ -100,7 +161,7 @@ class Engine:
         clients = map(int, work.clients)
         memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
-        logged = add_to_log(state.sums, trained.mean(), effective(weights))
+        logged = add_to_log(state.logged, trained.mean(), effective(weights))
         return RunState(server, shared, memory, logged, state.round + 1)
 
     def plan(self, number: int) -> schedule.Work:
@@ -155,32 +216,51 @@ class Engine:
         return self.backend.train(clients)
 
     def leave(
-        self, state: RunState, work, which: slice, models: Model, memories: list[Memory], lr: float
+        self,
+        state: RunState,
+        work: schedule.Work,
+        which: slice,
+        models: Model,
+        memories: list[Memory],
+        seen: ClientEvaluation | None,
     ) -> list[tuple[Memory, Memory | None]]:
         """Return what each client of `which` keeps, and what it measures, after local training."""
         method, left = self.method, []
         for i, c in enumerate(range(*which.indices(len(work.clients)))):
             client = work.clients[c]
             model = {name: tensor[i] for name, tensor in models.items()}
-            trained = Client(
-                model=model,
-                server=state.server,
-                memory=memories[c],
-                shared=state.shared,
-                counts=self.federation.counts[client],
-                steps=work.steps[c],
-                lr=lr,
-                momentum=self.protocol["momentum"],
-                architecture=self.architecture.empty,
-                total=partial(self.samples.total, client),
-                epoch=partial(self.samples.epoch, client, state.round),
-            )
+            trained = self.client(state, client, model, memories[c], work.steps[c])
             keep = method.remember(trained) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
             told = method.measure(trained) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
+            if seen is not None:
+                seen.see(int(client), replace(trained, memory=keep))
         return left
+
+    def client(
+        self, state: RunState, number: int, model: Model, memory: Memory, steps: int
+    ) -> Client:
+        """Return a client with this model, and with access to its data."""
+        return Client(
+            model=model,
+            server=state.server,
+            memory=memory,
+            shared=state.shared,
+            counts=self.federation.counts[number],
+            steps=steps,
+            lr=self.lr(state.round),
+            momentum=self.protocol["momentum"],
+            architecture=self.architecture.empty,
+            total=partial(self.samples.total, number),
+            epoch=partial(self.samples.epoch, number, state.round),
+            test=partial(self.samples.total_client_test, number),
+        )
+
+    def lr(self, number: int) -> float:
+        """Return the learning rate of a round."""
+        return self.protocol["lr"] * self.protocol["lr_decay"] ** number
 
     def aggregate(
         self, state: RunState, cohort: Cohort, sums: Running | Kept

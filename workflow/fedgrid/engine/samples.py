@@ -1,6 +1,6 @@
 """The samples of clients as model inputs: the batches of a round, or all data of a client."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,28 @@ class Samples:
 
     def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
         """Sum function(x, y) over chunks of a client's data, not augmented; None without data."""
-        data, summed = self.federation, None
-        chunks = torch.from_numpy(data.members[client]).split(CHUNK)
-        for index in (chunk.to(self.device) for chunk in chunks):
-            part = function(self.normalise(data.images[index]), data.labels[index])
+        data, ids = self.federation, torch.from_numpy(self.federation.members[client])
+        chunks = (index.to(self.device) for index in ids.split(CHUNK))
+        return self.add_up(function, ((data.images[i], data.labels[i]) for i in chunks))
+
+    def total_test(self, function: Callable[[Tensor, Tensor], Any]) -> Any:
+        """Sum function(x, y) over chunks of the test set."""
+        data = self.federation
+        chunks = zip(data.test_images.split(CHUNK), data.test_labels.split(CHUNK), strict=True)
+        return self.add_up(function, chunks)
+
+    def total_client_test(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
+        """Sum function(x, y) over chunks of a client's test data; None without such data."""
+        pool = self.federation.client_tests
+        chunks = pool.of_client(client).split(CHUNK) if pool else ()
+        found = ((pool.images[i], pool.labels[i]) for i in chunks if len(i))
+        return self.add_up(function, found)
+
+    def add_up(self, function: Callable, chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
+        """Sum function(x, y) over pairs of images and labels; None without any."""
+        summed = None
+        for images, y in chunks:
+            part = function(self.normalise(images), y)
             summed = part if summed is None else tree_map(torch.add, summed, part)
         return summed
 

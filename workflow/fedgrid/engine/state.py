@@ -15,14 +15,14 @@ class RunState:
     server: Model
     shared: Memory
     memory: dict[int, Memory] = field(default_factory=dict)  # of clients that have taken part
-    sums: dict[str, Tensor] = field(default_factory=dict)  # of logged values, since the last log
+    logged: dict[str, Tensor] = field(default_factory=dict)  # (n,) by round, since the last log
     round: int = 0
 
 
-def add_to_log(sums: dict[str, Tensor], loss: Tensor, clients: Tensor) -> dict[str, Tensor]:
-    """Add the training loss and effective number of clients of one more round to the sums."""
-    found = {"train_loss": loss, "effective_clients": clients, "rounds": torch.ones_like(loss)}
-    return {name: value + sums.get(name, 0) for name, value in found.items()}
+def add_to_log(logged: dict[str, Tensor], loss: Tensor, clients: Tensor) -> dict[str, Tensor]:
+    """Return the log with the training loss and effective number of clients of one more round."""
+    found = {"train_loss": loss[None], "effective_clients": clients[None]}
+    return {n: torch.cat([logged[n], v]) if n in logged else v for n, v in found.items()}
 
 
 def reseed(device: torch.device, seed: int) -> None:

@@ -1,7 +1,7 @@
 """The dataset on the device, and the samples of every client."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,21 @@ from torch import Tensor
 from fedgrid.federation.members import fits, read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.runtime.names import UsageError
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Samples to evaluate on: those of `ids` among images and labels, client after client."""
+
+    images: Tensor
+    labels: Tensor
+    ids: Tensor  # (n,)
+    sizes: list[int] = field(default_factory=list)  # samples of each client; empty: of no client
+
+    def of_client(self, client: int) -> Tensor:
+        """Return the ids of a client's samples."""
+        start = sum(self.sizes[:client])
+        return self.ids[start : start + self.sizes[client]]
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,8 @@ class Federation:
     members: list[np.ndarray]  # sample ids of each client
     counts: Tensor  # (N, K)
     names: tuple  # seed of the random numbers: dataset, partition, seed
+    client_tests: Pool | None = None  # clients' own test samples
+    validation: Pool | None = None
 
 
 def load_federation(
@@ -39,8 +56,16 @@ def load_federation(
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
     mean, std = read_statistics(data, run["protocol"]["normalization"], paths["data"])
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
+    tensors = [read_only(array).to(device) for array in arrays]
+    train, test = tensors[:2], tensors[2:]
+    validation = pool(*train, made.validation)
+    if len(made.central):
+        validation = Pool(*test, torch.from_numpy(made.central).to(device))
+        kept = torch.from_numpy(np.setdiff1d(np.arange(len(test[1])), made.central)).to(device)
+        test = [part[kept] for part in test]
     return Federation(
-        *(read_only(array).to(device) for array in arrays),
+        *train,
+        *test,
         *(
             torch.tensor(values, dtype=dtype, device=device)[:, None, None]
             for values in (mean, std)
@@ -48,7 +73,17 @@ def load_federation(
         members=made.members,
         counts=torch.from_numpy(made.counts).to(device),
         names=(run["dataset"], run["partition"], run["seed"]),
+        client_tests=pool(*train, made.tests),
+        validation=validation,
     )
+
+
+def pool(images: Tensor, labels: Tensor, lists: list[np.ndarray]) -> Pool | None:
+    """Return the pool of the clients' lists of ids, or None without lists."""
+    if not lists:
+        return None
+    ids = torch.from_numpy(np.concatenate(lists)).to(images.device)
+    return Pool(images, labels, ids, [*map(len, lists)])
 
 
 def read_only(array: np.ndarray) -> Tensor:

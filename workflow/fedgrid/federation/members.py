@@ -1,6 +1,6 @@
 """A partition: which client has which samples; and its file."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +10,14 @@ from fedgrid.runtime import files
 
 @dataclass(frozen=True)
 class Partition:
-    """The samples of every client."""
+    """The samples of every client, and those that no client trains on (`holdout.py`)."""
 
-    members: list[np.ndarray]  # sample ids of each client, ascending
-    counts: np.ndarray  # (N, K) number of samples by client and class
+    members: list[np.ndarray]  # training samples of each client, ids, ascending
+    counts: np.ndarray  # (N, K) number of training samples by client and class
+    tests: list[np.ndarray] = field(default_factory=list)  # each client's own test samples, or none
+    validation: list[np.ndarray] = field(default_factory=list)  # each client's, or none
+    # samples of the dataset's test set that are the validation set, ids
+    central: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> Partition:
@@ -23,8 +27,9 @@ def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> P
 
 
 def fits(made: Partition, labels: np.ndarray, classes: int) -> bool:
-    """Whether every sample has exactly one client, and the counts fit the members."""
-    dealt, right = np.concatenate([*made.members, []]), (len(made.members), classes)
+    """Whether every sample is in one place of one client, and the counts fit the members."""
+    dealt = np.concatenate([*made.members, *made.tests, *made.validation, []])
+    right = (len(made.members), classes)
     if made.counts.shape != right or not np.array_equal(np.sort(dealt), np.arange(len(labels))):
         return False
     pairs = zip(made.members, made.counts, strict=True)
@@ -32,21 +37,55 @@ def fits(made: Partition, labels: np.ndarray, classes: int) -> bool:
 
 
 def write_partition(made: Partition, path: Path) -> None:
-    """Write an .npz: client k has indices[offsets[k]:offsets[k + 1]]; counts is (N, K)."""
-    offsets = np.cumsum([0, *map(len, made.members)])
+    """Write an .npz: client k has indices[offsets[k]:offsets[k + 1]]; counts is (N, K).
+
+    Samples that are kept out of training are in arrays of their own: `test_indices` and
+    `test_offsets`, `validation_indices` and `validation_offsets`, and `central`.
+    """
+    arrays = joined("", made.members) | {"counts": made.counts}
+    for prefix, lists in (("test_", made.tests), ("validation_", made.validation)):
+        arrays |= joined(prefix, lists) if lists else {}
+    arrays |= {"central": made.central} if len(made.central) else {}
     with files.replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, indices=np.concatenate(made.members), offsets=offsets, counts=made.counts)
+        np.savez(file, **arrays)
+
+
+def joined(prefix: str, lists: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays that hold one list of ids per client."""
+    offsets = np.cumsum([0, *map(len, lists)])
+    return {f"{prefix}indices": np.concatenate(lists), f"{prefix}offsets": offsets}
 
 
 def read_partition(path: Path) -> Partition:
     """Return the partition in a file of `write_partition`; UsageError if it is damaged."""
     with files.whole(str(path)):
-        names = ("indices", "offsets", "counts")
-        indices, offsets, counts = files.read_arrays(path, *names).values()
-        found = [(str(array.dtype), array.ndim) for array in (indices, offsets, counts)]
-        if found != [("int64", 1), ("int64", 1), ("int64", 2)]:
-            raise ValueError(f"{', '.join(names)} are {found}")
-        members = np.split(indices, offsets[1:-1])
-        if [0, *np.cumsum([*map(len, members)])] != offsets.tolist():
-            raise ValueError("the offsets are not in order")
-        return Partition(members, counts)
+        names = files.array_names(path)
+        found = files.read_arrays(path, *names)
+        members, counts = taken_apart("", found), whole_numbers("counts", found, 2)
+        tests, validation = (
+            taken_apart(prefix, found) if f"{prefix}indices" in names else []
+            for prefix in ("test_", "validation_")
+        )
+        central = whole_numbers("central", found, 1) if "central" in names else np.zeros(0, int)
+        if any(lists and len(lists) != len(members) for lists in (tests, validation)):
+            raise ValueError("its lists are over different numbers of clients")
+        return Partition(members, counts, tests, validation, central)
+
+
+def taken_apart(prefix: str, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the lists of `joined`; ValueError if the offsets are not in order."""
+    indices, offsets = (
+        whole_numbers(f"{prefix}{name}", arrays, 1) for name in ("indices", "offsets")
+    )
+    lists = np.split(indices, offsets[1:-1])
+    if [0, *np.cumsum([*map(len, lists)])] != offsets.tolist():
+        raise ValueError("the offsets are not in order")
+    return lists
+
+
+def whole_numbers(name: str, arrays: dict[str, np.ndarray], axes: int) -> np.ndarray:
+    """Return one of the arrays; ValueError unless it has int64 and this number of axes."""
+    array = arrays[name]
+    if (str(array.dtype), array.ndim) != ("int64", axes):
+        raise ValueError(f"{name} is {array.dtype} with {array.ndim} axes")
+    return array

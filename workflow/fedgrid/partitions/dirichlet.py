@@ -4,8 +4,9 @@ Several recipes have this name in the literature; a protocol chooses one:
 
   classwise   every class is cut by a draw of its own, after each client got two samples of random
               classes (GradMA)
-  balanced    the same, but a client that has its fair share gets no more, and everything is drawn
-              again until the smallest client has 10 samples (FedNova, MOON, FedNTD)
+  balanced    every class is cut by a draw of its own over the clients that have less than their
+              fair share, and everything is drawn again until the smallest client has 10 samples
+              (FedNova, MOON, FedNTD)
   clientwise  every client draws its mixture of classes, and classes are cut in proportion; sizes
               stay close to each other (FedAU)
   fedntd      `balanced` exactly as FedNTD's and FedLMD's code draws it, which does not depend on

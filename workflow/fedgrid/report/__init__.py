@@ -8,6 +8,8 @@ in the report, otherwise the first paragraph of the file's docstring. A file has
     wide(table) -> DataFrame                     optional: the layout for readers, .tex and .html
     plot(table, study) -> Figure                 optional: for .pdf and .svg
 
+A product of another metric than the accuracy has its name in the column `of` of its table.
+
 <sources> are tables, by the names under `from` in the entry. A function also gets those values
 under `with` that it has arguments for.
 """

@@ -9,11 +9,6 @@ KEYS = ["method", *SETTING]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.DataFrame:
-    """Return a row per variant and setting, compared with the method `reference`."""
-    return compared(runs, reference, scale)
-
-
-def compared(runs: pd.DataFrame, reference: str, scale: str) -> pd.DataFrame:
     """Return a row per variant and setting: accuracy, and its difference to the reference's.
 
     Accuracies are in percent, differences in points with 95 % intervals over seeds. Effective

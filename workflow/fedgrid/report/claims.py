@@ -10,6 +10,7 @@ import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
 
+BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
 DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
@@ -20,15 +21,24 @@ COLUMNS += [*DECIDING, "verdict"]
 
 
 def draw(
-    runs: pd.DataFrame, study: dict, scale: str, scores: pd.DataFrame | None = None
+    study: dict,
+    scale: str,
+    runs: pd.DataFrame | None = None,
+    scores: pd.DataFrame | None = None,
+    claim: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim; `scores` are those of the fidelity study, if claims use them."""
+    """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
+
+    A claim without runs, and without scores if it is about these, has only the paper's evidence.
+    """
     values, printed = verdicts.measured(study, runs, scores), verdicts.published(study)
-    made = f"{tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
-    about = f"{scale} scale" + ("" if scale == PAPER else " only") + f": {made}"
-    rows = [row(claim, values, printed) for claim in study.get("claims", [])]
+    about = f"{scale} scale" + ("" if scale == PAPER else " only")
+    if runs is not None:
+        about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
+    asked = verdicts.numbered(study, claim)
+    rows = [row(one, values, printed) for _, one in asked]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
-    table.insert(0, "claim", range(1, len(table) + 1))
+    table.insert(0, "claim", [number for number, _ in asked])
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
 
 

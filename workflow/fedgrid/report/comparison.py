@@ -54,17 +54,17 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ours(row: pd.Series) -> str:
-    """Return percent over seeds and the speed-up, as a text."""
+    """Return percent over seeds and the speed-up, as a text; empty without an accuracy."""
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
-    text = tables.ACCURACY.format(**row).replace(" ± nan", "")
+    text = tables.cell(row)
     return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
 def last(row: pd.Series) -> str:
     """Return percent after the last round, as a text."""
-    return "" if row["diverged"] else f"{row['final']:.2f}"
+    return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
 
 
 def published(row: pd.Series) -> str:

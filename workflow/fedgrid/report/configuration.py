@@ -10,6 +10,7 @@ from fedgrid.analysis import tables
 
 def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """Return a row per value: of a protocol, or of a method on a dataset."""
+    settings = settings[settings["field"].fillna("") != ""]
     of_protocol = settings["of"].isna()
     kinds = {
         "protocol": settings[of_protocol].assign(name=settings["protocol"], dataset=""),

@@ -7,17 +7,22 @@ import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
 
+BY_CLAIM = True  # as for `claims`
 NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
 
 
 def draw(
-    runs: pd.DataFrame, study: dict, scale: str, scores: pd.DataFrame | None = None
+    study: dict,
+    scale: str,
+    runs: pd.DataFrame | None = None,
+    scores: pd.DataFrame | None = None,
+    claim: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row per comparison, numbered by its claim; `scores` as for `claims`."""
+    """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
     values = verdicts.measured(study, runs, scores)
     found = [
-        verdicts.compare(claim, values).assign(claim=number)
-        for number, claim in enumerate(study.get("claims", []), start=1)
+        verdicts.compare(one, values).assign(claim=number)
+        for number, one in verdicts.numbered(study, claim)
     ]
     nothing = verdicts.compare(NO_CLAIM, values).assign(claim=0)
     table = pd.concat([one for one in found if len(one)] or [nothing]).assign(scale=scale)

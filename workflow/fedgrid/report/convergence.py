@@ -1,4 +1,4 @@
-"""Test accuracy over the rounds: the mean over seeds and its standard deviation as a band.
+"""Test accuracy, or another metric, over the rounds: mean over seeds, standard deviation as a band.
 
 A panel per dataset and partition. A line ends before the round in which the first of its runs
 diverged, because a mean without that run could not be compared.
@@ -7,15 +7,21 @@ diverged, because a mean without that run could not be compared.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL
+from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.scores import CELL, check_metric, named
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
-    """Return a row per method, setting and round that all seeds reached: percent over seeds."""
-    percent = runs.assign(accuracy=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    table = percent[~lost(percent)].groupby([*CELL, "round"], sort=False).agg(
-        mean=("accuracy", "mean"), std=("accuracy", "std"), seeds=("seed", "nunique"),
+def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") -> pd.DataFrame:
+    """Return a row per method, setting and round that all seeds reached: means over seeds.
+
+    Rounds without the metric are left out. Shares are in percent (`analysis/scores.py`).
+    """
+    check_metric(runs, metric)
+    values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
+    values = values.sort_values("round", kind="stable")
+    there = ~lost(values) & values["value"].notna()
+    table = values[there].groupby([*CELL, "round"], sort=False).agg(
+        mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
     all_seeds = runs.groupby(CELL).agg(
@@ -24,7 +30,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     table = table.merge(all_seeds.reset_index(), on=CELL)
     table = table[table["seeds"] == table.pop("all_seeds")]
     table = table.iloc[table.groupby(CELL, sort=False).ngroup().argsort(kind="stable")]
-    return tables.with_alpha(table.assign(scale=scale)).round(4)
+    return named(tables.with_alpha(table.assign(scale=scale)).round(4), metric)
 
 
 def lost(runs: pd.DataFrame) -> pd.Series:
@@ -43,7 +49,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             curves(axes, here, look, study)
             axes.set_title(figures.setting(study, dataset, partition))
-        row[0].set_ylabel("test accuracy (%)")
+        row[0].set_ylabel(tables.axis_label(table))
     for axes in grid[-1]:
         axes.set_xlabel("round")
     figures.legend(figure, grid[0])
@@ -64,6 +70,8 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
     if table.empty:
-        return "There is no accuracy to show: runs diverged before their first evaluation."
+        return "There is nothing to show: runs diverged before their first evaluation."
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
-    return f"Test accuracy, mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
+    words = metrics.words(tables.metric_of(table))
+    what = f"{words[0].upper()}{words[1:]}, mean and standard deviation over seeds"
+    return f"{what}: {tables.scope(table)}.{ends}"

@@ -41,6 +41,6 @@ def caption(table: pd.DataFrame) -> str:
         f"The {tables.counted(table)} in percent of the runs kept with the study ({seeds} seed"
         f"{'s' * (seeds != '1')}, {tables.each(table, 'rounds')} rounds, on "
         f"{tables.each(table, 'device')}), beside published values"
-        + f" and the {tables.COUNTED['smoothed']}" * smoothed
+        + " and the last moving average of the test accuracy" * smoothed
         + "."
     )

@@ -1,26 +1,121 @@
-"""Accuracy as a function of a number: a field of the protocol, or a method's hyper-parameter."""
+"""A metric as a function of fields: of the protocol, or of hyper-parameters of methods.
+
+There are two forms. `along` names fields of one table of runs, `runs`, and its `settings`. A line
+is a family of methods, which are combined from the same files; a family without the field is a
+dashed line over the whole width. `fields` has a table of runs and one of settings per field.
+"""
+
+from collections.abc import Iterable
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.analysis import fields as of_runs
+from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.scores import RUN, mean_over_seeds, score_runs
+from fedgrid.runtime.names import UsageError, listed
 
-KEYS = [*CELL, "seed"]
+LINE = ["series", "among"]  # a family, and the values in which its lines differ
+SETTING = ["dataset", "partition"]
+DECADES = 100  # a positive axis that spans this factor is logarithmic
+Along = str | list[str] | dict[str, str]
 
 
-def draw(study: dict, scale: str, fields: dict[str, str], **tables: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per field, series and value: percent over seeds.
+def draw(
+    study: dict,
+    scale: str,
+    fields: dict[str, str] | None = None,
+    along: Along | None = None,
+    metric: str = "accuracy",
+    **tables: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return a row per field, line and value: means over seeds.
 
-    `fields` has a label for each field. A field `mu` has two tables: `mu`, the runs, and
-    `mu_settings`, their settings.
+    `along` is a field, a list of fields, or has a label for each; the sources are `runs` and
+    `settings`. `fields` has a label for each field; a field `mu` has two sources: `mu`, the runs,
+    and `mu_settings`, their settings.
     """
-    along = [draw_field(field, tables[field], tables[f"{field}_settings"]) for field in fields]
-    return pd.concat(along).assign(scale=scale)
+    labels = names_of(fields, along)
+    wanted = ["runs", "settings"] if along else [n for f in labels for n in (f, f"{f}_settings")]
+    if missing := [name for name in wanted if name not in tables]:
+        raise UsageError(f"the sweep needs the source `{missing[0]}`: name it under `from`")
+    if along:
+        return draw_along(labels, tables["runs"], tables["settings"], metric).assign(scale=scale)
+    parts = [draw_field(f, tables[f], tables[f"{f}_settings"], metric) for f in labels]
+    return pd.concat(parts).assign(scale=scale)
 
 
-def draw_field(field: str, runs: pd.DataFrame, settings: pd.DataFrame) -> pd.DataFrame:
+def names_of(fields: dict[str, str] | None, along: Along | None) -> dict[str, str]:
+    """Return a label for each field of either form; UsageError unless there is one form."""
+    if bool(fields) == bool(along):
+        raise UsageError(
+            "the sweep needs one of two options: write `with: {along: lr}` with the name of a "
+            "field, or `fields` with a label for each field"
+        )
+    given = fields or along
+    return given if isinstance(given, dict) else {name: name for name in listed(given)}
+
+
+# -- one table of runs ----------------------------------------------------------------------------
+
+
+def draw_along(
+    names: Iterable[str], runs: pd.DataFrame, settings: pd.DataFrame, metric: str
+) -> pd.DataFrame:
+    """Return a row per field, line, dataset, partition and value."""
+    scores = score_runs(runs, metric)
+    every = of_runs.select_runs(of_runs.read_fields(settings), scores)
+    scores["series"] = scores["method"].map(of_runs.families(settings))
+    parts = [along_field(name, scores, every, metric) for name in names]
+    return pd.concat(parts, ignore_index=True).round({"mean": 4, "std": 4, "final": 4})
+
+
+def along_field(name: str, scores: pd.DataFrame, every: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the rows of one field; `at` is empty for a family that does not have it."""
+    scores = scores.assign(at=of_runs.select_field(every, name).fillna(of_runs.ABSENT).to_numpy())
+    parts = [
+        of.assign(among=tell_apart(of, every)) for _, of in scores.groupby("series", sort=False)
+    ]
+    by = [*LINE, *SETTING, "at"]
+    table = mean_over_seeds(pd.concat(parts), by, metric).assign(field=name)
+    table["final"] = mean_over_seeds(pd.concat(parts), by, "final")["mean"]
+    rank = of_runs.write_order(table["at"]).index
+    table = table.sort_values("at", key=lambda at: at.map(rank), kind="stable")
+    return table.assign(at=table["at"].mask(table["at"] == of_runs.ABSENT))
+
+
+def tell_apart(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
+    """Return a text per run of a family that tells its lines apart, empty if there is one line.
+
+    There are several lines if a seed has several runs at a value of the field. They differ in
+    other fields, such as `lr=0.1`; a field that follows from the swept one is not among them.
+    """
+    keys = [*SETTING, "at", "seed"]
+    none = pd.Series("", runs.index)
+    if not runs.duplicated(keys).any():
+        return none
+    fields = of_runs.select_runs(every, runs)
+    at = runs["at"].to_numpy()
+    free = [
+        n for n in of_runs.differing(fields) if (fields[n].groupby(at).nunique(False) > 1).any()
+    ]
+    texts = none + of_runs.write_fields(fields, free).to_numpy()
+    if (twice := runs.assign(among=texts).duplicated([*keys, "among"])).any():
+        name = runs["method"][twice].iloc[0]
+        raise UsageError(
+            f"the sweep has several runs of {name} with one seed and the same settings: leave all "
+            "but one out of its grid"
+        )
+    return texts
+
+
+# -- a table of runs per field --------------------------------------------------------------------
+
+
+def draw_field(
+    field: str, runs: pd.DataFrame, settings: pd.DataFrame, metric: str = "accuracy"
+) -> pd.DataFrame:
     """Return a row per series and value of a field; participation becomes clients per round.
 
     A series is the runs of a method, or, for a hyper-parameter, of the method's file that has it.
@@ -28,9 +123,9 @@ def draw_field(field: str, runs: pd.DataFrame, settings: pd.DataFrame) -> pd.Dat
     rows = settings[settings["field"] == field]
     series = rows["of"].where(rows["of"].notna(), rows["method"])
     rows = rows.assign(at=rows["value"].astype(float), series=series)
-    scores = score_runs(runs).merge(rows[[*KEYS, "at", "series"]], on=KEYS)
-    by = ["series", "dataset", "partition", "at"]
-    table = mean_over_seeds(scores, by).assign(field=field)
+    scores = score_runs(runs, metric).merge(rows[[*RUN, "at", "series"]], on=RUN)
+    by = ["series", *SETTING, "at"]
+    table = mean_over_seeds(scores, by, metric).assign(field=field)
     table["final"] = mean_over_seeds(scores, by, "final")["mean"]
     table = table.sort_values("at", kind="stable").round(4)
     if field == "participation":
@@ -38,31 +133,111 @@ def draw_field(field: str, runs: pd.DataFrame, settings: pd.DataFrame) -> pd.Dat
     return table
 
 
-def plot(table: pd.DataFrame, study: dict, fields: dict[str, str], sharey: bool = False) -> Figure:
-    """Draw a panel for every field, with its label below."""
-    figure, (row,) = figures.panels(1, len(fields), width=2.6, sharey=sharey)
-    look = figures.lines(table["series"])
-    for axes, (field, label) in zip(row, fields.items(), strict=True):
-        plot_series(axes, table[table["field"] == field], look, study)
-        axes.set_xlabel(label)
-    row[0].set_ylabel("test accuracy (%)")
-    figures.legend(figure, row)
+# -- the figure -----------------------------------------------------------------------------------
+
+
+def plot(
+    table: pd.DataFrame,
+    study: dict,
+    fields: dict[str, str] | None = None,
+    along: Along | None = None,
+    sharey: bool = False,
+) -> Figure:
+    """Draw a panel for every field, dataset and partition, with the field's label below."""
+    labels = names_of(fields, along)
+    table = table.assign(line=line_names(table, study))
+    places = lay_out(table, [*labels])
+    figure, grid = figures.panels(len(places), len(places[0]), width=2.6, sharey=sharey)
+    look = figures.lines(table["line"])
+    for row, of_row in zip(grid, places, strict=True):
+        for axes, (dataset, partition, field) in zip(row, of_row, strict=True):
+            here = (table["dataset"] == dataset) & (table["partition"] == partition)
+            plot_series(axes, table[here & (table["field"] == field)], look)
+            if len(places) * len(places[0]) > len(labels):
+                axes.set_title(figures.setting(study, dataset, partition))
+        row[0].set_ylabel(tables.axis_label(table))
+    for axes, (*_, field) in zip(grid[-1], places[-1], strict=True):
+        axes.set_xlabel(labels[field])
+    figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
 
-def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
+def line_names(table: pd.DataFrame, study: dict) -> list[str]:
+    """Return the label of every row's line: `FedProx`, or `FedProx, lr=0.1`."""
+    among = table["among"].astype(object).fillna("") if "among" in table else [""] * len(table)
+    names = [figures.label(study, name) for name in table["series"]]
+    return [", ".join(filter(None, both)) for both in zip(names, among, strict=True)]
+
+
+def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str, str]]]:
+    """Return rows of panels: a row per dataset; with several fields, per dataset and partition."""
+    settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))] or [
+        ("", "")
+    ]
+    if len(fields) > 1 or len(settings) == 1:
+        return [[(*setting, field) for field in fields] for setting in settings]
+    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
+    return [[(dataset, name, fields[0]) for name in partitions] for dataset in datasets]
+
+
+def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line with marks for every series, and a cross at the bottom if a run diverged."""
-    for series, of in table.groupby("series", sort=False):
-        name = figures.label(study, series)
-        axes.plot(of["at"], of["mean"], marker="o", markersize=3, label=name, **look[series])
-        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-        axes.fill_between(of["at"], low, high, color=look[series]["color"], alpha=0.12, lw=0)
-        gone = of[of["diverged"] > 0]
-        bottom = axes.get_xaxis_transform()
-        axes.plot(gone["at"], 0 * gone["at"], "x", color=look[series]["color"], transform=bottom)
+    table = table.assign(place=scaled(axes, table["at"]))
+    for name, of in table.groupby("line", sort=False):
+        (plot_level if of["place"].isna().all() else plot_line)(axes, of, name, look[name])
+
+
+def scaled(axes: Axes, values: pd.Series) -> pd.Series:
+    """Return places on the axis: numbers, or the ranks of texts; a missing value has no place."""
+    there = values.dropna()
+    numbers = pd.to_numeric(there, errors="coerce")
+    if numbers.isna().any():
+        texts = there.map(of_runs.write_value)
+        unique = [*dict.fromkeys(texts)]
+        axes.set_xticks(range(len(unique)), unique)
+        return texts.map(unique.index).reindex(values.index)
+    if len(numbers) and 0 < numbers.min() <= numbers.max() / DECADES:
+        axes.set_xscale("log")
+    return numbers.reindex(values.index)
+
+
+def plot_line(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+    """Draw the line of a series that has the field."""
+    axes.plot(of["place"], of["mean"], marker="o", markersize=3, label=name, **look)
+    low, high = of["mean"] - of["std"], of["mean"] + of["std"]
+    axes.fill_between(of["place"], low, high, color=look["color"], alpha=0.12, lw=0)
+    gone = of[of["diverged"] > 0]
+    plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
+
+
+def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+    """Draw the dashed line of a series that does not have the field, or a cross at the right."""
+    (facts,) = of.to_dict("records")
+    colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
+    if facts["diverged"]:
+        plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)
+        return
+    axes.axhline(facts["mean"], color=colour, linestyle="--", label=name)
+    low, high = facts["mean"] - deviation, facts["mean"] + deviation
+    axes.axhspan(low, high, color=colour, alpha=0.12, lw=0)
+
+
+def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
+    """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
+    style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
+    axes.plot(places, 0 * places, "x", **style, **label)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
+    percent = ", percent" * metrics.in_percent(tables.metric_of(table))
     cross = " A cross marks a run that diverged." * bool(table["diverged"].any())
-    return f"The {tables.counted(table)}, percent: {tables.scope(table)}.{cross}"
+    level = " A dashed line over the whole width is a method without the field." * without_field(
+        table
+    )
+    return f"The {tables.counted(table)}{percent}: {tables.scope(table)}.{level}{cross}"
+
+
+def without_field(table: pd.DataFrame) -> bool:
+    """Whether a method of the sweep does not have the field."""
+    return "at" in table and bool(table["at"].isna().any())

@@ -5,7 +5,9 @@ import errno
 import gc
 import logging
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,7 @@ DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
 # Errors of the machine: missing rights, full or broken disks, impossible names.
 REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
 REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
-SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s"}
+SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s", "datefmt": "%F %T"}
 
 
 class LogTo(argparse.Action):
@@ -48,6 +50,16 @@ def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return made
 
 
+class Fitted(logging.Formatter):
+    """Break the lines of the log between words where the terminal ends."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a record."""
+        width, lines = shutil.get_terminal_size().columns, super().format(record).splitlines()
+        as_is = {"break_long_words": False, "break_on_hyphens": False}
+        return "\n".join(textwrap.fill(x, width, subsequent_indent="  ", **as_is) for x in lines)
+
+
 def to_terminal() -> bool:
     """Whether stderr is a terminal: progress is then a bar instead of log lines."""
     return logs_to_stderr() and sys.stderr.isatty()
@@ -61,6 +73,8 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
     """
     warm.hand_over()
     logging.basicConfig(**SHOWN, stream=sys.stderr)
+    if sys.stderr.isatty():
+        logging.getLogger().handlers[0].setFormatter(Fitted("%(asctime)s %(message)s", "%T"))
     logging.captureWarnings(True)
     gc.disable()  # importing torch makes many objects and no garbage
     try:

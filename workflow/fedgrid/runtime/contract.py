@@ -79,6 +79,7 @@ METHOD: dict[str, Rule] = {
         lambda value: texts(value) and {*value} <= {*NEEDED},
     ),
     "INDEPENDENT": BOOL,
+    "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
     "MODELS_KEPT": (
         "a number of at least 0, such as 1",
         lambda value: number(value) and value >= 0,

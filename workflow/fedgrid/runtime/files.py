@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary file beside `path`, which replaces it when all is written and synced.
+def replacing(path: Path, sync: bool = True) -> Iterator[Path]:
+    """A temporary file beside `path`, which replaces it when all is written and, if asked, synced.
 
     It has its own folder, because writers may make temporary files beside it.
     """
@@ -33,8 +33,9 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(folder.stat().st_mode & 0o666)  # safetensors makes private files
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        if sync:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -129,6 +130,14 @@ def whole(what: str) -> Iterator[None]:
     except Exception as problem:
         said = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
+
+
+def array_names(path: Path) -> list[str]:
+    """Return the names of the arrays in an .npz file; UsageError if it is damaged."""
+    import numpy as np
+
+    with whole(str(path)), np.load(path) as arrays:
+        return arrays.files
 
 
 def read_arrays(path: Path, *names: str) -> dict[str, Any]:

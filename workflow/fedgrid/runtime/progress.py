@@ -7,9 +7,16 @@ from tqdm import tqdm
 
 from fedgrid.runtime import cli
 
-EVERY = 10  # seconds between two log lines
+EVERY = 10  # seconds between two log lines, or SHARE of the time so far if that is more: the log of
+SHARE = 0.01  # a failed job is printed, and must not have thousands of lines
 
 log = logging.getLogger(__name__)
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as hours, minutes and seconds."""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
 class Rounds:
@@ -17,8 +24,9 @@ class Rounds:
 
     def __init__(self, done: int, total: int):
         self.bar = tqdm(
-            initial=done, total=total, unit="round", disable=not cli.to_terminal(), smoothing=0.1
-        )
+            initial=done, total=total, unit="round", disable=not cli.to_terminal(), smoothing=0.1,
+            dynamic_ncols=True,
+        )  # fmt: skip
         self.first, self.done, self.total = done, done, total
         self.began = self.said = time.monotonic()
 
@@ -28,25 +36,22 @@ class Rounds:
     def __exit__(self, *problem) -> None:
         self.bar.close()
 
-    def rate(self) -> float:
-        """Return the rounds per second since the start."""
-        return (self.done - self.first) / max(time.monotonic() - self.began, 1e-9)
+    def left(self, now: float) -> str:
+        """Return the time that the rounds which are left will take."""
+        return clock((now - self.began) / (self.done - self.first) * (self.total - self.done))
 
     def step(self, latest: dict[str, float]) -> None:
         """Count one more round, and show the latest evaluation."""
         self.done += 1
         self.bar.update()
-        shown = {k: f"{latest[k]:.4f}" for k in ("accuracy", "train_loss") if k in latest}
+        names = {"accuracy": "accuracy", "own_weighted": "own accuracy", "train_loss": "loss"}
+        there = {word: latest.get(name) for name, word in names.items()}
+        shown = {word: f"{value:.4g}" for word, value in there.items() if value is not None}
         self.bar.set_postfix(shown, refresh=False)
-        now = time.monotonic()
-        if self.bar.disable and (now - self.said >= EVERY or self.done == self.total):
-            self.said, left = now, (self.total - self.done) / max(self.rate(), 1e-9)
-            facts = "  ".join(f"{name} {value}" for name, value in shown.items())
-            log.info(
-                "round %d/%d  %s  %.3g rounds/s, %.0f s left",
-                self.done,
-                self.total,
-                facts,
-                self.rate(),
-                left,
-            )
+        if self.bar.disable and (self.due(now := time.monotonic()) or self.done == self.total):
+            self.said, facts = now, "  ".join(f"{word} {value}" for word, value in shown.items())
+            log.info("round %d/%d  %s  %s left", self.done, self.total, facts, self.left(now))
+
+    def due(self, now: float) -> bool:
+        """Whether the next log line is due."""
+        return now - self.said >= max(EVERY, SHARE * (now - self.began))

@@ -9,6 +9,7 @@ messages.
 import ast
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
@@ -52,20 +53,21 @@ def _parsed(module: str) -> ast.Module:
 @cache
 def reachable(module: str) -> frozenset[str]:
     """Return `module` and all modules of this package that it imports, directly or indirectly."""
-    found, new = set(), {module}
-    while new:
-        found |= new
-        new = {name for one in new for name in _imports(one)} - found
-    return frozenset(found)
+    return _reached(module, lambda name: True)
 
 
 @cache
 def counted(module: str) -> frozenset[str]:
     """Return the modules that can change a result of `module`."""
+    return _reached(module, counts)
+
+
+def _reached(module: str, through: Callable[[str], bool]) -> frozenset[str]:
+    """Return a module, and those that it imports through modules of a kind."""
     found, new = set(), {module}
     while new:
         found |= new
-        new = {name for one in new for name in _imports(one) if counts(name)} - found
+        new = {name for one in new for name in _imports(one) if through(name)} - found
     return frozenset(found)
 
 

@@ -71,6 +71,27 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
         )
 
 
+def needs_client_test(method: str) -> str:
+    """Return the error for a method whose clients are evaluated, without test data for them."""
+    return (
+        f"method `{method}` is evaluated on every client's own test data, and the protocol gives "
+        "clients none: set its `client_test`, for example to 0.2"
+    )
+
+
+def check_evaluation(name: str, method: dict, protocol: dict) -> None:
+    """Refuse a method with private parameters where its clients cannot be evaluated."""
+    if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
+        return
+    if not protocol["client_test"]:
+        raise UsageError(needs_client_test(name))
+    if protocol["validation"] and protocol["validation_from"] == "test":
+        raise UsageError(
+            f"method `{name}` has no complete model at the server to validate on a part of the "
+            "test set: set `validation_from: clients`"
+        )
+
+
 def check_model(name: str, method: dict, model: str) -> None:
     """Refuse a method that encodes single images together with a model that mixes images."""
     alone = any(source.literal(f"methods.{part}", "INDEPENDENT", False) for part in method)
@@ -95,8 +116,16 @@ def check_type(what: str, value: Any, default: Any) -> None:
     kinds, word = _KINDS[type(default)]
     if type(value) not in kinds:
         raise UsageError(f"{what} is {shown(repr(value))}, not {word} such as {default!r}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{what} is {value!r}, which is not finite")
+    if isinstance(default, float) and not is_finite(value):
+        raise UsageError(f"{what} is {shown(repr(value))}, which is not finite")
+
+
+def is_finite(value: float) -> bool:
+    """Whether a number is finite as a float."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # a whole number that is too large
+        return False
 
 
 # The types allowed for each type of default, and their name. A default None allows most types.

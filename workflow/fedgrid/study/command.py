@@ -17,12 +17,12 @@ import yaml
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import cli, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.study.checks import check_model, check_protocol, check_type
-from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import stage_modules
+from fedgrid.study.checks import check_evaluation, check_model, check_protocol, check_type
+from fedgrid.study.grid import configured
+from fedgrid.study.jobs import stage_fields, stage_modules
 from fedgrid.study.paths import INPUTS, RUN, input_paths
-from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
-from fedgrid.study.reading import obey, read_studies
+from fedgrid.study.protocol import AXES, PROTOCOL
+from fedgrid.study.reading import CONFIG, obey
 
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
@@ -85,6 +85,8 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
         check_protocol("--set", run["protocol"], run["dataset"])
     if "model" in run["protocol"]:
         check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
+    if stage == "train":
+        check_evaluation(run["name"]["method"], run["method"], run["protocol"])
     return run
 
 
@@ -114,7 +116,7 @@ def run_of_json(text: str, stage: str) -> dict:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not like {example!r}")
     if missing := sorted({*AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
-    for field in STAGES[stage]:
+    for field in stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
         check_type(f"the run's protocol: {field}", run["protocol"][field], PROTOCOL[field])
@@ -127,7 +129,7 @@ SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "see
 
 
 def run_of_name(name: str) -> dict:
-    """Return the resolved run of a name, by the studies of this package."""
+    """Return the resolved run of a name, by the studies and the config.yaml of this folder."""
     names = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
     if len(parts) != len(AXES) or not re.fullmatch("(seed)?[0-9]{1,18}", names["seed"]):
         raise UsageError(
@@ -135,7 +137,7 @@ def run_of_name(name: str) -> dict:
             "protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    everything = Grid(read_studies())
+    everything = configured(CONFIG)
     known("dataset", names["dataset"], registered("datasets"))
     parse_name(names["partition"])
     run = everything.resolve(names)
@@ -171,7 +173,11 @@ def require(path: Path, how: str) -> Path:
 
 
 def work_key(stage: str, run: dict, paths: dict[str, Path]) -> str:
-    """Return a hash of the resolved run, its code and its inputs, to recognise finished work."""
-    parts = [json.dumps(run, sort_keys=True), source.fingerprint(*stage_modules(stage, run))]
+    """Return a hash of the resolved run, its code and its inputs, to recognise finished work.
+
+    The names of the run are left out: the same work under other names has the same hash.
+    """
+    content = {key: value for key, value in run.items() if key != "name"}
+    parts = [json.dumps(content, sort_keys=True), source.fingerprint(*stage_modules(stage, run))]
     parts += [records.checksum(path) for path in paths.values()]
     return sha256("\n".join(parts).encode()).hexdigest()

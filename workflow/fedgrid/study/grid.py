@@ -1,30 +1,32 @@
-"""The runs that the names in studies stand for; every name is checked. No torch in here.
+"""The runs of the grids in studies, as the configuration narrows or widens them. No torch in here.
 
-A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve` replaces each name
-by its values: the protocol's fields, the method's files and all hyper-parameters.
+A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve` (`resolving.py`)
+replaces each name by its values. Every name is checked.
 """
 
-import re
 from functools import reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from fedgrid.partitions import parse_name
-from fedgrid.runtime import contract, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.study.checks import (
     EXPERIMENTS,
-    check_keywords,
+    check_evaluation,
     check_model,
     check_printed,
     check_protocol,
     check_type,
 )
-from fedgrid.study.paths import COLLECTED, SUMMED
+from fedgrid.study.claims import MARK, find_claim, needs_experiments, part_for_claim, split_grid
+from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import check_product
-from fedgrid.study.protocol import AXES, PROTOCOL, runs_of_block
+from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import laid_over, read_config, read_studies
+from fedgrid.study.resolving import Resolver
+from fedgrid.study.selection import axis_values, part_folder
+from fedgrid.study.sweeps import check_sweep, check_used, expand_block
 
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
@@ -35,8 +37,8 @@ def configured(*configs: Path) -> "Grid":
     return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
 
 
-class Grid:
-    """All names of the studies and the configuration.
+class Grid(Resolver):
+    """The runs of all grids of the studies, as the configuration narrows or widens them.
 
     Raises a UsageError with the key and the nearest names for an unknown name. Otherwise Snakemake
     would say "Nothing to be done" and leave stale tables.
@@ -44,29 +46,19 @@ class Grid:
 
     def __init__(self, studies: dict[str, dict], config: dict | None = None):
         self.studies, self.config = studies, config or {}
-        sources = {**studies, "config.yaml": self.config}
-        self.protocols = self._merged("protocols", sources)
-        self.variants = self._merged("variants", sources)
-        self.tuned = self._merged("tuned", studies)
-        self._check_hyper_parameters()
+        self.sweep: dict[str, dict[str, list]] = self.config.get("sweep") or {}
+        super().__init__(studies, self.config)
         for study, about in studies.items():
             self._check_study(study, about)
         if "study" in self.config:  # an unknown name must fail even if the table exists already
             study, scale = self.config["study"], self.config["scale"]
-            for name in axis_values(self.config, "dataset"):
-                there = self._names(study, scale)["dataset"]
-                known(f"dataset of {study} at the {scale} scale", name, there)
+            there = self._names(study, scale)
+            for name in axis_values(self.config, "dataset")[0]:
+                known(f"dataset of {study} at the {scale} scale", name, there["dataset"])
+            check_sweep(self, "config.yaml", self.sweep)
+            check_used(self, self.sweep, self._with_asked(there))
             for name in self._scale(study, scale)["grids"]:
                 self.narrowed(study, scale, name)
-
-    @staticmethod
-    def _merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
-        merged: dict[str, dict] = {}
-        for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
-            for entry, value in entries.items():
-                if merged.setdefault(entry, value) != value:
-                    raise UsageError(f"{name}: {key}.{entry} already means something else")
-        return merged
 
     # -- runs ------------------------------------------------------------------------------------
 
@@ -79,50 +71,78 @@ class Grid:
         return scales[known("scale", scale, scales)]
 
     def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
-        grids = self._scale(study, scale)["grids"]
-        return grids[known("grid", grid, grids)]
+        """Return a grid's blocks, with the study's own sweeps; of `claims@3` those for claim 3."""
+        grids, about = self._scale(study, scale)["grids"], self.studies[study]
+        name, number = (grid, 0) if grid in grids else split_grid(grid)
+        blocks = grids[known("grid", name, grids)]
+        above = about.get("sweep", {})
+        blocks = [expand_block(self, b, laid_over(above, b.get("sweep", {}))) for b in blocks]
+        if not number:
+            return blocks
+        claim = find_claim(study, about, number)
+        return [part_for_claim(block, claim) for block in blocks]
 
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """Return a grid's blocks, each with a list of names per axis, as the configuration wants.
 
         A block keeps what it has of the names asked for. A name that no grid has, such as a method
-        of your own, joins the blocks that keep something, or all blocks if none keeps anything. Of
-        the axes in its `first` it takes one name, the first that is left.
+        of your own, joins the blocks that keep something, or all blocks if none keeps anything. A
+        name that was asked for with a plus joins all blocks that keep something. Of the axes in its
+        `first` a block takes one name, the first that is left. At last the sweeps of the
+        configuration replace names by their variants.
         """
-        narrowed = []
+        narrowed, there = [], self._names(study, scale)
         for block in self._blocks(study, scale, grid):
-            wanted = {axis: self._wanted(axis, block, self._names(study, scale)) for axis in AXES}
+            wanted = {axis: self._wanted(axis, block, there) for axis in AXES}
             for axis in listed(block.get("first")):
                 wanted[axis] = wanted[axis][:1]
             if all(wanted.values()):
+                wanted = expand_block(self, wanted, self.sweep)
                 self._check_block(wanted)
                 narrowed.append(wanted)
         return narrowed
 
     def _names(self, study: str, scale: str) -> dict[str, set]:
         """Return all names of every axis in the grids of a scale."""
-        grids = self._scale(study, scale)["grids"].values()
-        blocks = [block for grid in grids for block in grid]
+        names = self._scale(study, scale)["grids"]
+        blocks = [block for grid in names for block in self._blocks(study, scale, grid)]
         return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
 
+    def _with_asked(self, there: dict[str, set]) -> dict[str, set]:
+        """Return names of axes with those that the configuration asks for or adds."""
+        return {axis: there[axis].union(*axis_values(self.config, axis)) for axis in there}
+
+    def part(self, *axes: str) -> str:
+        """Return the folder of products under this configuration (`selection.py`)."""
+        return part_folder(self.config, *axes)
+
     def _wanted(self, axis: str, block: dict, there: dict[str, set]) -> list:
-        asked, own = axis_values(self.config, axis), listed(block[axis])
+        """Return the names of an axis that a block has under the configuration."""
+        asked, added = axis_values(self.config, axis)
+        kept = self._kept(axis, asked, listed(block[axis]), there[axis])
+        return [*kept, *(name for name in added if name not in kept)] if kept else []
+
+    @staticmethod
+    def _kept(axis: str, asked: list, own: list, there: set) -> list:
+        """Return what a block keeps of its own names, and those asked for that no grid has."""
         if not asked:
             return own
         kept = [name for name in asked if name in own]
-        if axis == "dataset" or not (kept or there[axis].isdisjoint(asked)):
+        if axis == "dataset" or not (kept or there.isdisjoint(asked)):
             return kept
-        return [name for name in asked if name in own or name not in there[axis]]
+        return [name for name in asked if name in own or name not in there]
 
-    def summed(self, blocks: list[dict]) -> dict[str, dict]:
-        """Return the fields of the blocks' protocols that are collected with the runs."""
+    # -- what a grid's products need -------------------------------------------------------------
+
+    def protocols_of(self, blocks: list[dict]) -> dict[str, dict]:
+        """Return the protocols of blocks by name, each with all fields and its `cells`."""
         names = sorted({name for block in blocks for name in block["protocol"]})
-        protocols = {name: self.protocol(name) for name in names}
-        return {name: {key: p[key] for key in SUMMED} for name, p in protocols.items()}
+        return {name: self.protocol(name) | {"cells": self.cells(name)} for name in names}
 
     def fidelity(self, study: str, scale: str) -> dict[str, Any]:
         """Return the setting of the fidelity study, with images of the requested datasets only."""
-        setting, asked = self._scale(study, scale)["fidelity"], axis_values(self.config, "dataset")
+        setting = self._scale(study, scale)["fidelity"]
+        asked, _ = axis_values(self.config, "dataset")
         images = {n: count for n, count in setting["images"].items() if n in (asked or [n])}
         return setting | {"images": images}
 
@@ -140,11 +160,25 @@ class Grid:
             return bool(self.fidelity(study, scale)["images"])
         return kind not in COLLECTED or bool(self.narrowed(study, scale, grid))
 
+    def sources_of_claim(self, study: str, scale: str, product: str, number: int) -> dict[str, str]:
+        """Return the sources that a product needs for one claim; none if nothing can be run."""
+        claim = find_claim(study, self.studies[study], number)
+        found = {}
+        for name, text in self.studies[study]["products"][product]["from"].items():
+            if text.partition("/")[0] in COLLECTED:
+                text = f"{text}{MARK}{number}"
+                wanted = True
+            else:
+                wanted = needs_experiments(claim)
+            if wanted and self._is_there(study, scale, text):
+                found[name] = text
+        return found
+
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product for which the configuration leaves nothing to draw."""
         for text in self.studies[study]["products"][name]["from"].values():
             if not self._is_there(study, scale, text):
-                asked = {axis: axis_values(self.config, axis) for axis in AXES}
+                asked = {axis: axis_values(self.config, axis)[0] for axis in AXES}
                 given = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
                 raise UsageError(
                     f"{name} of {study} has no runs at the {scale} scale with {', '.join(given)}: "
@@ -152,55 +186,17 @@ class Grid:
                     "this scale"
                 )
 
-    # -- resolving names -------------------------------------------------------------------------
-
-    def protocol(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return a protocol with all fields: the defaults, those of its `base`, its own."""
-        own = dict(self.protocols[known("protocol", name, self.protocols)])
-        if name in above:
-            raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
-        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
-        for key in own:
-            known(f"field of protocol `{name}`", key, PROTOCOL)
-        return base | own
-
-    def method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
-        """Return the method files of a name, each with all its hyper-parameters.
-
-        The variant's values override the study's `tuned` values for the dataset, and these override
-        the file's defaults.
-        """
-        parts = self.variants.get(name)
-        if parts is None:
-            known("method", name, self.methods())
-            parts = {name: {}}
-        return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
-
-    def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
-        contract.method(part)
-        defaults = source.keywords(f"methods.{part}", "method")
-        return defaults | self.tuned.get(part, {}).get(dataset, {}) | given
-
-    def resolve(self, run) -> dict[str, Any]:
-        """Return a run with every name replaced by its values."""
-        protocol = self.protocol(run["protocol"])
-        return {
-            "name": {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])},
-            "protocol": protocol,
-            "dataset": run["dataset"],
-            "partition": run["partition"],
-            "method": self.method(run["method"], run["dataset"]),
-            "seed": int(run["seed"]),
-        }
-
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_study(self, study: str, about: dict) -> None:
+        check_sweep(self, f"{study}.yaml", about.get("sweep", {}))
         for scale, grids in about["scales"].items():
             for name, facts in about["products"].items():
                 self._check_product(f"{study}, {scale} scale: {name}", study, name, facts, grids)
-            for blocks in grids["grids"].values():
+            for name, blocks in grids["grids"].items():
                 for block in blocks:
+                    check_sweep(self, f"{study}.yaml: {name}", block.get("sweep", {}))
+                for block in self._blocks(study, scale, name):
                     self._check_block(block)
         for number, claim in enumerate(about.get("claims", []), start=1):
             if not {"least", "most"} & claim.keys():
@@ -210,10 +206,15 @@ class Grid:
                 check_type(f"{study}.yaml: claims: number {number}: {bound}", claim[bound], 1.0)
         for name, table in about.get("published", {}).items():
             for method in table.get("rows", {}):
-                known(f"method published in {study}", method, self.methods())
+                self._check_name("method", f"method published in {study}", method)
             check_printed(f"{study}.yaml: published.{name}", table, self.protocols)
         for name in listed(about.get("main")):
             known(f"protocol of `main` in {study}.yaml", name, self.protocols)
+
+    def _check_name(self, axis: str, what: str, name: str) -> None:
+        """Raise a UsageError unless a protocol or method of this name exists."""
+        if not self.knows(axis, name):
+            known(what, name, self.protocols if axis == "protocol" else self.methods())
 
     @staticmethod
     def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
@@ -226,19 +227,6 @@ class Grid:
                 there = [t for t, key in EXPERIMENTS.items() if key in scale]
                 known(f"source of {where}", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
-    def _check_hyper_parameters(self) -> None:
-        for variant, parts in self.variants.items():
-            for part, given in parts.items():
-                check_keywords(f"variant `{variant}`", part, given)
-        for part, datasets in self.tuned.items():
-            for dataset, given in datasets.items():
-                known("tuned dataset", dataset, registered("datasets"))
-                check_keywords("tuned", part, given)
-
-    def methods(self) -> list[str]:
-        """Return all names of methods and variants."""
-        return [*registered("methods"), *self.variants]
-
     def _check_block(self, block: dict) -> None:
         for axis in AXES:
             if not listed(block.get(axis)):
@@ -250,21 +238,9 @@ class Grid:
             check_protocol(name, self.protocol(name), dataset)
         for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
             method = self.method(name, dataset)
-            for protocol in listed(block["protocol"]):
-                check_model(name, method, self.protocol(protocol)["model"])
+            for protocol in map(self.protocol, listed(block["protocol"])):
+                check_model(name, method, protocol["model"])
+                check_evaluation(name, method, protocol)
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
-
-
-DIGITS = re.compile("[0-9]{1,18}")
-
-
-def axis_values(config: dict, axis: str) -> list:
-    """Return the configuration's names of an axis: a list, or `a,b` from the command line."""
-    value = config.get(axis)
-    if isinstance(value, str):
-        value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-    if axis == "seed":
-        return [int(v) if isinstance(v, str) and DIGITS.fullmatch(v) else v for v in listed(value)]
-    return [str(v) for v in listed(value)]

@@ -3,7 +3,7 @@
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
-from fedgrid.study.protocol import STAGES
+from fedgrid.study.protocol import ANY, STAGES
 
 
 def memory_mb(run: dict) -> int:
@@ -43,13 +43,40 @@ def stage_modules(stage: str, run: dict) -> list[str]:
 
 
 def stages_until(last: str, run: dict) -> set[str]:
-    """The stages that a run goes through until the last one, as its method asks for."""
+    """Return the stages that a run goes through until the last one, as its method asks for."""
     wanted = {"partition", last, *(needed_stages(run) if last == "train" else ())}
     return wanted | ({"pretrain"} if "saliency" in wanted else set())
 
 
+def stage_fields(stage: str, run: dict) -> list[str]:
+    """Return the protocol's fields that a stage depends on, with those of the stages it needs."""
+    needed = needed_stages(run) if stage == "train" else ()
+    return [*dict.fromkeys(field for one in (stage, *needed) for field in STAGES[one])]
+
+
+def run_of_stage(stage: str, run: dict) -> dict:
+    """Return the parts of a resolved run that a stage depends on.
+
+    What all methods share depends neither on the name of the protocol nor on the method.
+    """
+    run = {key: value for key, value in run.items() if key != "cells"}
+    protocol = {field: run["protocol"][field] for field in stage_fields(stage, run)}
+    if stage != "train":
+        nobody = {"protocol": ANY, "method": ANY}
+        run = run | {"name": run["name"] | nobody, "method": {}}
+    return run | {"protocol": protocol}
+
+
+def run_content(run: dict) -> dict:
+    """Return what a training depends on, without the names of protocol and method.
+
+    Runs with equal contents are the same work.
+    """
+    return {key: value for key, value in run_of_stage("train", run).items() if key != "name"}
+
+
 def code_behind(stage: str, run: dict) -> str:
-    """The fingerprint of the code of a stage and of all stages before it.
+    """Return the fingerprint of the code of a stage and of all stages before it.
 
     The stages before it count, because Snakemake does not make a missing file again if a later file
     looks finished: a stage that fails would leave old results of later stages in place.

@@ -1,15 +1,24 @@
 """The paths of a run's files, relative to results/."""
 
+import json
+import re
+from hashlib import sha256
+
 from fedgrid.runtime import source
-from fedgrid.study.protocol import SHARED
+from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
-CELL = "{protocol}/{dataset}/{partition}/seed{seed}"  # what all methods of a seed share
-PARTITION = "{dataset}/{partition}/{recipe}-{clients}/seed{seed}"  # what all protocols share
+# What all methods of a seed share. `cell` stands for the fields of a protocol that the stage
+# depends on (`Resolver.cells`), so protocols that agree in these share the files.
+CELL = "{dataset}/{partition}/{cell}/seed{seed}"
+PARTITION = "{dataset}/{partition}/{recipe}-{clients}{held}/seed{seed}"  # what all protocols share
+# The part `held` of a partition's path: shares that are kept for tests and validation.
+HELD_OUT = r"(?:-test([0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
 # Files of runs that are collected into one table each (`collect.py`).
 COLLECTED = {
     "runs": f"runs/{RUN}/metrics.csv",
     "predictions": f"runs/{RUN}/predictions.csv",
+    "clients": f"runs/{RUN}/clients.csv",
     "seconds": f"runs/{RUN}/summary.json",
     "settings": f"runs/{RUN}/summary.json",
     "partition": f"partition/{PARTITION}.npz",
@@ -19,31 +28,53 @@ COLLECTED = {
 # Fields of a protocol that become columns of these tables.
 SUMMED = ("rounds", "metric", "tail", "participation", "sampler", *SHARED)
 INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")  # of stages
-
-
-def collected_path(kind: str, run: dict, protocol: dict) -> str:
-    """Where a run, or what it shares with others, leaves what is collected as `kind`."""
-    return COLLECTED[kind].format(**run, **{field: protocol[field] for field in SHARED})
+CELLS = ("pretrain", "saliency", "latents")  # stages whose files all methods share
 
 
 def collecting_stage(kind: str) -> str:
-    """The stage that leaves the files that are collected as `kind`."""
+    """Return the stage that leaves the files that are collected as `kind`."""
     folder, _, _ = COLLECTED[kind].partition("/")
     return "train" if folder == "runs" else folder
 
 
+def collected_path(kind: str, run: dict, protocol: dict) -> str:
+    """Return where a run, or what it shares with others, leaves what is collected as `kind`."""
+    cell = protocol.get("cells", {}).get(collecting_stage(kind), "")
+    return COLLECTED[kind].format(**run, **partition_names(protocol), cell=cell)
+
+
+def cell_hash(stage: str, protocol: dict) -> str:
+    """Return a hash of the fields of a protocol that a stage depends on."""
+    read = {field: protocol[field] for field in STAGES[stage]}
+    return sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def partition_names(protocol: dict) -> dict[str, str]:
+    """Return the names in a partition's path, from the protocol's fields."""
+    test, share, of = (protocol.get(field, PROTOCOL[field]) for field in HELD)
+    held = f"-test{test:g}" if test else ""
+    held += f"-validation{share:g}-{of}" if share else ""
+    return {"recipe": protocol["recipe"], "clients": protocol["clients"], "held": held}
+
+
+def held_fields(held: str) -> dict[str, float | str]:
+    """Return the protocol's fields that `held`, in a partition's path, stands for."""
+    test, share, of = re.fullmatch(HELD_OUT, held).groups()
+    given = float(test or 0), float(share or 0), of or PROTOCOL["validation_from"]
+    return dict(zip(HELD, given, strict=True))
+
+
 def input_paths(run: dict) -> dict[str, str]:
-    """Return the paths of a resolved run's inputs, relative to results/, by stage."""
+    """Return the paths of a resolved run's inputs, relative to results/, by stage.
+
+    A run in JSON, as a job receives it, does not say where other stages left their files.
+    """
     protocol, names = run["protocol"], run["name"]
-    cell = CELL.format(**names)
-    partition = PARTITION.format(**names, **{field: protocol[field] for field in SHARED})
-    paths = {
-        "data": f"data/{run['dataset']}",
-        "partition": f"partition/{partition}.npz",
-        "pretrain": f"pretrain/{cell}",
-        "saliency": f"saliency/{cell}.npz",
-        "latents": f"latents/{cell}.npz",
-    }
+    partition = PARTITION.format(**names, **partition_names(protocol))
+    paths = {"data": f"data/{run['dataset']}", "partition": f"partition/{partition}.npz"}
+    ends = {"pretrain": "", "saliency": ".npz", "latents": ".npz"}
+    for stage, cell in run.get("cells", {}).items():
+        paths[stage] = f"{stage}/{CELL.format(**names, cell=cell)}{ends[stage]}"
     model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
     if weights in source.literal(f"models.{model}", "WEIGHTS", ()):
         paths["weights"] = f"weights/{model}-{weights}.safetensors"

@@ -4,6 +4,8 @@ from fedgrid.runtime import contract, source
 from fedgrid.runtime.names import UsageError, known, registered
 
 GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and options
+CATEGORY = "Results"  # the default heading in the report
+AS_FIGURE, AS_TABLE = ("csv", "svg"), ("csv", "tex", "html")  # default formats
 FIGURES = (".pdf", ".svg")  # formats of products that have a `plot`
 
 
@@ -18,6 +20,18 @@ def product_module(study: str, product: str, about: dict) -> str:
         return f"report.{study}.{name}"
     known("product", name, [*registered("report"), *registered(own)])
     return f"report.{name}"
+
+
+def complete_product(study: str, product: str, about: dict) -> dict:
+    """Return the entry of a product with its formats and its category, by default if it has none.
+
+    A product is a figure by default if its file has a `plot`, otherwise a table.
+    """
+    defaults = {"category": CATEGORY}
+    if "formats" not in about:
+        plots = "plot" in source.definitions(product_module(study, product, about))
+        defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
+    return defaults | about
 
 
 def check_product(where: str, study: str, product: str, about: dict) -> None:

@@ -1,4 +1,4 @@
-"""The fields of a protocol, and the part of a run that each stage depends on. No torch.
+"""The fields of a protocol, and those that each stage depends on. No torch.
 
 A run is resolved (`grid.py`) when every name in it is replaced by what it stands for: its protocol
 with all fields, and the files of its method with all hyper-parameters. A job gets the resolved run
@@ -9,7 +9,8 @@ from itertools import product
 from typing import Any
 
 AXES = ("protocol", "dataset", "partition", "method", "seed")
-ANY_METHOD = "fedavg"  # in the name of a stage that all methods share
+ANY = "any"  # instead of a name that a stage does not depend on
+ANY_METHOD = "fedavg"  # stands for the method where none is named
 
 
 def runs_of_block(block: dict[str, list]) -> list[dict[str, Any]]:
@@ -40,13 +41,20 @@ PROTOCOL: dict[str, Any] = {
     "normalization": "standard",
     "precision": "fp32",
     "evaluate_every": 10,
+    "metrics": [],
+    "client_test": 0.0,
+    "evaluate_clients": "all",
+    "clients_every": 1,
+    "validation": 0.0,
+    "validation_from": "test",
     "metric": "tail",
     "tail": 100,
     "pretrain_epochs": 1,
     "autoencoder_fit": 0.0,
 }
 
-SHARED = ("recipe", "clients")  # fields that a partition depends on
+HELD = ("client_test", "validation", "validation_from")  # which samples no client trains on
+SHARED = ("recipe", "clients", *HELD)  # fields that a partition depends on
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit")  # none changes a run's training
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision")
@@ -59,11 +67,3 @@ STAGES = {
     "latents": (*SHARED, *_LOCAL, "autoencoder_fit"),
     "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
-
-
-def run_of_stage(stage: str, run: dict) -> dict:
-    """Return the parts of a resolved run that a stage depends on."""
-    protocol = {field: run["protocol"][field] for field in STAGES[stage]}
-    if stage != "train":
-        run = run | {"name": run["name"] | {"method": "any"}, "method": {}}
-    return run | {"protocol": protocol}

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from fedgrid.runtime import trackers
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
+from fedgrid.study.products import complete_product
 
 STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
 CONFIG = Path("config.yaml")
@@ -26,8 +28,24 @@ def read_config(path: Path) -> dict:
 def check_config(name: str, config: dict, required: bool = True) -> None:
     """Raise a UsageError for a configuration, or one of its protocols, that breaks its schema."""
     obey(name, config, "config", required=required)
-    for protocol, fields in config.get("protocols", {}).items():
+    trackers.chosen(config.get("log"))
+    for protocol, fields in (config.get("protocols") or {}).items():
         obey(f"{name}: protocols.{protocol}", fields, "study", "protocol")
+    for product, entry in (config.get("products") or {}).items():
+        obey(f"{name}: products.{product}", entry, "study", "product")
+
+
+def add_products(studies: dict[str, dict], config: dict) -> None:
+    """Add the configuration's products to those of the study that it names."""
+    study = known("study", config["study"], studies)
+    there = studies[study]["products"]
+    for name, about in (config.get("products") or {}).items():
+        if name in there:
+            raise UsageError(
+                f"config.yaml: products.{name} is a product of the study {study} already: give it "
+                "another name"
+            )
+        there[name] = complete_product(study, name, about)
 
 
 def laid_over(below: Any, above: Any) -> Any:
@@ -59,12 +77,17 @@ def find_study(text: str) -> Path:
 
 
 def read_study(path: Path) -> dict:
-    """Return a study's file, checked; `reference` becomes the rows of the table that it names."""
+    """Return a study's file, checked, with whole entries of products.
+
+    `reference` becomes the rows of the table that it names.
+    """
     study = read_yaml(path)
     if isinstance(study, dict) and isinstance(study.get("reference"), str):
         study["reference"] = read_reference(path, study["reference"])
     obey(path.name, study, "study")
-    return study
+    entries = study["products"].items()
+    products = {name: complete_product(path.stem, name, about) for name, about in entries}
+    return study | {"products": products}
 
 
 def read_yaml(path: Path) -> Any:

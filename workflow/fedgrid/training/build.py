@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from fedgrid import models
+from fedgrid.engine import metrics
 from fedgrid.engine.device import prepare
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
@@ -15,6 +16,7 @@ from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
 from fedgrid.runtime import contract, files, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.study.checks import needs_client_test
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages
 
@@ -29,8 +31,10 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
     artifacts = {
         name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
     }
-    build = architecture(run, paths, data)
-    made = Engine(build, build_method(run), protocol, data, machine.backend, artifacts)
+    build, method = architecture(run, paths, data), build_method(run)
+    if not method.private:
+        metrics.check(protocol.get("metrics", ()), data.test_labels, data.counts.shape[1])
+    made = Engine(build, method, protocol, data, machine.backend, artifacts)
     return made, made.start(seeds.seed("model", *data.names))
 
 
@@ -45,14 +49,10 @@ def architecture(run: dict, paths: dict[str, Path], data: Federation):
 
 
 def build_method(run: dict) -> Method:
-    """Return the run's method: its files, combined; UsageError if it has private parameters."""
+    """Return the run's method: its files, combined; UsageError if it needs client tests."""
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
-    if made.private:
-        raise UsageError(
-            f"{' with '.join(run['method'])} keeps {' and '.join(made.private)} private to each "
-            "client. Only the server's model is evaluated, and it would lack what clients trained "
-            "there: such a method cannot be run before every client's own model is evaluated"
-        )
+    if (made.private or made.evaluate) and not run["protocol"].get("client_test"):
+        raise UsageError(needs_client_test(" with ".join(run["method"])))
     return made
 
 

@@ -19,23 +19,30 @@ from torch import Tensor
 from fedgrid.engine.state import RunState
 from fedgrid.runtime import files
 
-VERSION = "2"
+VERSION = "3"
 
 log = logging.getLogger(__name__)
 
 
 class Saved:
-    """The checkpoints of one run: read at its start, written every `save_every` seconds."""
+    """The checkpoints of one run: read at its start, written every `save_every` seconds.
 
-    def __init__(self, path: Path, key: str, save_every: float):
-        self.path, self.key, self.save_every = path, key, save_every
+    `ended` has the last states of finished runs that this one can go on from (`extension.py`).
+    """
+
+    def __init__(self, path: Path, key: str, save_every: float, ended: Any):
+        self.path, self.key, self.save_every, self.ended = path, key, save_every, ended
         self.last = time.monotonic()
 
-    def load(self, device) -> tuple[RunState, list[dict]] | None:
-        """Return the state and the evaluations to resume from, or None."""
-        found = load(self.path, self.key, device)
+    def load(self, device, protocol: dict) -> tuple[RunState, list[dict]] | None:
+        """Return the state and the evaluations to go on from, or None."""
+        found = load(self.path, self.key, device) or self.ended.load(device, protocol)
         self.last = time.monotonic()
         return found
+
+    def end(self, state: RunState, history: list[dict]) -> None:
+        """Keep the state after the last round."""
+        self.ended.keep(state, history)
 
     def keep(self, state: RunState, history: list[dict], now: bool) -> None:
         """Write a checkpoint if `save_every` seconds have passed, or if `now`."""
@@ -46,9 +53,7 @@ class Saved:
 
 def save(path: Path, key: str, state: RunState, history: list[dict]) -> None:
     """Write the state of the run; `key` identifies the run, including its code."""
-    parts = ("server", "shared", "memory", "sums")
-    tree = {part: getattr(state, part) for part in parts}
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in flatten(tree).items()}
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors_of(state).items()}
     about = {"version": VERSION, "key": key, "round": str(state.round)}
     about["history"] = json.dumps(history)
     with files.replacing(path) as temporary:
@@ -57,6 +62,17 @@ def save(path: Path, key: str, state: RunState, history: list[dict]) -> None:
         )
         if path.exists():
             path.replace(before(path))
+
+
+def tensors_of(state: RunState) -> dict[str, Tensor]:
+    """Return all tensors of a state by name."""
+    parts = ("server", "shared", "memory", "logged")
+    return flatten({part: getattr(state, part) for part in parts})
+
+
+def size(state: RunState) -> int:
+    """Return the bytes of a state."""
+    return sum(tensor.nbytes for tensor in tensors_of(state).values())
 
 
 def load(path: Path, key: str, device) -> tuple[RunState, list[dict]] | None:
@@ -102,8 +118,8 @@ def read(path: Path, key: str, device) -> tuple[RunState, list[dict]]:
         raise UnusableError("is of another run, or of other code")
     tree = unflatten({name: tensor.to(device) for name, tensor in tensors.items()})
     memory = {int(client): kept for client, kept in tree.get("memory", {}).items()}
-    shared, sums = tree.get("shared", {}), tree.get("sums", {})
-    state = RunState(tree["server"], shared, memory, sums, int(about["round"]))
+    shared, logged = tree.get("shared", {}), tree.get("logged", {})
+    state = RunState(tree["server"], shared, memory, logged, int(about["round"]))
     return state, json.loads(about["history"])
 
 

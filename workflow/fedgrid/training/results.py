@@ -1,12 +1,15 @@
-"""The files of a finished run: metrics, predictions, summary and model."""
+"""The files of a finished run: metrics, predictions, clients, summary and model."""
 
 import csv
 import json
 import logging
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.runtime import files, records
@@ -35,7 +38,7 @@ def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
     }
 
 
-FILES = ("model.safetensors", "summary.json", "predictions.csv", "metrics.csv")
+FILES = ("model.safetensors", "summary.json", "clients.csv", "predictions.csv", "metrics.csv")
 
 
 def keep(out: Path, kept: Path) -> None:
@@ -47,43 +50,86 @@ def keep(out: Path, kept: Path) -> None:
         files.share(out / name, kept / name)
 
 
-def finished(out: Path, kept: Path, key: str) -> bool:
-    """Whether exactly this run has been finished before; if so, put back its results."""
+def finished(out: Path, kept: Path, key: str, others: Iterable[Path] = ()) -> Path | None:
+    """Return where exactly this run was finished before, after its results were put in place.
+
+    `kept` has the results under the run's own name, and `others` those of runs of other names, from
+    which they are linked.
+    """
+    for place in (kept, *others):
+        summary = read_summary(place)
+        if (summary.get("key"), summary.get("versions")) == (key, records.versions()):
+            with suppress(OSError):  # another process may remove the other run's results
+                for name in FILES:
+                    files.share(place / name, out / name)
+                return place
+    return None
+
+
+def read_summary(folder: Path) -> dict:
+    """Return the summary of a finished run; empty if there is none."""
     try:
-        summary = json.loads((kept / "summary.json").read_text())
+        return json.loads((folder / "summary.json").read_text())
     except (OSError, ValueError):
-        return False
-    if (summary["key"], summary["versions"]) != (key, records.versions()):
-        return False
-    for name in FILES:
-        files.share(kept / name, out / name)
-    return True
+        return {}
+
+
+def link(out: Path, kept: Path, run: dict) -> list[Path]:
+    """Complete a run whose results were linked from another name; return its files.
+
+    Its summary has the name of this run, and says as which run it was trained.
+    """
+    summary = read_summary(out)
+    trained_as = summary.get("trained_as", summary["run"]["name"])
+    with files.replacing(out / "summary.json") as temporary:
+        about = summary | {"run": run, "trained_as": trained_as}
+        temporary.write_text(json.dumps(about, indent=1) + "\n")
+    keep(out, kept)
+    return [out / name for name in FILES]
 
 
 def write(out: Path, state: RunState, history: list[dict], summary: dict) -> list[Path]:
     """Write the files of a finished run, metrics.csv last; return their paths in this order."""
-    history, predictions = apart(history)
+    history, predictions, clients = apart(history)
     summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
         tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
         files.save_tensors(tensors, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
-    write_rows(out / "predictions.csv", list(predictions[0]), predictions)
-    write_rows(out / "metrics.csv", list(dict.fromkeys([*history[0], *MEANS])), history)
-    log.info("%s: accuracy %.4f after %d rounds", out, history[-1]["accuracy"], state.round)
+    write_rows(out / "clients.csv", columns(clients, first=CLIENTS), clients)
+    write_rows(out / "predictions.csv", PREDICTIONS, predictions)
+    write_rows(out / "metrics.csv", columns(history, last=MEANS), history)
+    log.info("%s: finished after %d rounds: %s", out, state.round, shown(history[-1]))
     return [out / name for name in FILES]
 
 
-def apart(history: list[dict]) -> tuple[list[dict], list[dict]]:
-    """Return the metrics, and per evaluation and class the number of test images predicted."""
-    metrics = [{n: value for n, value in row.items() if n != "predicted"} for row in history]
+PREDICTIONS = ("round", "class", "predicted")
+
+
+def apart(history: list[dict]) -> tuple[list[dict], list[dict], list[dict]]:
+    """Return the metrics by round, the images predicted by round and class, and the clients."""
+    listed = ("predicted", "clients", "logged")
+    metrics = [{n: value for n, value in row.items() if n not in listed} for row in history]
     predictions = [
-        {"round": row["round"], "class": label, "predicted": count}
+        dict(zip(PREDICTIONS, (row["round"], label, count), strict=True))
         for row in history
-        for label, count in enumerate(row["predicted"])
+        for label, count in enumerate(row.get("predicted", ()))
     ]
-    return metrics, predictions
+    clients = [{"round": row["round"]} | of for row in history for of in row.get("clients", ())]
+    return metrics, predictions, clients
+
+
+def columns(rows: list[dict], first: Iterable[str] = (), last: Iterable[str] = ()) -> list[str]:
+    """Return the names in the rows in their order, with some names first and last."""
+    names = dict.fromkeys((*first, *(name for row in rows for name in row)))
+    return [*(name for name in names if name not in last), *last]
+
+
+def shown(row: dict) -> str:
+    """Return a run's last accuracy, in words."""
+    name = "accuracy" if row["accuracy"] is not None else "own_weighted"
+    return f"{name} {row[name]:.4f}" if name in row else "no accuracy"
 
 
 def write_rows(path: Path, columns: list[str], rows: list[dict]) -> None:

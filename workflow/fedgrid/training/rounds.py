@@ -1,10 +1,17 @@
-"""Run the rounds of a run to its end."""
+"""Run the rounds of a run to its end, and evaluate it when its protocol says so."""
 
 import math
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from typing import Any
 
+from fedgrid.engine.client_evaluation import ClientEvaluation
+from fedgrid.engine.evaluation import join
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
+
+NOT_COMPLETE = {"accuracy": None, "loss": None}  # of a server without the private parameters
 
 
 def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[RunState]:
@@ -14,21 +21,54 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
     """
     protocol = engine.protocol
     if not history:
-        history.append({"round": 0} | engine.evaluate(state.server))
+        history.append({"round": 0} | assess(engine, state) | {"logged": {}})
     while state.round < protocol["rounds"] and diverged(history) is None:
-        state = engine.round(state)
-        if state.round % protocol["evaluate_every"] == 0 or state.round == protocol["rounds"]:
-            history.append({"round": state.round} | engine.evaluate(state.server) | means(state))
-            state.sums = {}
+        cohort = protocol["evaluate_clients"] == "cohort"
+        watch = cohort and evaluates_clients(protocol, state.round + 1)
+        seen = engine.start_client_evaluation() if watch else None
+        state = engine.round(state, seen)
+        if is_evaluated(protocol, state.round):
+            logged = {name: values.tolist() for name, values in state.logged.items()}
+            row = {"round": state.round} | assess(engine, state, seen) | means(logged)
+            history.append(row | {"logged": logged})
+            state.logged = {}
         yield state
+
+
+def is_evaluated(protocol: dict, number: int) -> bool:
+    """Whether the model after this round is evaluated."""
+    return number % protocol["evaluate_every"] == 0 or number == protocol["rounds"]
+
+
+def evaluates_clients(protocol: dict, number: int) -> bool:
+    """Whether clients are evaluated after this round."""
+    if not (protocol["client_test"] and is_evaluated(protocol, number)):
+        return False
+    every = protocol["evaluate_every"] * protocol["clients_every"]
+    return number % every == 0 or number == protocol["rounds"]
+
+
+def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None) -> dict[str, Any]:
+    """Return all that is measured after a round; `seen` has evaluated the round's clients."""
+    complete = not engine.method.private
+    row = engine.evaluate(state.server) if complete else dict(NOT_COMPLETE)
+    row = join(row, engine.evaluate_server(state))
+    row = join(row, engine.evaluate_validation(state))
+    everyone = engine.protocol["evaluate_clients"] == "all"
+    if everyone and evaluates_clients(engine.protocol, state.round):
+        seen = engine.evaluate_all_clients(state)
+    return join(row, seen.results(state.server)) if seen and seen.clients else row
 
 
 MEANS = ("train_loss", "effective_clients")
 
 
-def means(state: RunState) -> dict[str, float]:
-    """Means of the logged values since the last evaluation; empty if no client trained."""
-    return {name: float(state.sums[name] / state.sums["rounds"]) for name in MEANS if state.sums}
+def means(logged: dict[str, list[float]]) -> dict[str, float]:
+    """Return the means of values logged by round; empty if no client trained.
+
+    The values are added one after the other, which gives the same bits in every version of Python.
+    """
+    return {name: reduce(add, logged[name]) / len(logged[name]) for name in MEANS if logged}
 
 
 def diverged(history: list[dict]) -> int | None:

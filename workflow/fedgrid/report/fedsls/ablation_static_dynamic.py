@@ -17,7 +17,7 @@ def draw(
     runs: pd.DataFrame, seconds: pd.DataFrame, encoding: pd.DataFrame, study: dict, scale: str
 ) -> pd.DataFrame:
     """Return a row per variant and setting: accuracy, difference, mean seconds over seeds."""
-    table = ablation.compared(runs, "fedsls", scale)
+    table = ablation.draw(runs, study, scale, "fedsls")
     once = encoding.assign(once=encoding["pretrain_seconds"] + encoding["seconds"])
     spent = seconds.merge(once[[*CELL, "once"]], on=CELL)
     spent["once"] = spent["once"].where(spent["method"] == "fedsls", 0)

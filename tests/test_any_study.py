@@ -1,0 +1,561 @@
+"""Products for any study, by hand: `table`, `sweep`, `tuned`, `clients`, curves of a metric."""
+
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import made
+from fedgrid import draw
+from fedgrid.analysis import fields, figures
+from fedgrid.report import clients, configuration, convergence, sweep, table, tuned
+from fedgrid.runtime.names import UsageError
+
+STUDY = {"labels": {"fedavg": "FedAvg", "fedprox": "FedProx", "cifar10": "CIFAR-10"}}
+FILES = {"prox": "fedprox", "moon": "moon", "fedavg": "fedavg"}  # by the start of a method's name
+
+
+def grid(percents: dict, lr: float = 0.1, validation: dict | None = None, also=None, **names):
+    """Runs and settings by (method, value of mu): a percentage per seed, or None if one diverged.
+
+    The validation accuracy is the test accuracy, or that of `validation`, in percent.
+    """
+    runs, settings = [], []
+    for (method, mu), values in percents.items():
+        file = FILES[method.split("-")[0]]
+        of_protocol = {"lr": lr, "augment": ["crop"]} | (also or {})
+        parts = {"": of_protocol, file: {} if mu is None else {"mu": mu}}
+        for seed, percent in enumerate(values):
+            about = {"method": method, "seed": seed} | names
+            run = made.lost(**about) if percent is None else made.run(percent, **about)
+            if validation is not None:
+                chosen = validation.get((method, mu), values)[seed]
+                run["validation_accuracy"] = np.nan if chosen is None else chosen / 100
+            runs.append(run)
+            settings.append(made.recorded(parts, **about))
+    return pd.concat(runs), pd.concat(settings)
+
+
+def both(*pairs: tuple[pd.DataFrame, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Several grids in one: sources as they are read from their files."""
+    runs, settings = zip(*pairs, strict=True)
+    return {"runs": made.read(pd.concat(runs)), "settings": made.read(pd.concat(settings))}
+
+
+MUS = {("prox-c", 1): [56, 54], ("prox-a", 0.01): [50, 52], ("prox-b", 0.1): [60, 62]}
+PLAIN = {("fedavg", None): [40, 42]}
+
+
+def plotted(module, found: pd.DataFrame, **options):
+    """The figure of a table as it is read again, laid out without a warning."""
+    with figures.style(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw.with_options(module.plot, options)(made.read(found), STUDY)
+        figure.canvas.draw()
+    return figure
+
+
+def written(module, found: pd.DataFrame, folder, *forms: str, **options) -> dict[str, bytes]:
+    """The bytes of a product's files."""
+    names = [name for name in draw.FUNCTIONS if hasattr(module, name)]
+    bound = {name: draw.with_options(getattr(module, name), options) for name in names}
+    paths = [folder / f"a.{form}" for form in forms]
+    draw.write(SimpleNamespace(**bound), found, STUDY, paths)
+    return {path.suffix: path.read_bytes() for path in paths}
+
+
+def assert_same_after_reading(module, found, folder, *forms, **options) -> None:
+    """All formats; a table that is written again may have another form of its numbers."""
+    first = written(module, found, folder, *forms, **options)
+    again = written(module, made.read(found), folder, *forms, **options)
+    assert again | {".csv": b""} == first | {".csv": b""}
+    assert all(map(len, first.values()))
+
+
+# --- fields ----------------------------------------------------------------------------------
+
+
+def test_values_are_texts_that_are_equal_for_equal_numbers():
+    values = [1, 1.0, 0.1, 1e-05, True, None, "A", ["crop"]]
+    found = ["1", "1", "0.1", "1e-05", "true", "none", "A", '["crop"]']
+    assert [fields.write_value(value) for value in values] == found
+
+
+def test_fields_are_read_after_they_were_written():
+    parts = {"": {"switch": None, "augment": [], "lr": 0.1}, "fedprox": {"mu": 1, "damped": True}}
+    found = fields.read_fields(made.read(made.recorded(parts))).iloc[0].to_dict()
+    assert found == {
+        **{"fedprox.damped": "true", "fedprox.mu": "1"},
+        **{"protocol.augment": "[]", "protocol.lr": "0.1", "protocol.switch": "none"},
+    }
+
+
+def test_a_field_that_a_run_has_twice_needs_its_file():
+    parts = {"": {"beta": 1}, "fedavgm": {"beta": 2}}
+    every = fields.read_fields(made.recorded(parts))
+    with pytest.raises(UsageError, match=r"several .* `beta`: write fedavgm.beta or protocol.beta"):
+        fields.select_field(every, "beta")
+    assert fields.select_field(every, "fedavgm.beta").tolist() == ["2"]
+    with pytest.raises(UsageError, match="no field of these runs is called `bata`: did you mean"):
+        fields.select_field(every, "bata")
+    assert fields.write_fields(every, [*every]).tolist() == ["fedavgm.beta=2, protocol.beta=1"]
+
+
+def test_methods_of_the_same_files_are_a_family():
+    settings = pd.concat(
+        made.recorded({"": {"lr": 1}} | parts, method=method)
+        for method, parts in {
+            "prox-a": {"fedprox": {"mu": 1}},
+            "prox-b": {"fedprox": {"mu": 2}},
+            "alone": {"moon": {"mu": 1}},
+            "both-a": {"fedprox": {"mu": 1}, "scaffold": {}},
+            "both-b": {"scaffold": {}, "fedprox": {"mu": 2}},
+            "fedavg": {},
+        }.items()
+    )
+    assert fields.families(made.read(settings)) == {
+        **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "alone", "fedavg": "fedavg"},
+        **{"both-a": "fedprox+scaffold", "both-b": "fedprox+scaffold"},
+    }
+
+
+def test_a_file_without_hyper_parameters_is_not_shown_in_the_configuration():
+    _, settings = grid(MUS | PLAIN)
+    found = configuration.draw(made.read(settings), {}, "quick")
+    assert found["field"].notna().all()
+    assert len(found) == 2 + 3  # two fields of the protocol, and mu of three methods
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+def tabled(pairs=(MUS | PLAIN,), **options) -> pd.DataFrame:
+    return table.draw(study=STUDY, scale="quick", **both(*map(grid, pairs)), **options)
+
+
+def test_a_table_of_methods_by_hand():
+    found = tabled().set_index("method")
+    assert found["mean"].to_dict() == {"prox-a": 51, "prox-b": 61, "prox-c": 55, "fedavg": 41}
+    assert found["std"].tolist() == pytest.approx([1.4142] * 4)
+    assert found["seeds"].tolist() == [2] * 4
+    shown = table.wide(found.reset_index())
+    assert shown.columns.tolist() == [("CIFAR-10", "alpha=0.1")]
+    assert shown.iloc[:, 0].to_dict()["FedAvg"] == "41.00 ± 1.41"
+    assert table.caption(found.reset_index()) == (
+        "The mean test accuracy of the last 4 rounds in percent, mean ± standard deviation over "
+        "seeds: 2 seeds, 10 rounds, quick scale."
+    )
+
+
+def test_a_table_along_fields_by_hand(tmp_path):
+    other = grid(MUS | PLAIN, lr=0.3, protocol="q")
+    sources = both(grid(MUS | PLAIN), other)
+    options = {"rows": ["mu"], "columns": ["lr", "dataset", "partition"]}
+    found = table.draw(study=STUDY, scale="quick", **sources, **options)
+    shown = table.wide(found, **options)
+    assert shown.index.tolist() == ["-", "0.01", "0.1", "1"]  # fedavg has no mu
+    assert shown.columns.names == ["lr", "dataset", "partition"]
+    assert [name for name, *_ in shown.columns] == ["0.1", "0.3"]
+    assert shown.loc["0.1"].tolist() == ["61.00 ± 1.41"] * 2
+    assert_same_after_reading(table, found, tmp_path, "csv", "tex", "html", **options)
+
+
+def test_a_table_of_seeds_and_one_of_no_columns():
+    found = tabled(rows=["method", "seed"])
+    assert table.wide(found, rows=["method", "seed"]).iloc[:2, 0].tolist() == ["56.00", "54.00"]
+    assert ": 2 seeds," in table.caption(found)
+    found = tabled(columns=[])
+    assert table.wide(found, columns=[]).loc["FedAvg"].to_dict() == {
+        "test accuracy": "41.00 ± 1.41"
+    }
+
+
+def test_a_table_says_what_diverged_and_leaves_empty_what_is_missing():
+    lost = {("prox-a", 1): [50, None]}
+    sources = both(grid(lost | PLAIN))
+    runs = sources["runs"]
+    runs.loc[runs["method"] == "fedavg", "accuracy"] = np.nan
+    shown = table.wide(table.draw(study=STUDY, scale="quick", **sources))
+    assert shown.iloc[:, 0].to_dict() == {"prox-a": "1/2 diverged", "FedAvg": ""}
+
+
+def test_a_table_of_another_metric_is_in_its_unit(tmp_path):
+    runs = made.measured({"accuracy": {10: 0.5}, "loss": {8: 1.0, 10: 2.0}})
+    found = table.draw(runs, STUDY, "quick", metric="loss")
+    assert table.wide(found).values.tolist() == [["1.500"]]
+    said = table.caption(found)
+    assert said.startswith("The mean test loss of the last 4 rounds, mean ±")
+    assert_same_after_reading(table, found, tmp_path, "csv", "html", metric="loss")
+
+
+def test_two_names_with_one_label_keep_their_names():
+    study = {"labels": {"prox-a": "FedProx", "prox-b": "FedProx"}}
+    found = table.draw(study=study, scale="quick", **both(grid(MUS)))
+    assert table.wide(found).index.tolist() == ["prox-c", "prox-a", "prox-b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rows": "metod"}, "no row or column is called `metod`: did you mean method"),
+        ({"rows": "mu", "columns": ["methods"]}, "no row or column is called `methods`"),
+        ({"rows": "lr"}, "runs of more than one method: name `method`, or a field"),
+        ({"rows": "method", "columns": "method"}, "`method` is twice in"),
+        ({"rows": []}, "`rows` of the table is empty"),
+        ({"metric": "acc"}, "no metric of these runs is called `acc`: did you mean accuracy"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused_in_one_sentence(options, message):
+    with pytest.raises(UsageError, match=message) as found:
+        tabled(**options)
+    assert "\n" not in str(found.value)
+
+
+def test_a_field_of_a_table_needs_the_settings():
+    runs, _ = grid(MUS)
+    with pytest.raises(UsageError, match=r"no axis .a field needs the source `settings`. .* `mu`"):
+        table.draw(runs, STUDY, "quick", rows="mu")
+
+
+def test_protocols_do_not_mix_in_a_cell():
+    with pytest.raises(UsageError, match="runs of more than one protocol: name `protocol`"):
+        table.draw(study=STUDY, scale="quick", **both(grid(MUS), grid(MUS, protocol="q")))
+
+
+# --- sweeps ----------------------------------------------------------------------------------
+
+
+def swept(*pairs, along="mu", **options) -> pd.DataFrame:
+    return sweep.draw(STUDY, "quick", along=along, **both(*pairs), **options)
+
+
+def test_a_sweep_along_a_hyper_parameter_by_hand():
+    found = swept(grid(MUS | PLAIN))
+    assert found["series"].tolist() == ["fedavg", "fedprox", "fedprox", "fedprox"]
+    assert made.read(found)["at"].tolist() == pytest.approx([np.nan, 0.01, 0.1, 1], nan_ok=True)
+    assert found["mean"].tolist() == [41, 51, 61, 55]
+    (axes,) = plotted(sweep, found, along="mu").axes
+    assert axes.get_xscale() == "log"
+    level, line = axes.lines[0], axes.lines[1]
+    assert set(level.get_ydata()) == {41}
+    assert (level.get_linestyle(), level.get_label()) == ("--", "FedAvg")
+    assert line.get_xdata().tolist() == [0.01, 0.1, 1]
+    assert line.get_label() == "FedProx"
+    assert axes.get_xlabel() == "mu"
+    assert not axes.get_title()
+    assert "A dashed line over the whole width" in sweep.caption(made.read(found))
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [((0.01, 0.5), "linear"), ((0.01, 1), "log"), ((0, 1), "linear"), ((-1, 100), "linear")],
+)
+def test_an_axis_over_two_decades_of_positive_numbers_is_logarithmic(values, scale):
+    low, high = values
+    found = swept(grid({("prox-a", low): [50], ("prox-b", high): [60]}))
+    (axes,) = plotted(sweep, found, along="mu").axes
+    assert axes.get_xscale() == scale
+
+
+def test_texts_are_categories_in_the_order_of_the_runs():
+    given = {("prox-a", "none"): [50], ("prox-b", "head"): [60], ("prox-c", "all"): [55]}
+    (axes,) = plotted(sweep, swept(grid(given)), along={"mu": "layers"}).axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["none", "head", "all"]
+    assert axes.lines[0].get_ydata().tolist() == [50, 60, 55]
+    assert axes.get_xlabel() == "layers"
+
+
+def test_runs_that_differ_in_another_field_are_lines_of_their_own():
+    found = swept(grid(MUS | PLAIN), grid(MUS | PLAIN, lr=0.3, protocol="q"))
+    names = {"FedProx, lr=0.1", "FedProx, lr=0.3", "FedAvg, lr=0.1", "FedAvg, lr=0.3"}
+    (axes,) = plotted(sweep, found, along="mu").axes
+    labels = [line.get_label() for line in axes.lines]
+    assert {name for name in labels if not name.startswith("_")} == names
+    assert found["seeds"].tolist() == [2] * 8
+
+
+def test_a_sweep_along_a_protocols_field_has_a_line_per_family():
+    one, two = {("prox-a", 1): [50, 52], **PLAIN}, {("prox-a", 1): [60, 62], **PLAIN}
+    found = swept(grid(one), grid(two, lr=0.3, protocol="q"), along="lr")
+    assert found["among"].tolist() == [""] * 4
+    by_line = found.groupby("series")["mean"].apply(list).to_dict()
+    assert by_line == {"prox-a": [51, 61], "fedavg": [41, 41]}
+
+
+def test_a_field_that_follows_from_the_swept_one_makes_no_line():
+    given = {("prox-a", 1): [50], ("prox-b", 2): [60]}
+    pairs = [
+        grid(given, lr, also={"batch": batch, "local": 5}, protocol=f"p{lr}")
+        for lr, batch in ((0.1, 8), (0.2, 16))
+    ]
+    found = swept(*pairs, along="lr")
+    assert found["among"].tolist() == ["mu=1", "mu=2", "mu=1", "mu=2"]
+    assert found["at"].tolist() == ["0.1", "0.1", "0.2", "0.2"]
+
+
+def test_settings_have_panels_of_their_own():
+    places = [("cifar10", "dir0.1"), ("cifar10", "dir0.5"), ("digits", "dir0.1")]
+    pairs = [grid(MUS, dataset=dataset, partition=partition) for dataset, partition in places]
+    figure = plotted(sweep, swept(*pairs), along="mu")
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles[:3] == ["CIFAR-10, alpha=0.1", "CIFAR-10, alpha=0.5", "digits, alpha=0.1"]
+    assert [len(axes.lines) > 0 for axes in figure.axes] == [True, True, True, False]
+    figure = plotted(sweep, swept(*pairs[:2], along=["mu", "lr"]), along=["mu", "lr"])
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "", "mu", "lr"]
+
+
+def test_a_run_that_diverged_is_a_cross():
+    lost = {("prox-a", 1): [50, 52], ("prox-b", 2): [50, None], ("fedavg", None): [None, 40]}
+    found = swept(grid(lost))
+    (axes,) = plotted(sweep, found, along="mu").axes
+    crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert [line.get_xdata().tolist() for line in crosses] == [[1], [2]]
+    assert "A cross marks a run that diverged." in sweep.caption(found)
+
+
+def test_a_sweep_of_another_metric_says_so(tmp_path):
+    runs, settings = grid(MUS)
+    runs["loss"] = 2 * runs["accuracy"]
+    sources = {"runs": runs, "settings": settings}
+    found = sweep.draw(STUDY, "quick", along="mu", metric="loss", **sources)
+    assert found["mean"].tolist() == pytest.approx([1.02, 1.22, 1.1])
+    (axes,) = plotted(sweep, found, along="mu").axes
+    assert axes.get_ylabel() == "test loss"
+    assert sweep.caption(found).startswith("The mean test loss of the last 4 rounds: 2 seeds")
+    assert_same_after_reading(sweep, found, tmp_path, "csv", "svg", along="mu")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"along": "nu"}, "no field of these runs is called `nu`: did you mean mu"),
+        ({}, "needs one of two options"),
+        ({"along": "mu", "fields": {"mu": "mu"}}, "needs one of two options"),
+        ({"along": "mu", "settings": None}, "needs the source `settings`"),
+        ({"fields": {"mu": "mu"}}, "needs the source `mu`"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_in_one_sentence(options, message):
+    given = {**both(grid(MUS)), **options}
+    given = {name: value for name, value in given.items() if value is not None}
+    with pytest.raises(UsageError, match=message):
+        sweep.draw(STUDY, "quick", **given)
+
+
+def test_the_same_run_under_two_names_is_refused():
+    with pytest.raises(UsageError, match=r"several runs of prox-d .* the same settings: leave all"):
+        swept(grid(MUS | {("prox-d", 1): [50, 52]}))
+
+
+# --- tuned -----------------------------------------------------------------------------------
+
+
+def chosen(*pairs, **options) -> pd.DataFrame:
+    return tuned.draw(study=STUDY, scale="quick", **both(*pairs), **options)
+
+
+# The test accuracy is best at 0.1, the validation accuracy at 1: 72 against 70 and 60.
+VALIDATION = {("prox-a", 0.01): [60, 60], ("prox-b", 0.1): [68, 72], ("prox-c", 1): [71, 73]}
+
+
+def test_hyper_parameters_are_chosen_on_validation_data(tmp_path):
+    found = chosen(grid(MUS | PLAIN, validation=VALIDATION))
+    row = found.set_index("family").loc["fedprox"]
+    assert (row["chosen"], row["method"], row["candidates"]) == ("mu=1", "prox-c", 3)
+    assert (row["deciding_score"], row["mean"], row["std"]) == (72, 55, pytest.approx(1.4142))
+    assert (row["chosen_on"], row["deciding_metric"]) == ("validation", "validation_accuracy")
+    alone = found.set_index("family").loc["fedavg"]
+    assert (alone["chosen"], alone["candidates"], alone["mean"]) == ("", 1, 41)
+    shown = tuned.wide(found).loc["FedProx"]
+    assert shown.tolist() == ["CIFAR-10", "alpha=0.1", "mu=1", 3, "72.00", "55.00 ± 1.41"]
+    assert "with the best mean validation accuracy: 2 seeds" in tuned.caption(found)
+    assert_same_after_reading(tuned, found, tmp_path, "csv", "tex", "html")
+
+
+def test_tuned_on_test_data_says_so():
+    found = chosen(grid(MUS, validation=VALIDATION), chosen_on="test")
+    assert found[["chosen", "deciding_score", "chosen_on"]].values.tolist() == [
+        ["mu=0.1", 61, "test"]
+    ]
+    assert "were chosen on the test data" in tuned.caption(found)
+    assert "validation accuracy (%)" not in tuned.wide(found)
+
+
+def test_the_lowest_loss_is_the_best():
+    runs, settings = grid(MUS)
+    runs["loss"] = runs["accuracy"]
+    found = tuned.draw(runs, settings, STUDY, "quick", metric="loss", chosen_on="test")
+    assert found[["chosen", "mean"]].values.tolist() == [["mu=0.01", pytest.approx(0.51)]]
+
+
+def test_fields_of_the_protocol_are_tuned_if_they_are_named():
+    pairs = grid(MUS, validation={}), grid(MUS, 0.3, VALIDATION, protocol="q")
+    found = chosen(*pairs, over="lr")
+    values = ["setting", "protocol", "chosen", "candidates", "deciding_score"]
+    assert found[values].values.tolist() == [["p", "q", "mu=1, lr=0.3", 6, 72]]
+    found = chosen(*pairs)
+    assert found[values].values.tolist() == [["p", "p", "mu=0.1", 3, 61], ["q", "q", "mu=1", 3, 72]]
+
+
+def test_protocols_that_differ_in_more_are_not_candidates_of_each_other():
+    (runs, settings), other = grid(MUS, validation={}), grid(MUS, 0.3, {}, protocol="q")
+    settings["value"] = settings["value"].replace('["crop"]', "[]")
+    assert chosen((runs, settings), other, over="lr")["candidates"].tolist() == [3, 3]
+
+
+def test_a_candidate_with_a_diverged_run_is_not_chosen():
+    lost = {("prox-a", 0.01): [50, 52], ("prox-b", 0.1): [None, 90]}
+    found = chosen(grid(lost, validation={}))
+    assert found[["chosen", "candidates", "mean"]].values.tolist() == [["mu=0.01", 2, 51]]
+    found = chosen(grid({("prox-a", 0.01): [None, 52], ("prox-b", 0.1): [None, 90]}, validation={}))
+    assert found[["chosen", "diverged"]].values.tolist() == [["mu=0.01", 1]]
+    assert tuned.wide(found).iloc[0].tolist()[-2:] == ["", "1/2 diverged"]
+
+
+def test_the_first_of_equal_candidates_is_chosen():
+    # as floating-point numbers 0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1
+    given = {("prox-b", 0.1): [0.3, 0.2, 0.1], ("prox-a", 0.01): [0.1, 0.2, 0.3]}
+    assert chosen(grid(given, validation={}))["chosen"].tolist() == ["mu=0.1"]
+
+
+def test_settings_are_tuned_apart():
+    pairs = grid(MUS, validation={}), grid(MUS, 0.1, VALIDATION, partition="dir0.5")
+    found = chosen(*pairs).set_index("partition")["chosen"].to_dict()
+    assert found == {"dir0.1": "mu=0.1", "dir0.5": "mu=1"}
+
+
+@pytest.mark.parametrize(
+    ("pair", "options", "message"),
+    [
+        (grid(MUS), {}, "chooses on validation data, and these runs have none: set `validation`"),
+        (
+            grid({("prox-a", 1): [50, 51], ("prox-b", 2): [50]}, validation={}),
+            {},
+            "same seeds, but prox-b p has other seeds than prox-a p",
+        ),
+        (
+            grid(MUS, validation={}),
+            {"chosen_on": "tests"},
+            "no value of `chosen_on` is called `tests`: did you",
+        ),
+        (
+            grid(MUS, validation={}),
+            {"over": "lrr"},
+            "no field of these protocols .* `lrr`: did you",
+        ),
+        (
+            grid(MUS, validation={("prox-b", 0.1): [None, None]}),
+            {},
+            "chooses by `validation_accuracy`, and the runs of prox-b have none",
+        ),
+    ],
+    ids=["no validation", "seeds", "chosen on", "over", "some without validation"],
+)
+def test_what_cannot_be_tuned_is_refused_in_one_sentence(pair, options, message):
+    with pytest.raises(UsageError, match=message):
+        chosen(pair, **options)
+
+
+def test_runs_without_their_settings_are_named():
+    (runs, settings) = grid(MUS, validation={})
+    with pytest.raises(UsageError, match=r"`settings` lacks the run prox-c cifar10 dir0.1 p 0"):
+        tuned.draw(runs, settings[settings["method"] != "prox-c"], STUDY, "quick")
+
+
+# --- clients ---------------------------------------------------------------------------------
+
+ELEVEN = [k / 10 for k in range(11)]  # deciles of 0, 10, ..., 100 percent are 10, 20, ..., 90
+
+
+def test_clients_by_hand(tmp_path):
+    rows = pd.concat([
+        made.client_rows(ELEVEN, [0.5] * 11),
+        made.client_rows([0.9] * 11, [0.5] * 11, round=5),  # not the last round
+        made.client_rows([k / 2 for k in ELEVEN], [0.7] * 11, seed=1),
+        made.client_rows([0.8] * 11, [None] * 11, method="fedper"),
+    ])  # fmt: skip
+    rows.loc[(rows["client"] == 10) & (rows["seed"] == 0), "samples"] = 110
+    found = clients.draw(made.read(rows), STUDY, "quick").set_index("method")
+    first = found.loc["fedavg"]
+    # seed 0: (450 * 10 + 110 * 100) / 210 weighted; seed 1: 25
+    assert first["own_weighted"] == pytest.approx(((10 * 450 + 110 * 100) / 210 + 25) / 2, abs=1e-3)
+    assert (first["own_mean"], first["own_worst"]) == (37.5, 0)
+    assert [first[f"own_decile{k}"] for k in range(1, 10)] == [7.5 * k for k in range(1, 10)]
+    assert first["own_mean_std"] == pytest.approx(25 / np.sqrt(2), abs=1e-3)
+    assert (first["server_mean"], first["seeds"], first["clients"]) == (60, 2, 11)
+    assert np.isnan(found.loc["fedper", "server_mean"])
+    assert found.loc["fedper", "own_decile5"] == 80
+    shown = clients.wide(found.reset_index())
+    assert shown.loc["FedAvg", ("own model", "mean")].tolist() == ["37.50 ± 17.68"]
+    assert shown.loc["fedper", ("server's model", "mean")].tolist() == [""]
+    assert_same_after_reading(clients, found.reset_index(), tmp_path, "csv", "html", "svg", "tex")
+    assert (tmp_path / "a.csv").read_text().count("nan") == 0
+
+
+def test_clients_are_lines_over_deciles():
+    rows = pd.concat([made.client_rows(ELEVEN, [0.5] * 11, partition=p) for p in ("dir1", "dir2")])
+    figure = plotted(clients, clients.draw(rows, STUDY, "quick"))
+    assert [axes.get_title() for axes in figure.axes] == [f"CIFAR-10, alpha={k}" for k in (1, 2)]
+    own, server = figure.axes[1].lines
+    assert own.get_ydata().tolist() == [10 * k for k in range(10)]
+    assert (own.get_linestyle(), server.get_linestyle()) == ("-", "--")
+    assert own.get_color() == server.get_color()
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["FedAvg", "server's model"]
+
+
+def test_clients_of_a_run_that_ended_early_have_no_numbers():
+    rows = pd.concat([
+        made.client_rows(ELEVEN, ELEVEN),
+        made.client_rows(ELEVEN, ELEVEN, seed=1, round=5),
+        made.client_rows(ELEVEN, ELEVEN, method="moon"),
+    ])  # fmt: skip
+    found = clients.draw(rows, STUDY, "quick").set_index("method")
+    assert found["diverged"].to_dict() == {"fedavg": 1, "moon": 0}
+    assert found["own_mean"].to_dict() == pytest.approx({"fedavg": np.nan, "moon": 50}, nan_ok=True)
+    assert clients.wide(found.reset_index()).loc["FedAvg"].iloc[0, 0] == "1/2 diverged"
+    assert "a run that diverged has no numbers" in clients.caption(found)
+
+
+def test_clients_without_test_samples_do_not_count():
+    rows = made.client_rows([0.5, 0.7, np.nan], [0.5, 0.7, np.nan])
+    rows.loc[rows["client"] == 2, "samples"] = 0
+    found = clients.draw(rows, STUDY, "quick").iloc[0]
+    assert (found["own_mean"], found["own_weighted"], found["own_worst"]) == (60, 60, 50)
+
+
+# --- curves of a metric ----------------------------------------------------------------------
+
+
+def test_curves_of_a_metric_skip_rounds_without_it(tmp_path):
+    metrics = {"accuracy": {0: 0.1, 5: 0.4, 10: 0.5}, "own_mean": {0: 0.2, 10: 0.8}}
+    runs = pd.concat([
+        made.measured(metrics),
+        made.measured(metrics | {"own_mean": {0: 0.2, 10: 0.6}}, seed=1),
+    ])  # fmt: skip
+    found = convergence.draw(runs, STUDY, "quick", metric="own_mean")
+    assert found["round"].tolist() == [0, 10]
+    assert found["mean"].tolist() == [20, 70]
+    (axes,) = plotted(convergence, found).axes
+    assert axes.get_ylabel() == "accuracy of clients' own\nmodels (mean over clients) (%)"
+    assert convergence.caption(found).startswith("Accuracy of clients' own models (mean over")
+    assert_same_after_reading(convergence, found, tmp_path, "csv", "svg", metric="own_mean")
+
+
+def test_a_curve_without_the_metric_is_not_drawn():
+    runs = pd.concat([
+        made.measured({"accuracy": {0: 0.1, 10: 0.5}}),
+        made.measured({"accuracy": {}, "own_mean": {0: 0.1, 10: 0.5}}, method="fedper"),
+    ])  # fmt: skip
+    found = convergence.draw(runs, STUDY, "quick")
+    assert set(found["method"]) == {"fedavg"}
+    assert "of" not in found  # a table of accuracies is as it was
+
+
+def test_a_curve_of_a_loss_is_not_in_percent():
+    found = convergence.draw(made.measured({"loss": {0: 2.5, 10: 1.5}}), STUDY, "quick", "loss")
+    assert found["mean"].tolist() == [2.5, 1.5]
+    (axes,) = plotted(convergence, found).axes
+    assert axes.get_ylabel() == "test loss"

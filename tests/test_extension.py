@@ -1,0 +1,214 @@
+"""Longer runs, and runs that several names share: `training/extension.py`, `fedgrid.train`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedgrid import data, partition, saliency, train
+from fedgrid import pretrain as pretraining
+from fedgrid.runtime import records
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.command import Machine
+from fedgrid.study.jobs import needed_stages, run_of_stage
+from fedgrid.study.paths import RUN, input_paths
+from fedgrid.study.protocol import AXES
+from fedgrid.training import extension
+from fedgrid.training.rounds import is_evaluated
+from made import GRID
+
+SMALL = "fedsls-quick-clients5-participation0.6-local2-rounds{}-evaluate_every{}"
+TABLES = ("metrics.csv", "predictions.csv", "clients.csv", "model.safetensors")
+MOON, SCAFFOLD, PLAIN = "moon", "scaffold", "fedavg"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """A folder with the data, for all runs of this file."""
+    folder = tmp_path_factory.mktemp("extended") / "results"
+    data.main(["digits", "--out", str(folder / "data/digits")])
+    return folder
+
+
+def named(protocol: str, method: str) -> dict:
+    names = dict(zip(AXES, (protocol, "digits", "dir0.1", method, 0), strict=True))
+    return run_of_stage("train", GRID.resolve(names))
+
+
+def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one") -> Path:
+    """Train a run by its names in a place of its own; its folder."""
+    run, stages = named(protocol, method), ("data", "partition")
+    name = RUN.format(**run["name"])
+    there = input_paths(run | {"cells": GRID.cells(run["name"]["protocol"])})
+    paths = {stage: results / there[stage] for stage in (*stages, *needed_stages(run))}
+    if not paths["partition"].exists():
+        partition.main([name, "--results", str(results)])
+    home = results.parent / place
+    out, checkpoint = home / "runs" / name, home / f"checkpoints/runs/{name}.safetensors"
+    others = [other for other in train.same_cell(home, run) if other != checkpoint]
+    train.train(run, paths, out, checkpoint, Machine("cpu"), others=others)
+    return out
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in TABLES}
+
+
+def summary(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+# --- longer runs ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [PLAIN, MOON, SCAFFOLD])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((4, 2), (8, 2)),
+        ((5, 2), (8, 2)),  # the evaluation after the last round is not one of the longer run
+        ((4, 1), (8, 4)),  # means of logged values are over other rounds
+        ((6, 2), (6, 3)),  # round 3 was not evaluated: from the start
+        ((5, 5), (8, 3)),  # nor here
+    ],
+)
+def test_a_longer_run_has_the_bytes_of_an_uninterrupted_one(
+    method, before, after, results, tmp_path
+):
+    apart = str(tmp_path.relative_to(tmp_path.parents[1]))
+    trained(results, SMALL.format(*before), method, f"{apart}/continued")
+    continued = trained(results, SMALL.format(*after), method, f"{apart}/continued")
+    whole = trained(results, SMALL.format(*after), method, f"{apart}/whole")
+    assert contents(continued) == contents(whole)
+    due = [number for number in range(1, before[0] + 1) if is_due(after, number)]
+    possible = all(is_due(before, number) for number in due)
+    assert summary(continued)["resumed_at"] == (before[0] if possible else 0)
+    assert summary(whole)["resumed_at"] == 0
+
+
+def is_due(lengths: tuple[int, int], number: int) -> bool:
+    return is_evaluated({"rounds": lengths[0], "evaluate_every": lengths[1]}, number)
+
+
+def test_a_longer_run_with_clients_evaluated(results, tmp_path):
+    protocol = "fedsls-quick-clients5-participation0.6-local2-client_test0.3-rounds{}"
+    protocol += "-evaluate_every2-clients_every2"
+    trained(results, protocol.format(4), "fedper", tmp_path.name)
+    continued = trained(results, protocol.format(8), "fedper", tmp_path.name)
+    whole = trained(results, protocol.format(8), "fedper", f"{tmp_path.name}-whole")
+    assert contents(continued) == contents(whole)
+    assert summary(continued)["resumed_at"] == 4
+
+
+def test_the_same_name_with_more_rounds_goes_on(results, tmp_path, monkeypatch):
+    """As after an edit of the study: the name stays, and `rounds` grows."""
+    first = trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    longer = named(SMALL.format(8, 2), PLAIN)
+    longer["name"] = named(SMALL.format(4, 2), PLAIN)["name"]
+    monkeypatch.setattr("test_extension.named", lambda *names: longer)
+    assert trained(results, "the same", place=tmp_path.name) == first
+    assert summary(first)["resumed_at"] == 4
+    assert summary(first)["rounds"] == 8
+
+
+def test_fewer_rounds_than_are_finished_are_refused(results, tmp_path, monkeypatch):
+    trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    shorter = named(SMALL.format(2, 2), PLAIN)
+    shorter["name"] = named(SMALL.format(4, 2), PLAIN)["name"]
+    monkeypatch.setattr("test_extension.named", lambda *names: shorter)
+    with pytest.raises(UsageError, match="trained for 4 rounds before, and `rounds` is 2 now"):
+        trained(results, "the same", place=tmp_path.name)
+
+
+def test_a_shorter_run_of_its_own_name_is_trained(results, tmp_path):
+    trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    assert summary(trained(results, SMALL.format(2, 2), place=tmp_path.name))["resumed_at"] == 0
+
+
+@pytest.mark.parametrize("other", ["lr0.2", "seed", "batch16", "client_test0.2"])
+def test_another_run_is_not_gone_on_from(other, results, tmp_path):
+    trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    if other == "seed":
+        run = named(SMALL.format(8, 2), PLAIN)
+        assert not train.same_cell(tmp_path, run | {"name": run["name"] | {"seed": 1}})
+        return
+    found = trained(results, f"{SMALL.format(8, 2)}-{other}", place=tmp_path.name)
+    assert summary(found)["resumed_at"] == 0
+
+
+def test_a_state_that_is_too_large_is_not_kept(results, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDGRID_KEEP_STATE_GB", "0")
+    trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    assert not [*results.parent.rglob(f"{tmp_path.name}/**/*.ended")]
+    longer = trained(results, SMALL.format(8, 2), place=tmp_path.name)
+    assert summary(longer)["resumed_at"] == 0
+
+
+def test_a_damaged_state_is_not_used(results, tmp_path, caplog):
+    trained(results, SMALL.format(4, 2), place=tmp_path.name)
+    (state,) = (results.parent / tmp_path.name).rglob("*.ended")
+    state.write_bytes(state.read_bytes()[:-9] + b"123456789")
+    longer = trained(results, SMALL.format(8, 2), place=tmp_path.name)
+    assert summary(longer)["resumed_at"] == 0
+    assert "is not used" in caplog.text
+
+
+def test_a_run_that_diverged_stays_as_it_ended(results, tmp_path):
+    protocol = SMALL + "-lr1e+30"
+    first = trained(results, protocol.format(4, 2), place=tmp_path.name)
+    assert summary(first)["diverged"] == 2
+    longer = trained(results, protocol.format(8, 2), place=tmp_path.name)
+    assert summary(longer)["rounds"] == 2
+    assert contents(longer)["metrics.csv"] == contents(first)["metrics.csv"]
+
+
+def test_means_are_over_the_rounds_between_evaluations():
+    row = {"clients": [], "accuracy": 0.5}
+    logs = [{}, {"train_loss": [1.0, 2.0]}, {"train_loss": [3.0, 5.0]}, {"train_loss": [7.0]}]
+    effective = [{"effective_clients": values} for log in logs for values in log.values()]
+    both = [log | more for log, more in zip(logs, [{}, *effective], strict=True)]
+    history = [row | {"round": n, "logged": log} for n, log in zip((0, 2, 4, 5), both, strict=True)]
+    for one in history:
+        del one["clients"]
+    protocol = {"rounds": 8, "evaluate_every": 4, "client_test": 0, "evaluate_clients": "all"}
+    state = extension.RunState({"w": extension.torch.zeros(1)}, {}, round=5)
+    found, rows = extension.adapt(state, history, protocol)
+    assert [one["round"] for one in rows] == [0, 4]
+    assert rows[1]["train_loss"] == (1 + 2 + 3 + 5) / 4
+    assert found.logged["train_loss"].tolist() == [7.0]
+
+
+# --- the same work under other names --------------------------------------------------------------
+
+
+def test_the_same_work_under_another_name_is_linked(results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox-mu0.01", tmp_path.name)
+    for name in TABLES:
+        assert (first / name).samefile(again / name)
+    names = named(f"{SMALL.format(4, 2)}-tail3", "fedprox-mu0.01")["name"]
+    assert summary(again)["run"]["name"] == names
+    assert summary(again)["trained_as"] == summary(first)["run"]["name"]
+    assert "trained_as" not in summary(first)
+
+
+def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path, monkeypatch):
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    other = trained(results, SMALL.format(4, 2), "fedprox-mu0.02", tmp_path.name)
+    assert not (first / "model.safetensors").samefile(other / "model.safetensors")
+    monkeypatch.setattr(records, "versions", lambda: {"torch": "0.1"})
+    other = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
+    assert not (first / "model.safetensors").samefile(other / "model.safetensors")
+
+
+def test_stages_before_the_training_are_shared_by_protocols_that_agree(results):
+    names = dict(zip(AXES, ("", "digits", "dir0.1", "fedsls", 0), strict=True))
+    protocols = [SMALL.format(4, 2), SMALL.format(8, 2), f"{SMALL.format(4, 2)}-pretrain_epochs2"]
+    runs = [GRID.resolve(names | {"protocol": protocol}) for protocol in protocols]
+    one, other, third = (input_paths(run)["saliency"] for run in runs)
+    assert one == other != third
+    for stage in (pretraining, saliency):
+        name = RUN.format(**runs[0]["name"])
+        stage.main([name, "--results", str(results), "--device", "cpu"])
+    folder = trained(results, SMALL.format(8, 2), "fedsls", "shared")
+    assert summary(folder)["rounds"] == 8

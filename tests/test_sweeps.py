@@ -1,0 +1,272 @@
+"""Names of variants, sweeps, added names, the folder of a part, and names of the same work."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import run_content
+from fedgrid.study.protocol import STAGES
+from fedgrid.study.selection import part_folder
+from fedgrid.study.variants import read_value, split_name, write_value
+from made import STUDIES
+
+PLAIN = Grid(STUDIES)
+QUICK = {"study": "fedsls", "scale": "quick"}
+NAMES = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
+
+
+def configured(**config) -> Grid:
+    """The grids under a configuration of FedSLS's quick scale."""
+    return Grid(STUDIES, QUICK | config)
+
+
+def resolved(**names) -> dict:
+    return PLAIN.resolve(NAMES | {"method": "fedavg"} | names)
+
+
+def table1(**config) -> dict:
+    """The one block of table 1 under a configuration."""
+    (block,) = configured(**config).narrowed("fedsls", "quick", "table1")
+    return block
+
+
+# --- the rule of a name --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("fedprox-mu0.1", {"fedprox": {"mu": 0.1}}),
+        ("fedprox-mu1", {"fedprox": {"mu": 1.0}}),
+        ("fedprox-mu1e-3", {"fedprox": {"mu": 0.001}}),
+        ("fedsl-f4", {"fedsl": {"f": 4}}),
+        ("fedsls-readingB-tau0.25", {"fedsls": {"tau": 0.25, "reading": "B"}}),
+        ("fedlmd-exacttrue", {"fedlmd": {"exact": True}}),
+        ("fedlmd+prox-beta2-mu0.5", {"fedlmd": {"beta": 2.0}, "fedprox": {"mu": 0.5}}),
+        ("fedprox-mu1-mu2", {"fedprox": {"mu": 2.0}}),  # of the variant fedprox-mu1
+        ("moon-mu1-mu2", None),
+        ("fedprox-nu1", None),
+        ("fedprox-mu", None),
+        ("fedsl-f4.5", None),
+        ("nobody-mu1", None),
+    ],
+)
+def test_a_methods_name_says_its_values(name, parts):
+    if parts is None:
+        assert not PLAIN.knows("method", name)
+        with pytest.raises(UsageError, match="no method is called"):
+            PLAIN.method(name, "digits")
+        return
+    found = PLAIN.method(name, "digits")
+    assert found.keys() == parts.keys()
+    for part, values in parts.items():
+        assert {key: found[part][key] for key in values} == values
+        defaults = PLAIN.method(part, "digits")[part]
+        others = found[part].keys() - values.keys() - {"beta", "mu"}
+        assert all(found[part][key] == defaults[key] for key in others)
+
+
+def test_a_protocols_name_says_its_values():
+    plain = PLAIN.protocol("fedsls-quick")
+    found = PLAIN.protocol("fedsls-quick-lr0.1-local_unitepochs-clients40")
+    assert found == plain | {"lr": 0.1, "local_unit": "epochs", "clients": 40}
+
+
+def test_a_name_that_a_study_has_is_not_read_by_the_rule():
+    assert PLAIN.protocol("fedsls-quick-epochs")["local_unit"] == "epochs"
+
+
+def test_a_value_out_of_its_range_is_refused():
+    with pytest.raises(UsageError, match=r"participation.*2"):
+        PLAIN.protocol("fedsls-quick-participation2")
+
+
+def test_the_error_says_which_hyper_parameters_there_are():
+    with pytest.raises(UsageError, match=r"of fedprox with its value.*are mu0\.01"):
+        PLAIN.method("fedprox-my0.1", "digits")
+
+
+@given(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(), st.booleans()))
+def test_a_value_is_read_as_it_was_written(value):
+    whole = isinstance(value, int) and abs(value) >= 10**18
+    if not whole:
+        assert read_value(write_value(value), value) == value
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=2), st.integers(0, 99))
+def test_several_values_are_read_apart(floats, number):
+    fields = {"m": 0.5, "mu": 0.5, "mu2": 1}
+    name = "-".join(["base", f"m{floats[0]!r}", f"mu{floats[1]!r}", f"mu2{number}"])
+    base, values = split_name(name, ["base"], lambda base: fields)
+    assert base == "base"
+    assert values == {"m": floats[0], "mu": floats[1], "mu2": number}
+
+
+# --- sweeps --------------------------------------------------------------------------------------
+
+
+def test_a_sweep_replaces_a_name_by_its_variants():
+    block = table1(sweep={"fedprox": {"mu": [0.001, 0.01, 0.1, 1]}}, method=["fedavg", "fedprox"])
+    mus = ["fedprox-mu0.001", "fedprox-mu0.01", "fedprox-mu0.1", "fedprox-mu1"]
+    assert block["method"] == ["fedavg", *mus]
+    assert block["protocol"] == ["fedsls-quick"]
+
+
+def test_several_fields_give_all_combinations():
+    block = table1(sweep={"fedsls": {"tau": [0.5, 1], "reading": ["A", "B"]}}, method="fedsls")
+    assert block["method"] == [
+        *("fedsls-tau0.5-readingA", "fedsls-tau0.5-readingB"),
+        *("fedsls-tau1-readingA", "fedsls-tau1-readingB"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["protocol", "fedsls-quick"])
+def test_a_protocols_fields_are_swept(name):
+    block = table1(sweep={name: {"lr": [0.1, 0.3]}})
+    assert block["protocol"] == ["fedsls-quick-lr0.1", "fedsls-quick-lr0.3"]
+    assert "fedsls" in block["method"]
+
+
+def test_a_name_of_a_method_and_a_protocol_gives_each_its_own_fields():
+    sweep = {"fedsls": {"tau": [0.5, 1], "lr": [0.1]}}
+    block = {"protocol": "fedsls", "dataset": "cifar10", "method": "fedsls"}
+    found = Grid(STUDIES | study(block=block, sweep=sweep)).narrowed("mine", "quick", "main")
+    assert found[0]["method"] == ["fedsls-tau0.5", "fedsls-tau1"]
+    assert found[0]["protocol"] == ["fedsls-lr0.1"]
+
+
+def test_values_from_the_command_line_are_texts():
+    block = table1(sweep={"fedprox": {"mu": ["0.1", "1"]}}, method="fedprox")
+    assert block["method"] == ["fedprox-mu0.1", "fedprox-mu1"]
+
+
+def study(**more) -> dict:
+    """A study of FedProx and FedAvg with a sweep somewhere."""
+    block = {**NAMES, "method": ["fedavg", "fedprox"]} | more.pop("block", {})
+    return {
+        "mine": {"title": "m", "products": {}, "scales": {"quick": {"grids": {"main": [block]}}}}
+        | more
+    }
+
+
+@pytest.mark.parametrize("where", ["study", "block"])
+def test_a_study_has_sweeps_for_all_grids_or_for_a_block(where):
+    sweep = {"sweep": {"fedprox": {"mu": [0.1, 1]}}}
+    found = Grid(STUDIES | study(**(sweep if where == "study" else {"block": sweep})))
+    (block,) = found.narrowed("mine", "quick", "main")
+    assert block["method"] == ["fedavg", "fedprox-mu0.1", "fedprox-mu1"]
+    narrowed = Grid(found.studies, {"method": ["fedprox-mu1"]})
+    assert narrowed.narrowed("mine", "quick", "main")[0]["method"] == ["fedprox-mu1"]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "says"),
+    [
+        ({"fedprox": {"nu": [1]}}, "hyper-parameter or field of fedprox in `sweep`.*`nu`"),
+        ({"fedprax": {"mu": [1]}}, "did you mean fedprox"),
+        ({"fedprox": {"mu": ["much"]}}, "sweep: fedprox: mu is 'much', not a number"),
+        ({"fedprox": {"mu": [True]}}, "sweep: fedprox: mu is True, not a number"),
+        ({"fedsl": {"f": [2.5]}}, "sweep: fedsl: f is 2.5, not a whole number"),
+        ({"fedlmd": {"tau": [1]}}, "no method of `sweep` at this scale is called `fedlmd`"),
+        ({"fedlmd-quick": {"lr": [1]}}, "no protocol of `sweep` at this scale"),
+        ({"protocol": {"lr": [0.1, -1]}}, "lr: -1"),
+        ({"protocol": {"augment": ["flip"]}}, "augment is 'flip', not a list"),
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused(sweep, says):
+    with pytest.raises(UsageError, match=says):
+        configured(sweep=sweep, method=["fedprox", "fedsl"])
+
+
+# --- names that are added, and the folder of a part -------------------------------------------
+
+
+def test_a_plus_adds_a_row():
+    block, plain = table1(method="+scaffold"), table1()
+    assert block["method"] == [*plain["method"], "scaffold"]
+    assert table1(method=["+scaffold", "+fedprox"])["method"] == block["method"]
+    assert table1(method="fedavg,+fedsls-b")["method"] == ["fedavg", "fedsls-b"]
+    assert table1(seed=["+3"])["seed"] == [0, 1, 2, 3]
+
+
+def test_a_plus_before_an_unknown_name_is_refused():
+    with pytest.raises(UsageError, match="no method is called `scafold`"):
+        configured(method="+scafold")
+
+
+@pytest.mark.parametrize(
+    ("config", "folder"),
+    [
+        ({}, ""),
+        ({"method": "fedavg,pull", "seed": [0]}, "/method=fedavg,pull/seed=0"),
+        ({"method": "+pull"}, "/method=+pull"),
+        ({"seed": [0], "partition": None}, "/seed=0"),
+        ({"sweep": {}}, ""),
+    ],
+)
+def test_a_part_has_a_folder_of_its_own(config, folder):
+    assert part_folder(config) == folder
+
+
+def test_different_parts_have_different_folders():
+    sweeps = [{"fedprox": {"mu": values}} for values in ([0.1], [0.2], [0.1, 0.2])]
+    methods = [[f"method{i}" for i in range(50)], [f"method{i}" for i in range(51)]]
+    folders = [part_folder({"sweep": sweep}) for sweep in sweeps]
+    folders += [part_folder({"method": names}) for names in methods]
+    assert len({*folders}) == 5
+    assert max(len(name) for folder in folders for name in folder.split("/")) < 120
+
+
+# --- names of the same work ----------------------------------------------------------------------
+
+
+def first(**names) -> tuple[str, str]:
+    run = resolved(**names)
+    found = PLAIN.first_name(run)
+    assert run_content(PLAIN.resolve(found)) == run_content(run)
+    return found["protocol"], found["method"]
+
+
+def test_the_same_work_has_one_name_under_which_it_is_trained():
+    assert first() == ("fedsls-quick", "fedavg")
+    assert first(method="fedprox-mu0.01") == ("fedsls-quick", "fedprox")
+    assert first(method="fedprox-mu0.02") == ("fedsls-quick", "fedprox-mu0.02")
+    assert first(method="fedsls-readingB") == ("fedsls-quick", "fedsls-b")
+    assert first(method="fedsl") == ("fedsls-quick", "fedsl-f2")  # no grid has plain fedsl
+    assert first(protocol="fedsls-quick-local10") == ("fedsls-quick-steps", "fedavg")
+    assert first(protocol="fedsls-quick-tail3-metricbest") == ("fedsls-quick", "fedavg")
+
+
+def test_what_a_stage_before_the_training_reads_makes_another_work():
+    protocol = "fedsls-quick-pretrain_epochs2"
+    assert first(protocol=protocol) == ("fedsls-quick", "fedavg")  # FedAvg needs no pretraining
+    assert first(protocol=protocol, method="fedsls") == (protocol, "fedsls")
+
+
+def test_values_of_a_dataset_are_part_of_the_work():
+    """FedProx is tuned to mu = 0.001 on CIFAR-100."""
+    assert first(dataset="cifar100", method="fedprox-mu0.001") == ("fedsls-quick", "fedprox")
+    assert first(dataset="cifar100", method="fedprox-mu0.01")[1] == "fedprox-mu0.01"
+
+
+def test_a_folder_of_what_methods_share_says_its_protocol():
+    """A job on another machine has the folder's name only."""
+    quick = "fedsls-quick"
+    for name in (quick, f"{quick}-lr0.1", f"{quick}-lr0.1-batch16", f"{quick}-tail3-rounds7"):
+        for stage, cell in PLAIN.cells(name).items():
+            found = PLAIN.protocol(PLAIN.protocol_of_cell(cell))
+            asked = PLAIN.protocol(name)
+            assert {f: found[f] for f in STAGES[stage]} == {f: asked[f] for f in STAGES[stage]}
+    assert PLAIN.cells(f"{quick}-tail3-rounds7") == PLAIN.cells(quick)
+    assert PLAIN.cells(f"{quick}-lr0.1-rounds7") == PLAIN.cells(f"{quick}-lr0.1")
+
+
+def test_a_folder_of_what_methods_share_does_not_depend_on_the_protocols_name():
+    fields = PLAIN.protocols["fedsls-quick"]
+    named = Grid(STUDIES, {"protocols": {"mine": fields | {"lr": 0.7}, "yours": fields}})
+    assert named.cells("yours") == named.cells("fedsls-quick")
+    renamed = Grid(STUDIES, {"protocols": {"hers": fields | {"lr": 0.7}}})
+    assert renamed.cells("hers") == named.cells("mine")
+    assert renamed.cells("hers-batch16") == named.cells("mine-batch16")

@@ -1,0 +1,104 @@
+"""Values of the fields of runs: of their protocols, and of the hyper-parameters of their methods.
+
+A field is named as in its protocol or method file: `lr`, `mu`. If a run has two fields of a name,
+the file comes first: `fedprox.mu`, `protocol.momentum`. Methods are of one family if they are
+combined from the same files: they differ in hyper-parameters only.
+"""
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from fedgrid.analysis.scores import RUN
+from fedgrid.runtime.names import UsageError, known
+
+ABSENT = "-"  # in tables, the value of a run that does not have the field
+
+
+def read_fields(settings: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per run and a column per field, `file.field`: values as texts, or missing."""
+    named = settings[settings["field"].fillna("") != ""]
+    whole = (
+        named["of"].astype(object).fillna("protocol").replace("", "protocol") + "." + named["field"]
+    )
+    values = [write_value(parse_value(text)) for text in named["value"]]
+    return named.assign(whole=whole, value=values).pivot(index=RUN, columns="whole", values="value")
+
+
+def parse_value(text: Any) -> Any:
+    """Return the value of a JSON text as pandas read it: `null` became a missing number."""
+    return None if pd.isna(text) else json.loads(str(text))
+
+
+def write_value(value: Any) -> str:
+    """Return a value as a text; equal numbers have the same text."""
+    if value is None:
+        return "none"  # pandas reads `null` and `None` as a missing text
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value if isinstance(value, str) else json.dumps(value)
+    return f"{value:.12g}"
+
+
+def short_name(fields: pd.DataFrame, whole: str) -> str:
+    """Return the name of a field without its file, if no other field has this name."""
+    name = whole.partition(".")[2]
+    return whole if len(columns_of(fields, name)) > 1 else name
+
+
+def columns_of(fields: pd.DataFrame, name: str) -> list[str]:
+    """Return the columns that a name stands for."""
+    return [whole for whole in fields if name in (whole, whole.partition(".")[2])]
+
+
+def select_field(fields: pd.DataFrame, name: str) -> pd.Series:
+    """Return the values of a field by run; a run without the field has a missing value."""
+    short = {whole.partition(".")[2] for whole in fields}
+    known("field of these runs", name, short if "." not in name else {*fields})
+    there = columns_of(fields, name)
+    if (fields[there].notna().sum(axis=1) > 1).any():
+        raise UsageError(f"a run has several fields called `{name}`: write {' or '.join(there)}")
+    return fields[there].bfill(axis=1).iloc[:, 0].astype(object)
+
+
+def write_order(values: pd.Series) -> list[str]:
+    """Return the different values of a field: numbers from the lowest on, texts as they come."""
+    unique = [*dict.fromkeys(values)]
+    there = [text for text in unique if text != ABSENT]
+    numbers = pd.to_numeric(pd.Series(there, dtype=object), errors="coerce")
+    ordered = there if numbers.isna().any() else [there[i] for i in numbers.argsort(kind="stable")]
+    return [ABSENT] * (ABSENT in unique) + ordered
+
+
+def differing(fields: pd.DataFrame) -> list[str]:
+    """Return the fields with several values."""
+    return [name for name in fields if fields[name].nunique(dropna=False) > 1]
+
+
+def write_fields(fields: pd.DataFrame, names: list[str]) -> pd.Series:
+    """Return the values of some fields of every run as one text: `mu=0.1, lr=0.3`."""
+    there = fields.dropna(axis="columns", how="all")
+    short = {name: short_name(there, name) for name in names}
+    texts = [
+        ", ".join(f"{short[name]}={row[name]}" for name in names if pd.notna(row[name]))
+        for row in fields.to_dict("records")
+    ]
+    return pd.Series(texts, fields.index, dtype=object)
+
+
+def select_runs(fields: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the fields of runs, a row per row of `runs`; UsageError if a run has no settings."""
+    names = pd.MultiIndex.from_frame(runs[RUN])
+    if len(without := names.difference(fields.index, sort=False)):
+        run = " ".join(map(str, without[0]))
+        raise UsageError(f"`settings` lacks the run {run}: name the same grid for both sources")
+    return fields.loc[names]
+
+
+def families(settings: pd.DataFrame) -> dict[str, str]:
+    """Return the family of every method: its only method's name, or the names of its files."""
+    of_method = settings[settings["of"].astype(object).fillna("") != ""]
+    files = of_method.groupby("method", sort=False)["of"].agg(lambda of: "+".join(sorted({*of})))
+    found = {method: files.get(method, method) for method in settings["method"].unique()}
+    members = pd.Series(found).value_counts()
+    return {m: m if members[family] == 1 else family for m, family in found.items()}

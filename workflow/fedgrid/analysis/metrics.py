@@ -1,0 +1,53 @@
+"""The names of metrics: which are in percent, which are better if lower, and their words.
+
+Fedgrid's own shares (SHARE) are in percent. All other columns, and so those of a method's own, are
+shown as they were recorded. Only the name decides, so that two tables of a column have one unit.
+"""
+
+import re
+
+SHARE = re.compile(  # the names of metrics between 0 and 1
+    r"accuracy|balanced_accuracy|validation_accuracy|macro_f1|auroc|calibration_error|recall_\d+"
+    r"|(server|own)_(weighted|mean|worst|decile[1-9])"
+)
+WORDS = {
+    "accuracy": "test accuracy",
+    "balanced_accuracy": "balanced test accuracy",
+    "macro_f1": "macro F1",
+    "auroc": "area under the ROC curve",
+    "calibration_error": "calibration error",
+    "loss": "test loss",
+    "train_loss": "training loss",
+    "validation_accuracy": "validation accuracy",
+    "validation_loss": "validation loss",
+    "effective_clients": "effective number of clients",
+}
+MODELS = {"server": "accuracy of the server's model", "own": "accuracy of clients' own models"}
+OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "worst": "worst client"}
+
+
+def in_percent(of: str) -> bool:
+    """Whether a metric is a share that tables show in percent."""
+    return bool(SHARE.fullmatch(of))
+
+
+def lower_is_better(of: str) -> bool:
+    """Whether the best value of a metric is the lowest."""
+    return of.endswith(("loss", "error"))
+
+
+def words(metric: str) -> str:
+    """Return a metric in words; a method's own column keeps its name."""
+    model, _, over = metric.partition("_")
+    if over.startswith("decile") and model in MODELS:
+        return f"{MODELS[model]} (decile {over.removeprefix('decile')} of clients)"
+    if over in OVER and model in MODELS:
+        return f"{MODELS[model]} ({OVER[over]})"
+    if re.fullmatch(r"recall_\d+", metric):
+        return f"recall of class {over}"
+    return WORDS.get(metric, metric)
+
+
+def unit(metric: str) -> str:
+    """Return ` (%)` for a metric in percent, else nothing: what follows a metric's words."""
+    return " (%)" if in_percent(metric) else ""

@@ -1,0 +1,124 @@
+"""Evaluate clients on their own test data: the server's model, and each client's own.
+
+A client's own model is the model that it would use. With `evaluate_clients: all` all clients are
+evaluated, with the server's model and, if the method has private parameters, the client's private
+ones. With `evaluate_clients: cohort` the clients of the round are evaluated, each with its model
+after local training. The server's model of a method with private parameters is not complete, so it
+has no numbers.
+
+Of the accuracies over clients these columns join the metrics, once for `server` and once for `own`:
+
+    own_weighted   mean over clients, by their test samples: the accuracy over all test samples
+    own_mean       mean over clients
+    own_worst      of the worst client
+    own_decile1 .. own_decile9
+    own_loss       mean cross-entropy over all test samples
+
+Clients without test samples have no part in these. The metrics that the protocol asks for are
+computed from the predictions of all clients' own models together: own_macro_f1 and so on. A value
+of the method's `evaluate` joins as the mean over clients.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgrid.engine import metrics
+from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.evaluation import batches_of_pool, join, judge, per_sample
+from fedgrid.engine.samples import Samples
+from fedgrid.method import Client, Method, Model
+
+Found = tuple[Tensor, Tensor]  # logits (n, K) and labels (n,) of a client's test samples
+COLUMNS = ("round", "client", "samples", "server_accuracy", "server_loss", "own_accuracy")
+COLUMNS += ("own_loss",)
+
+
+@dataclass
+class ClientEvaluation:
+    """The evaluation of clients in one round: `see` them one by one, then ask for the results."""
+
+    architecture: Architecture
+    samples: Samples
+    method: Method
+    asked: tuple[str, ...]  # names of metrics
+    clients: list[int] = field(default_factory=list)
+    own: dict[int, Found] = field(default_factory=dict)
+    values: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the method's `evaluate`
+
+    def see(self, number: int, client: Client, own: bool = True) -> None:
+        """Evaluate a client; unless `own`, its model is the server's, which is evaluated later."""
+        pool = self.samples.federation.client_tests
+        if not pool.sizes[number]:
+            return
+        self.clients.append(number)
+        if own:
+            batches = batches_of_pool(pool, pool.of_client(number))
+            self.own[number] = judge(self.architecture, self.samples, client.model, batches)
+        if self.method.evaluate:
+            found = self.method.evaluate(client)
+            self.values[number] = {name: metrics.plain(value) for name, value in found.items()}
+
+    def results(self, server: Model) -> dict[str, Any]:
+        """Return the columns of this round; `clients` has a row for each client.
+
+        `predicted` is there if the server's model is not complete.
+        """
+        theirs = {} if self.method.private else self.judge_server(server)
+        own = {number: self.own.get(number) or theirs[number] for number in self.clients}
+        rows = [self.row(number, theirs.get(number), own[number]) for number in self.clients]
+        found = spread("server", rows) | spread("own", rows)
+        logits, labels = map(torch.cat, zip(*own.values(), strict=True))
+        pooled = metrics.compute(self.asked, logits, labels) if self.asked else {}
+        found |= {f"own_{name}": value for name, value in pooled.items()}
+        found = join(found, self.means())
+        if self.method.private:
+            said = logits.argmax(1)[~logits.isnan().any(1)]
+            found["predicted"] = said.bincount(minlength=logits.shape[1]).tolist()
+        return found | {"clients": rows}
+
+    def judge_server(self, server: Model) -> dict[int, Found]:
+        """Evaluate the server's model on the test samples of all clients that were seen."""
+        pool = self.samples.federation.client_tests
+        ids = torch.cat([pool.of_client(number) for number in self.clients])
+        found = judge(self.architecture, self.samples, server, batches_of_pool(pool, ids))
+        sizes = [pool.sizes[number] for number in self.clients]
+        logits, labels = (tensor.split(sizes) for tensor in found)
+        return dict(zip(self.clients, zip(logits, labels, strict=True), strict=True))
+
+    def row(self, number: int, server: Found | None, own: Found) -> dict[str, Any]:
+        """Return a client's row of clients.csv."""
+        found = {"client": number, "samples": len(own[1])}
+        for who, of in (("server", server), ("own", own)):
+            right, loss = map(torch.mean, per_sample(*of)) if of else (None, None)
+            found |= {f"{who}_accuracy": metrics.plain(right) if of else None}
+            found |= {f"{who}_loss": float(loss) if of else None}
+        return join(found, self.values.get(number, {}))
+
+    def means(self) -> dict[str, float | None]:
+        """Return the means over clients of the method's values."""
+        names = dict.fromkeys(name for of in self.values.values() for name in of)
+        return {name: self.mean(name) for name in names}
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean over clients of one of the method's values; None without any."""
+        there = [of[name] for of in self.values.values() if of.get(name) is not None]
+        return float(np.mean(there)) if there else None
+
+
+def spread(who: str, rows: list[dict]) -> dict[str, float]:
+    """Return how the accuracy of `who` is spread over clients; empty without accuracies."""
+    if rows[0][f"{who}_accuracy"] is None:
+        return {}
+    right, loss, samples = (
+        np.array([row[name] for row in rows])
+        for name in (f"{who}_accuracy", f"{who}_loss", "samples")
+    )
+    found = {"weighted": np.average(right, weights=samples), "mean": right.mean()}
+    found |= {"worst": right.min(), "loss": np.average(loss, weights=samples)}
+    deciles = np.quantile(right, np.arange(1, 10) / 10)
+    found |= {f"decile{i}": value for i, value in enumerate(deciles, start=1)}
+    return {f"{who}_{name}": float(value) for name, value in found.items()}

@@ -1,0 +1,34 @@
+"""What the paper's own printed numbers say of its claims: no run is needed.
+
+A sentence agrees with the printed numbers, is contradicted by them, or is about numbers that are
+not printed. `claims` has the same beside our runs.
+"""
+
+import pandas as pd
+
+from fedgrid.analysis import verdicts
+
+COLUMNS = ["claim", "says", "section", "published", "published_verdict"]
+
+
+def draw(study: dict, scale: str) -> pd.DataFrame:
+    """Return a row per claim: what the printed means say, and the verdict from them alone."""
+    values = verdicts.published(study)
+    rows = [
+        {"claim": number, **claim, **verdicts.printed(claim, values)}
+        for number, claim in enumerate(study.get("claims", []), start=1)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the layout for readers: sentence, section, evidence, verdict."""
+    shown = table.drop(columns="claim").rename(columns={"published_verdict": "verdict"})
+    return shown.astype(object).fillna("").set_index("says")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the verdicts."""
+    if table.empty:
+        return "The study has no claims."
+    return "Claims of the paper, judged by the means that the paper itself prints."

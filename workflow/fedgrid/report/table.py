@@ -1,0 +1,112 @@
+"""A table of a metric: mean and standard deviation over seeds by the rows and columns one names.
+
+Rows and columns are axes of the runs (AXES), or fields of protocols and methods such as `lr` or
+`mu`, which are read from the source `settings`. All runs of a cell must have the same method,
+dataset, partition and protocol, so that its mean is over seeds only.
+"""
+
+import pandas as pd
+
+from fedgrid.analysis import fields, figures, metrics, tables
+from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import UsageError, known, listed
+
+AXES = ("protocol", "method", "dataset", "partition", "seed")
+LABELLED = ("protocol", "method", "dataset")  # axes whose names have labels in a study
+Names = str | list[str]
+ROWS: Names = "method"
+COLUMNS: Names = ["dataset", "partition"]
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: dict,
+    scale: str,
+    settings: pd.DataFrame | None = None,
+    rows: Names = ROWS,
+    columns: Names = COLUMNS,
+    metric: str = "accuracy",
+) -> pd.DataFrame:
+    """Return a row per cell: mean and deviation over seeds, seeds, and how many runs diverged."""
+    names = checked(listed(rows), listed(columns))
+    scores = score_runs(runs, metric)
+    scores = scores.assign(**{name: values_of(name, scores, settings) for name in names})
+    refuse_mixtures(scores, names)
+    table = mean_over_seeds(scores, names, metric)
+    for axis in (name for name in names if name in LABELLED):
+        table[f"{axis}_label"] = labels(study, table[axis], axis)
+    return table.assign(scale=scale).round({"mean": 4, "std": 4})
+
+
+def checked(rows: list[str], columns: list[str]) -> list[str]:
+    """Return the names of rows and columns; UsageError if there is no row, or a name twice."""
+    names = [*rows, *columns]
+    if not rows:
+        raise UsageError("`rows` of the table is empty: name an axis, such as method")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(
+            f"`{twice[0]}` is twice in `rows` and `columns` of the table: name it once"
+        )
+    return names
+
+
+def values_of(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
+    """Return the value of an axis or a field for every run."""
+    if name in AXES:
+        return scores[name]
+    if settings is None:
+        known("axis (a field needs the source `settings`)", name, AXES)
+    every = fields.select_runs(fields.read_fields(settings), scores)
+    known("row or column", name, {*AXES, *every, *(whole.partition(".")[2] for whole in every)})
+    found = fields.select_field(every, name).fillna(fields.ABSENT)
+    return found.set_axis(scores.index)
+
+
+def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
+    """Raise a UsageError for a cell whose runs differ in more than the seed."""
+    for axis in (axis for axis in CELL if axis not in names):
+        if (scores.groupby(names)[axis].nunique() > 1).any():
+            raise UsageError(
+                f"a cell of the table has runs of more than one {axis}: name `{axis}`, or a field "
+                "in which they differ, in `rows` or `columns`"
+            )
+
+
+def labels(study: dict, names: pd.Series, axis: str) -> list[str]:
+    """Return the labels of names; the names themselves if two of them have the same label."""
+    found = {name: figures.label(study, name, axis) for name in names}
+    return [found[name] if len({*found.values()}) == len(found) else name for name in names]
+
+
+def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
+    """Return the cells as texts, in the rows and columns asked for."""
+    form, index, heads = tables.form(table), listed(rows), listed(columns) or ["metric"]
+    texts = pd.DataFrame({name: written(table, name) for name in [*index, *heads]})
+    texts["cell"] = [tables.cell(facts, form) for facts in table.to_dict("records")]
+    shown = texts.pivot(index=index, columns=heads, values="cell")
+    return shown.reindex(index=ordered(texts, index), columns=ordered(texts, heads)).fillna("")
+
+
+def written(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return the values of an axis or a field as readers see them."""
+    if name == "metric":
+        return pd.Series(metrics.words(tables.metric_of(table)), table.index)
+    values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
+    return values.map(write_label) if name == "partition" else values
+
+
+def ordered(texts: pd.DataFrame, names: list[str]) -> pd.Index:
+    """Return the rows or columns that there are, in the order of their names' values."""
+    ranks = {name: fields.write_order(texts[name]).index for name in names}
+    there = texts[names].drop_duplicates()
+    there = there.sort_values(names, key=lambda column: column.map(ranks[column.name]))
+    return there.set_index(names).index
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the numbers."""
+    if "seed" in table:
+        table = table.assign(seeds=table["seed"].nunique())
+    over = "mean ± standard deviation over seeds"
+    return f"The {tables.in_words(table)}, {over}: {tables.scope(table)}."

@@ -1,0 +1,57 @@
+"""The runs that one claim needs: `claims@3` is the part of the grid `claims` for claim 3."""
+
+from typing import Any
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, listed
+
+MARK = "@"  # between the name of a grid and the number of a claim
+SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
+OVER = "fedavg"
+
+
+def split_grid(grid: str) -> tuple[str, int]:
+    """Return the grid and the claim in a name such as claims@3; 0 for a grid as a whole."""
+    name, mark, number = grid.rpartition(MARK)
+    return (name, int(number)) if mark and number.isdecimal() else (grid, 0)
+
+
+def find_claim(study: str, about: dict, number: int) -> dict[str, Any]:
+    """Return a claim by its number, from 1 on; UsageError if the study has no such claim."""
+    claims = about.get("claims", [])
+    if not 0 < number <= len(claims):
+        raise UsageError(f"the study {study} has {len(claims)} claims: there is no claim {number}")
+    return claims[number - 1]
+
+
+def part_for_claim(block: dict, claim: dict) -> dict[str, list]:
+    """Return a block with those names only that the claim compares; an axis may become empty."""
+    if not needs_runs(claim):
+        return block | {"method": []}
+    needed = {
+        axis: listed(claim[axis]) for axis in ("protocol", "dataset", "partition") if axis in claim
+    }
+    needed["method"] = [*listed(claim["method"]), *listed(claim.get("over"))]
+    if SPEED_UP in measures(claim):
+        needed["method"].append(OVER)
+    for axis, names in claim.get("along", {}).items():
+        needed[axis] = [
+            name for name in needed.get(axis, names) if name in names or axis == "method"
+        ]
+    kept = {axis: [n for n in listed(block[axis]) if n in names] for axis, names in needed.items()}
+    return block | kept
+
+
+def measures(claim: dict) -> list[str]:
+    """Return what a claim compares; accuracy, if it does not say."""
+    return listed(claim.get("measure", "accuracy"))
+
+
+def needs_runs(claim: dict) -> bool:
+    """Whether a claim is about runs."""
+    return bool({*measures(claim)} & {*source.literal("analysis.verdicts", "OF_RUNS")})
+
+
+def needs_experiments(claim: dict) -> bool:
+    """Whether a claim is about the fidelity study."""
+    return bool({*measures(claim)} - {*source.literal("analysis.verdicts", "OF_RUNS")})

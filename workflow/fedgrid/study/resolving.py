@@ -1,0 +1,240 @@
+"""What the names of protocols and methods stand for, and which names stand for the same work.
+
+A name is a file of the package, an entry of a study or of the configuration, or a variant by the
+rule of its name (`variants.py`).
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fedgrid.runtime import contract, source
+from fedgrid.runtime.names import UsageError, known, listed, registered, shown
+from fedgrid.study.checks import check_keywords
+from fedgrid.study.jobs import run_content
+from fedgrid.study.paths import CELLS, cell_hash
+from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
+from fedgrid.study.reading import obey
+from fedgrid.study.variants import readable, split_name, write_value
+
+
+class Resolver:
+    """The protocols and variants of the studies and the configuration, by name."""
+
+    def __init__(self, studies: dict[str, dict], config: dict):
+        sources = {**studies, "config.yaml": config}
+        self.protocols = merged("protocols", sources)
+        self.variants = merged("variants", sources)
+        self.tuned = merged("tuned", studies)
+        for variant, parts in self.variants.items():
+            for part, given in parts.items():
+                check_keywords(f"variant `{variant}`", part, given)
+        for part, datasets in self.tuned.items():
+            for dataset, given in datasets.items():
+                known("tuned dataset", dataset, registered("datasets"))
+                check_keywords("tuned", part, given)
+        self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
+        self._first: dict[str, dict[str, str]] = {}
+        self._protocols: dict[str, dict[str, str]] = {}
+
+    # -- protocols -------------------------------------------------------------------------------
+
+    def protocol(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return a protocol with all fields: the defaults, those of its `base`, its own."""
+        if name not in self.protocols and (found := self.split_protocol(name)):
+            base, own = found
+            obey(f"protocol `{name}`", own, "study", "protocol")
+            return self.protocol(base) | own
+        own = dict(self.protocols[known("protocol", name, self.protocols)])
+        if name in above:
+            raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
+        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
+        for key in own:
+            known(f"field of protocol `{name}`", key, PROTOCOL)
+        return base | own
+
+    def split_protocol(self, name: str) -> tuple[str, dict[str, Any]] | None:
+        """Return base and fields of a protocol by the rule of its name, or None."""
+        return split_name(name, self.protocols, lambda base: PROTOCOL)
+
+    def cells(self, name: str) -> dict[str, str]:
+        """Return the folders of what the stages in CELLS make for all methods of a protocol.
+
+        A folder is a hash of the fields that the stage depends on, so it does not change with the
+        protocol's name. A protocol by the rule of its name has the hash of its base, and after it
+        the values of its own.
+        """
+        return {stage: self._cell(stage, name) for stage in CELLS}
+
+    def _cell(self, stage: str, name: str) -> str:
+        whole, there = cell_hash(stage, self.protocol(name)), self._hashes(stage)
+        if whole in there:
+            return whole
+        base, values = self.split_protocol(name)
+        own = {field: values[field] for field in sorted(values) if field in STAGES[stage]}
+        parts = (f"-{field}{write_value(value)}" for field, value in own.items())
+        return cell_hash(stage, self.protocol(base)) + "".join(parts)
+
+    def _hashes(self, stage: str) -> dict[str, str]:
+        """Return the first protocol with an entry by its hash for a stage."""
+        if stage not in self._protocols:
+            pairs = [(cell_hash(stage, self.protocol(name)), name) for name in self.protocols]
+            self._protocols[stage] = dict(reversed(pairs))
+        return self._protocols[stage]
+
+    def protocol_of_cell(self, cell: str) -> str:
+        """Return a protocol for which a stage leaves its files in the folder `cell`."""
+        base, dash, values = cell.partition("-")
+        for stage in CELLS:
+            if base in self._hashes(stage):
+                return self._hashes(stage)[base] + dash + values
+        raise UsageError(f"no protocol's files are in a folder called `{shown(cell)}`")
+
+    # -- methods ---------------------------------------------------------------------------------
+
+    def methods(self) -> list[str]:
+        """Return all names of methods and variants, without those by the rule of their name."""
+        return [*registered("methods"), *self.variants]
+
+    def method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
+        """Return the method files of a name, each with all its hyper-parameters.
+
+        The variant's values override the study's `tuned` values for the dataset, and these override
+        the file's defaults.
+        """
+        parts = self.parts(name)
+        return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
+
+    def parts(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return the method files of a name, each with the hyper-parameters that the name gives."""
+        if name in self.variants:
+            return self.variants[name]
+        if name in registered("methods"):
+            return {name: {}}
+        if found := split_name(name, self.methods(), self.hyper_parameters):
+            base, values = found
+            return self.with_values(self.parts(base), values)
+        self._refuse_method(name)
+
+    def hyper_parameters(self, name: str) -> dict[str, Any]:
+        """Return the hyper-parameters of a method or variant with their defaults.
+
+        One that several of its files have is left out, because its name does not say whose it is.
+        """
+        found = [defaults_of(part) for part in self.parts(name)]
+        every = [key for defaults in found for key in defaults]
+        return {k: v for of in found for k, v in of.items() if every.count(k) == 1}
+
+    @staticmethod
+    def with_values(parts: dict[str, dict], values: dict[str, Any]) -> dict[str, dict]:
+        """Return the parts of a method, each with those values that are its own."""
+        return {
+            part: (given or {}) | {k: v for k, v in values.items() if k in defaults_of(part)}
+            for part, given in parts.items()
+        }
+
+    def _refuse_method(self, name: str) -> None:
+        """Raise a UsageError that says which hyper-parameters can follow, if the base is known."""
+        bases = [base for base in self.methods() if name.startswith(f"{base}-")]
+        if not bases:
+            known("method", name, self.methods())
+        base = max(bases, key=len)
+        there = ", ".join(readable(self.hyper_parameters(base))) or "none"
+        raise UsageError(
+            f"no method is called `{shown(name)}`: after `{base}-` there must be a hyper-parameter "
+            f"of {base} with its value; its hyper-parameters, with their defaults, are {there}"
+        )
+
+    def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
+        contract.method(part)
+        defaults = defaults_of(part)
+        found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
+        return {key: same_type(value, defaults[key]) for key, value in found.items()}
+
+    # -- runs ------------------------------------------------------------------------------------
+
+    def resolve(self, run) -> dict[str, Any]:
+        """Return a run with every name replaced by its values."""
+        protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
+        return {
+            "name": {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])},
+            "protocol": protocol,
+            "cells": cells,
+            "dataset": run["dataset"],
+            "partition": run["partition"],
+            "method": self.method(run["method"], run["dataset"]),
+            "seed": int(run["seed"]),
+        }
+
+    def first_name(self, run: dict) -> dict[str, Any]:
+        """Return the name under which a resolved run is trained; other names are linked to it.
+
+        It has the first protocol and the first method that make the same run: of those in the
+        grids of studies, and then of all others.
+        """
+        content = run_content(run)
+        fields, dataset = [*content["protocol"]], run["dataset"]
+        protocols = self._first_of(
+            f"protocols {fields}",
+            [*self._in_grids["protocol"], *self.protocols],
+            lambda name: {field: self.protocol(name)[field] for field in fields},
+        )
+        methods = self._first_of(
+            f"methods {dataset}",
+            [*self._in_grids["method"], *self.methods()],
+            lambda name: self.method(name, dataset),
+        )
+        first = {"protocol": protocols.get(text_of(content["protocol"]))}
+        first["method"] = methods.get(text_of(content["method"]))
+        return run["name"] | {axis: name for axis, name in first.items() if name}
+
+    def _first_of(self, key: str, names, meaning: Callable[[str], dict]) -> dict[str, str]:
+        """Return the first name by its meaning; a name without a meaning is left out."""
+        if key not in self._first:
+            found: dict[str, str] = {}
+            for name in names:
+                try:
+                    found.setdefault(text_of(meaning(name)), name)
+                except UsageError:
+                    continue  # it is refused where it is asked for
+            self._first[key] = found
+        return self._first[key]
+
+    def knows(self, axis: str, name: str) -> bool:
+        """Whether a protocol or method of this name exists."""
+        if axis == "protocol":
+            return name in self.protocols or self.split_protocol(name) is not None
+        there = self.methods()
+        return name in there or split_name(name, there, self.hyper_parameters) is not None
+
+
+def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
+    """Return the entries of all sources; UsageError if a name means two things."""
+    found: dict[str, dict] = {}
+    for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
+        for entry, value in entries.items():
+            if found.setdefault(entry, value) != value:
+                raise UsageError(f"{name}: {key}.{entry} already means something else")
+    return found
+
+
+def names_in_grids(studies: dict[str, dict], axis: str) -> list[str]:
+    """Return the names of an axis that the grids of studies have, each once."""
+    scales = [scale for about in studies.values() for scale in about["scales"].values()]
+    blocks = [block for scale in scales for grid in scale["grids"].values() for block in grid]
+    return [*dict.fromkeys(name for block in blocks for name in listed(block.get(axis)))]
+
+
+def defaults_of(part: str) -> dict[str, Any]:
+    """Return the hyper-parameters of a method's file with their defaults."""
+    return source.keywords(f"methods.{part}", "method")
+
+
+def same_type(value: Any, default: Any) -> Any:
+    """Return a whole number as a float where the default is one, so that 1 and 1.0 are the same."""
+    return float(value) if type(default) is float and type(value) is int else value
+
+
+def text_of(meaning: dict) -> str:
+    """Return a meaning as a text that is the same for equal meanings."""
+    return json.dumps(meaning, sort_keys=True)

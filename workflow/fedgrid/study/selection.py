@@ -1,0 +1,57 @@
+"""Which names of the axes a configuration asks for, and the folder of what is made from them."""
+
+import json
+import re
+from hashlib import sha256
+from typing import Any
+
+from fedgrid.runtime.names import listed
+from fedgrid.study.protocol import AXES
+
+ADDED = "+"  # before a name that joins the names of a grid
+DIGITS = re.compile("[0-9]{1,18}")
+LONGEST = 80  # characters of a folder's name
+
+
+def axis_values(config: dict, axis: str) -> tuple[list, list]:
+    """Return the configuration's names of an axis, and those that are to be added (`+name`).
+
+    The configuration has a list or, from the command line, a text such as `a,b`.
+    """
+    value = config.get(axis)
+    if isinstance(value, str):
+        value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
+    asked, added = [], []
+    for name in listed(value):
+        plus = isinstance(name, str) and name.startswith(ADDED)
+        (added if plus else asked).append(name.removeprefix(ADDED) if plus else name)
+    read = read_seed if axis == "seed" else str
+    return [*map(read, asked)], [*map(read, added)]
+
+
+def read_seed(seed: Any) -> Any:
+    """Return the number of a seed that the command line gives as text."""
+    return int(seed) if isinstance(seed, str) and DIGITS.fullmatch(seed) else seed
+
+
+def part_folder(config: dict, *axes: str) -> str:
+    """Return the folder of products under a configuration, below those of the whole study.
+
+    It is empty if the configuration names no axis and no sweep. With `axes`, only these count.
+    """
+    folders = []
+    for axis in axes or AXES:
+        asked, added = axis_values(config, axis)
+        if names := [*map(str, asked), *(f"{ADDED}{name}" for name in added)]:
+            folders.append(f"{axis}={shortened(','.join(names))}")
+    if (sweep := config.get("sweep")) and not axes:
+        fields = "+".join(f"{name}-{field}" for name, of in sweep.items() for field in of)
+        folders.append(f"sweep={shortened(fields, json.dumps(sweep, sort_keys=True))}")
+    return "".join(f"/{folder}" for folder in folders)
+
+
+def shortened(text: str, content: str | None = None) -> str:
+    """Return a text for a folder's name; `content`, or a text that is too long, adds a hash."""
+    if content is None and len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}-{sha256((content or text).encode()).hexdigest()[:6]}"

@@ -1,0 +1,71 @@
+"""Sweeps: `{fedprox: {mu: [0.01, 0.1]}}` replaces fedprox by fedprox-mu0.01 and fedprox-mu0.1.
+
+The values are those of a method's hyper-parameters or of a protocol's fields. The name `protocol`
+stands for every protocol of a grid. Several fields of a name give all combinations.
+"""
+
+from typing import Any
+
+from fedgrid.runtime.names import known, listed
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.resolving import Resolver
+from fedgrid.study.variants import sweep_names
+
+Sweep = dict[str, dict[str, list]]  # by name and field, the values
+ALL_PROTOCOLS = "protocol"
+
+
+def expand_block(names: Resolver, block: dict, sweep: Sweep) -> dict:
+    """Return a block of a grid in which the variants of a sweep replace their name."""
+    if not sweep:
+        return block
+    axes = {"method": method_axes, "protocol": protocol_axes}
+    expanded = {
+        axis: [
+            variant
+            for name in listed(block[axis])
+            for variant in sweep_names(name, *find(names, name, sweep))
+        ]
+        for axis, find in axes.items()
+    }
+    return block | expanded
+
+
+def method_axes(names: Resolver, name: str, sweep: Sweep) -> tuple[dict[str, list], dict[str, Any]]:
+    """Return the values to sweep of a method's hyper-parameters, and all their defaults."""
+    there = names.hyper_parameters(name) if name in sweep else {}
+    return {field: v for field, v in sweep.get(name, {}).items() if field in there}, there
+
+
+def protocol_axes(
+    names: Resolver, name: str, sweep: Sweep
+) -> tuple[dict[str, list], dict[str, Any]]:
+    """Return the values to sweep of a protocol's fields, and all their defaults.
+
+    A method can have the protocol's name; its hyper-parameters are not the protocol's.
+    """
+    own = method_axes(names, name, sweep)[0] if name in names.methods() else {}
+    given = {field: v for field, v in sweep.get(name, {}).items() if field not in own}
+    return given | sweep.get(ALL_PROTOCOLS, {}), PROTOCOL
+
+
+def check_sweep(names: Resolver, where: str, sweep: Sweep) -> None:
+    """Raise a UsageError for a sweep of a name, or of a field of it, that does not exist."""
+    for name, axes in sweep.items():
+        is_protocol = name == ALL_PROTOCOLS or names.knows("protocol", name)
+        there = PROTOCOL if is_protocol else {}
+        there = there | (names.hyper_parameters(name) if names.knows("method", name) else {})
+        if not there:
+            every = [ALL_PROTOCOLS, *names.methods(), *names.protocols]
+            known(f"method or protocol of `sweep` in {where}", name, every)
+        for field in axes:
+            known(f"hyper-parameter or field of {name} in `sweep` of {where}", field, there)
+
+
+def check_used(names: Resolver, sweep: Sweep, there: dict[str, set]) -> None:
+    """Raise a UsageError for a sweep of a name that is not among the names of the axes `there`."""
+    for name, axes in sweep.items():
+        of_method = names.knows("method", name) and {*axes} <= {*names.hyper_parameters(name)}
+        axis = "method" if of_method else "protocol"
+        if name != ALL_PROTOCOLS:
+            known(f"{axis} of `sweep` at this scale", name, there[axis])
