@@ -24,6 +24,7 @@ from conftest import (
 )
 from fedgrid.engine import metrics
 from fedgrid.engine.round import Engine
+from fedgrid.engine.state import own_model
 from fedgrid.federation.federation import Federation, Pool, load_federation, pool
 from fedgrid.federation.holdout import hold_out
 from fedgrid.federation.members import (
@@ -230,7 +231,7 @@ def test_a_client_that_never_took_part_has_the_initial_private_parameters():
     found, _ = run_of(methods("fedper"), participation=1 / 6, rounds=1)
     (there,) = found.run.memory
     for client in {*range(len(SIZES))} - {there}:
-        own = found.engine.own_model(found.run, client)
+        own = own_model(found.run.server, found.engine.memory(found.run, client))
         assert torch.equal(own["head.weight"], found.engine._start.server["head.weight"])
 
 
@@ -309,7 +310,9 @@ def test_validation_of_private_parameters_is_of_each_clients_own_model():
     for client in (0, 4):
         ids = validation.of_client(client)
         x = engine.samples.normalise(data.images[ids])
-        _, logits = engine.architecture.forward(engine.own_model(state, client), x)
+        _, logits = engine.architecture.forward(
+            own_model(state.server, engine.memory(state, client)), x
+        )
         right += float((logits.argmax(1) == data.labels[ids]).sum())
         loss += len(ids) * float(torch.nn.functional.cross_entropy(logits, data.labels[ids]))
     found = engine.evaluate_validation(state)

@@ -113,6 +113,11 @@ CURRENT = HERE.format(study=config["study"], scale=config["scale"])
 SHOWN = ("svg", "html", "csv")  # the formats in the report
 
 
+def beside(folder, path):
+    """Return a path of results/ in the same place below results/<folder>/, such as its log."""
+    return path.replace("results/", f"results/{folder}/", 1)
+
+
 wildcard_constraints:
     protocol=r"[^/]+",
     dataset=r"[^/]+",
@@ -288,12 +293,7 @@ def sources(study, product):
 
     def found(wildcards):
         refuse_nothing(study, wildcards.scale, product)
-        return {
-            name: f"{source_folder(path)}/{path}.csv".format(
-                study=study, scale=wildcards.scale
-            )
-            for name, path in given.items()
-        }
+        return source_paths(study, wildcards.scale, given)
 
     return found
 
@@ -304,10 +304,7 @@ def sources_of_claim(study, product):
     def found(wildcards):
         scale, number = wildcards.scale, int(wildcards.claim)
         given = GRID.sources_of_claim(study, scale, product, number)
-        return {
-            name: f"{source_folder(path)}/{path}.csv".format(study=study, scale=scale)
-            for name, path in given.items()
-        }
+        return source_paths(study, scale, given)
 
     return found
 
@@ -341,6 +338,14 @@ def copied_products(study):
     every = [*STUDIES[study]["products"]]
     by_claim = [name for name in every if is_by_claim(study, name)]
     return [*zip(every, every), *((name, f"{name}/{{claim}}") for name in by_claim)]
+
+
+def source_paths(study, scale, given):
+    """Return the files of a product's sources, by name: collected tables, or experiments."""
+    return {
+        name: f"{source_folder(text)}/{text}.csv".format(study=study, scale=scale)
+        for name, text in given.items()
+    }
 
 
 def source_folder(text):

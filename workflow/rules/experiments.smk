@@ -12,7 +12,7 @@ rule originals:
     output:
         f"{EXPERIMENT}/fidelity/originals.npz",
     log:
-        "results/logs/studies/{study}/{scale}/fidelity/originals.log",
+        beside("logs", f"{EXPERIMENT}/fidelity/originals.log"),
     conda:
         "../../envs/fedgrid.yaml"
     resources:
@@ -37,9 +37,9 @@ rule maps:
     output:
         f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.npz",
     log:
-        "results/logs/studies/{study}/{scale}/fidelity/{encoder}-seed{seed}.log",
+        beside("logs", f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.log"),
     benchmark:
-        "results/benchmarks/studies/{study}/{scale}/fidelity/{encoder}-seed{seed}.tsv"
+        beside("benchmarks", f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.tsv")
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -72,9 +72,9 @@ rule scores:
         scores=f"{EXPERIMENT}/fidelity/scores.csv",
         examples=f"{EXPERIMENT}/fidelity/examples.csv",
     log:
-        "results/logs/studies/{study}/{scale}/fidelity/scores.log",
+        beside("logs", f"{EXPERIMENT}/fidelity/scores.log"),
     benchmark:
-        "results/benchmarks/studies/{study}/{scale}/fidelity/scores.tsv"
+        beside("benchmarks", f"{EXPERIMENT}/fidelity/scores.tsv")
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -107,7 +107,7 @@ rule costs:
     output:
         f"{EXPERIMENT}/costs.csv",
     log:
-        "results/logs/studies/{study}/{scale}/costs.log",
+        beside("logs", f"{EXPERIMENT}/costs.log"),
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]

@@ -13,7 +13,7 @@ for kind in COLLECTED:
         output:
             f"{HERE}/{kind}/{{grid}}.csv",
         log:
-            f"{HERE}/{kind}/{{grid}}.log".replace("results/", "results/logs/", 1),
+            beside("logs", f"{HERE}/{kind}/{{grid}}.log"),
         localrule: True
         conda:
             "../../envs/fedgrid.yaml"
@@ -54,9 +54,7 @@ for study in STUDIES:
             output:
                 *drawn(study, product),
             log:
-                f"{product_path(study, product)}.log".replace(
-                    "results/", "results/logs/", 1
-                ),
+                beside("logs", f"{product_path(study, product)}.log"),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"
@@ -87,9 +85,7 @@ for study in STUDIES:
             output:
                 f"{product_path(study, product)}/{{claim}}.{{ext}}",
             log:
-                f"{product_path(study, product)}/{{claim}}.{{ext}}.log".replace(
-                    "results/", "results/logs/", 1
-                ),
+                beside("logs", f"{product_path(study, product)}/{{claim}}.{{ext}}.log"),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedgrid.engine.samples import Samples
+from fedgrid.engine.state import own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.method import Memory, Model
 
@@ -74,7 +75,7 @@ class Clients:
         """Return the input of the client at position `c` of the cohort."""
         client = int(self.work.clients[c])
         return LocalWork(
-            server=self.server | self.memories[c].get("private", {}),
+            server=own_model(self.server, self.memories[c]),
             memory=self.memories[c],
             counts=self.samples.federation.counts[client],
             noise=seeds.seed(self.noise, client),

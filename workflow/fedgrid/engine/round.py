@@ -24,7 +24,7 @@ from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
 from fedgrid.engine.metrics import plain
 from fedgrid.engine.samples import Samples
-from fedgrid.engine.state import RunState, add_to_log, effective
+from fedgrid.engine.state import RunState, add_to_log, effective, own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
@@ -103,8 +103,9 @@ class Engine:
             return {}
         parts = [(state.server, pool.ids)]
         if self.method.private:
-            every = range(len(self.federation.members))
-            parts = [(self.own_model(state, k), pool.of_client(k)) for k in every]
+            memories = (self.memory(state, k) for k in range(len(self.federation.members)))
+            models = (own_model(state.server, memory) for memory in memories)
+            parts = [(model, pool.of_client(k)) for k, model in enumerate(models)]
         sums = {"accuracy": 0.0, "loss": 0.0}
         for model, ids in parts:
             if len(ids):
@@ -121,14 +122,11 @@ class Engine:
         """Return the evaluation of all clients, each with the model that it would use next."""
         found = self.start_client_evaluation()
         for number in range(len(self.federation.members)):
-            model, memory = self.own_model(state, number), self.memory(state, number)
+            memory = self.memory(state, number)
+            model = own_model(state.server, memory)
             client = self.client(state, number, model, memory, steps=0)
             found.see(number, client, own=bool(self.method.private))
         return found
-
-    def own_model(self, state: RunState, client: int) -> Model:
-        """Return the server's model with the client's private entries."""
-        return state.server | self.memory(state, client).get("private", {})
 
     def evaluate_server(self, state: RunState) -> dict[str, float | None]:
         """Return the values of the method's `evaluate_server`, if it has any."""

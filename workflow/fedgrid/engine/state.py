@@ -36,6 +36,11 @@ def reseed(device: torch.device, seed: int) -> None:
         torch.cuda.manual_seed(seed)
 
 
+def own_model(server: Model, memory: Memory) -> Model:
+    """Return the server's model with the private entries that a client keeps in its memory."""
+    return server | memory.get("private", {})
+
+
 def state_of(module: nn.Module) -> Model:
     """Return a copy of a module's parameters and running statistics."""
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

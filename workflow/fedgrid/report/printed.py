@@ -16,7 +16,7 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
     values = verdicts.published(study)
     rows = [
         {"claim": number, **claim, **verdicts.printed(claim, values)}
-        for number, claim in enumerate(study.get("claims", []), start=1)
+        for number, claim in verdicts.numbered(study, None)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 

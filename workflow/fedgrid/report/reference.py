@@ -6,7 +6,7 @@ were made.
 
 import pandas as pd
 
-from fedgrid.analysis import figures, tables
+from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.published import join_published, kept_cells
 from fedgrid.partitions import write_label
 
@@ -37,10 +37,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers and their origin."""
     seeds, smoothed = tables.each(table, "seeds"), bool(table["smoothed"].notna().any())
+    average = tables.COUNTED["smoothed"].format(words=metrics.words("accuracy"))
     return (
         f"The {tables.counted(table)} in percent of the runs kept with the study ({seeds} seed"
         f"{'s' * (seeds != '1')}, {tables.each(table, 'rounds')} rounds, on "
         f"{tables.each(table, 'device')}), beside published values"
-        + " and the last moving average of the test accuracy" * smoothed
+        + f" and the {average}" * smoothed
         + "."
     )

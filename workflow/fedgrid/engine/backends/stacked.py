@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import along, descend, local_loss
-from fedgrid.engine.state import reseed
+from fedgrid.engine.state import own_model, reseed
 from fedgrid.method import Method, Model, Step
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class LocalStep:
     def seen(self, state, server, shared, memory, *rest) -> Step:
         """Return one client's step, as the method's functions read it."""
         params = {name: state[name] for name in self.architecture.parameters}
-        sent = server | memory.get("private", {})
+        sent = own_model(server, memory)
         return Step(params, sent, memory, shared, *rest, forward=self.architecture.forward)
 
 
