@@ -234,6 +234,14 @@ def test_every_method_is_compared_with_every_other():
     assert pairs == {("a", "c"): -3, ("a", "d"): -7, ("b", "c"): -2, ("b", "d"): -6}
 
 
+def test_a_method_may_be_compared_with_its_own_others_only():
+    numbers = {"a": [1, 1], "b": [2, 2], "c": [4, 4], "d": [8, 8]}
+    own = above(method=["a", "b"], over={"a": "c", "b": ["c", "d"]})
+    found = verdicts.compare(own, values(numbers))
+    pairs = found.set_index(["method", "over"])["difference"].to_dict()
+    assert pairs == {("a", "c"): -3, ("b", "c"): -2, ("b", "d"): -6}
+
+
 ALONG = ["dir0.5", "dir0.1", "dir0.05"]
 
 
@@ -381,6 +389,15 @@ def test_accuracies_are_tail_means_in_percent():
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [
         ["accuracy", "a", 3, pytest.approx(55)]
     ]
+
+
+def test_early_accuracies_are_means_of_the_first_quarter_without_round_0():
+    by_round = {0: 0.1, 1: 0.2, 2: 0.4, 3: 0.9, 10: 0.9}  # of 10 rounds, 1 and 2
+    runs = pd.concat([made.evaluations(by_round), made.lost(seed=1)])
+    found = verdicts.early_accuracies(runs).set_index("seed")["value"].to_dict()
+    assert found == {0: pytest.approx(30), 1: -inf}
+    asked = verdicts.measured({"claims": [above(measure="early accuracy")]}, runs)
+    assert set(asked["measure"]) == {"accuracy", "early accuracy"}
 
 
 # --- measures of maps ------------------------------------------------------------------------

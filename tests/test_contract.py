@@ -8,6 +8,7 @@ import pytest
 
 from conftest import forget
 from fedgrid import datasets, methods, models
+from fedgrid.experiments import costs
 from fedgrid.runtime import names, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_keywords, check_protocol
@@ -87,6 +88,10 @@ def fashion(write):
         ("TRAIN = 60_000", "TRAIN = SAMPLES = 60_000"),
         ("TRAIN = 60_000", "TRAIN: int\nTRAIN = 60_000"),
         ("def load(root):\n    return None", "from elsewhere import load"),
+        ("TEST: int = 10_000", "TEST = None"),
+        (STANDARD, "{}"),
+        ("TEST: int", "HASHES = ()\nTEST: int"),
+        ("TEST: int", f"WRITERS = True\nHASHES = {('01234567',) * 5}\nTEST: int"),
         ("", "\ufeff" + FASHION),
         ("", FASHION.replace("\n", "\r\n")),
         ("", ("# -*- coding: latin-1 -*-\n# größe" + FASHION).encode("latin-1")),
@@ -122,7 +127,7 @@ def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
         ("60_000", "60_000.0", "TRAIN is 60000.0, not a whole number above 0, such as 60_000"),
         ("60_000", '"60_000"', "TRAIN is '60_000', not a whole number"),
         ("60_000", "True", "TRAIN is True, not a whole number"),
-        ("60_000", "0", "TRAIN is 0, not a whole number above 0"),
+        ("60_000", "0", "TRAIN is 0, not a whole number above 0, such as 60_000, or None if only"),
         ("10_000", "-1", "TEST is -1, not a whole number"),
         ("CLASSES = 10", "CLASSES = None", "CLASSES is None, not a whole number"),
         ("(1, 28, 28)", "(28, 28)", r"SHAPE is \(28, 28\), not three whole numbers"),
@@ -139,6 +144,13 @@ def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
         (STANDARD, '{"usual": ((0.1,), (0.3,))}', 'STATISTICS is .*, not a dict with "standard"'),
         (STANDARD, '{1: 2, "standard": ((0.1,), (0.3,))}', "STATISTICS is .*, not a dict with"),
         (STANDARD, "((0.1,), (0.3,))", r"STATISTICS is \(.*, not a dict with"),
+        ("CLASSES", "WRITERS = 1\nCLASSES", "WRITERS is 1, not True or False"),
+        ("CLASSES", "HASHES = ('0123',)\nCLASSES", r"HASHES is \('0123',\), not \(\) or a text"),
+        (
+            "CLASSES",
+            f"HASHES = {('01234567',) * 5}\nCLASSES",
+            r"HASHES has 5 texts for 4 arrays: give one for each",
+        ),
         ("", "TRAIN = (", r", line 1, is not Python: '\(' was never closed"),
         ("", "# größe\n".encode("latin-1"), "is not Python: invalid or missing encoding"),
         ("", "TRAIN = 5\0", "Python: source code .* null bytes"),
@@ -150,6 +162,15 @@ def test_a_wrong_dataset_is_named_with_its_file(old, new, message, fashion):
     answer = said(check_dataset)
     assert answer.startswith("datasets/mine.py")
     assert re.search(message, answer)
+
+
+def test_a_dataset_whose_constants_are_measured_can_be_used_but_for_costs(fashion):
+    fashion("", FASHION.replace("60_000", "None").replace(STANDARD, "{}"))
+    check_dataset()
+    answer = said(check_protocol, "a", PROTOCOL | {"model": "mine", "normalization": "x"}, "mine")
+    assert "no normalization of mine is called `x`: the choices are standard" in answer
+    setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
+    assert "dataset mine has no `TRAIN` in its file" in said(costs.check, setting)
 
 
 def test_a_wrong_dataset_is_named_when_it_is_decoded(fashion, tmp_path):

@@ -343,15 +343,36 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 # --- local steps -----------------------------------------------------------------------------
 
 
+ADAMS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def optimiser_of(protocol: dict, parameters) -> torch.optim.Optimizer:
+    """torch's optimiser for the local steps of a protocol."""
+    rates = {"lr": protocol["lr"], "weight_decay": protocol["weight_decay"]}
+    if protocol["optimiser"] == "sgd":
+        return torch.optim.SGD(parameters, momentum=protocol["momentum"], **rates)
+    betas, epsilon = (protocol["beta1"], protocol["beta2"]), protocol["epsilon"]
+    return ADAMS[protocol["optimiser"]](parameters, betas=betas, eps=epsilon, **rates)
+
+
 @both_backends
-@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.9, 0.0), (0.0, 0.1), (0.9, 0.1)])
-def test_local_steps_are_torchs_sgd(backend, rates):
-    decay = dict(zip(("momentum", "weight_decay"), rates, strict=True))
-    protocol = {"participation": 1.0, "local": 5, **decay}
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(
+    "rates",
+    [
+        {"momentum": 0.0},
+        {"momentum": 0.9},
+        # A bias before BatchNorm has no gradient but rounding, which a small epsilon shows.
+        {"optimiser": "adam", "momentum": 0.0, "epsilon": 1e-3},
+        {"optimiser": "adamw", "momentum": 0.0, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.01},
+    ],
+)
+def test_local_steps_are_torchs(backend, rates, decay):
+    protocol = {"participation": 1.0, "local": 5, "weight_decay": decay, **rates}
     simulation = simulate(Method(), backend, uneven((11,)), **protocol)
     model = tiny(0).train()
     load(model, simulation.run.server)
-    optimiser = torch.optim.SGD(model.parameters(), lr=PROTOCOL["lr"], **decay)
+    optimiser = optimiser_of(PROTOCOL | protocol, model.parameters())
     losses = []
     for x, y in reference_batches(simulation.engine):
         optimiser.zero_grad()
@@ -559,6 +580,13 @@ def finish(simulation, history=None) -> tuple[RunState, list[dict]]:
 def test_history_has_the_first_the_scheduled_and_the_last_round():
     _, history = finish(simulate(Method(), rounds=5, evaluate_every=2))
     assert [row["round"] for row in history] == [0, 2, 4, 5]
+
+
+def test_columns_of_means_have_the_same_order_whatever_was_logged_first():
+    names = [*"hgfedcba", "effective_clients", "train_loss"]
+    found = rounds.means({name: [1.0, 3.0] for name in names})
+    assert [*found] == ["train_loss", "effective_clients", *"abcdefgh"]
+    assert {*found.values()} == {2.0}
 
 
 def test_history_has_means_over_the_rounds_since_the_last_evaluation():

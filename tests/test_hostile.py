@@ -40,7 +40,7 @@ from fedgrid.method import Method
 from fedgrid.partitions import dirichlet
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.report.fedsls import table1, weights
-from fedgrid.runtime import cli
+from fedgrid.runtime import cli, source
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.study import schema
 from fedgrid.study.checks import check_protocol
@@ -154,14 +154,14 @@ def bomb() -> bytes:
 )
 def test_an_image_of_another_kind_is_named(content, message):
     with pytest.raises(UsageError, match=f"^cat/n.png {message}"):
-        _archives._decode("cat/n.png", content, SHAPE)
+        _archives.decode("cat/n.png", content, SHAPE)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK"])
 def test_images_of_other_modes_become_three_channels_of_8_bits(mode):
     stream = io.BytesIO()
     Image.new(mode, (32, 32)).save(stream, "TIFF")
-    pixels = _archives._decode("n.png", stream.getvalue(), SHAPE)
+    pixels = _archives.decode("n.png", stream.getvalue(), SHAPE)
     assert (pixels.shape, pixels.dtype) == (SHAPE, np.uint8)
 
 
@@ -562,6 +562,11 @@ def test_every_method_works_on_an_unusual_federation(name, backend, unusual):
     needed = artifacts(name, len(sizes))
     simulation = simulate(methods(name), backend, held(*sizes, labels=labels), tiny, needed, **used)
     history: list[dict] = []
+    least = source.literal(f"methods.{name}", "LEAST_COHORT", 1)
+    if len(simulation.engine.plan(0).clients) < least:
+        with pytest.raises(UsageError, match="has one client"):
+            simulation.play()
+        return
     *_, state = rounds.rounds(simulation.engine, simulation.run, history)
     assert state.round == 2
     assert rounds.diverged(history) is None

@@ -11,6 +11,7 @@ from conftest import HAND, assert_same, federated, methods, simulate
 from fedgrid import models, weights
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
+from fedgrid.models import _vgg
 from fedgrid.runtime import download, source
 from fedgrid.runtime.names import UsageError, registered
 
@@ -62,8 +63,11 @@ def test_weights_are_declared_as_a_literal(name):
     assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
 
 
-@pytest.mark.parametrize(  # ResNet-18 is of the same class as ResNet-50
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "resnet50" else n for n in NAMES]
+SLOW = ("resnet50", "vgg16")  # ResNet-18 and VGG-16 with BatchNorm are of the same classes
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES]
 )
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
@@ -227,6 +231,56 @@ def test_weights_cannot_run_code(tmp_path):
 )
 def test_fedlmds_models_have_as_many_parameters_as_theirs(name, parameters):
     assert sum(w.numel() for w in made(name).parameters()) == parameters
+
+
+@pytest.mark.parametrize("name", ["vgg16", "vgg16_bn"])
+def test_vggs_convolutions_are_torchvisions(name):
+    from torchvision import models as theirs
+
+    with torch.device("meta"):  # shapes without weights
+        wanted = getattr(theirs, name)().features.state_dict()
+    found = made(name).body.features.state_dict()
+    wanted = {n: w.shape for n, w in wanted.items() if "num_batches" not in n}
+    assert [(n, w.shape) for n, w in found.items()] == [*wanted.items()]
+
+
+@pytest.mark.parametrize(("classes", "parameters"), [(10, 14_781_642), (62, 14_788_350)])
+def test_vgg_has_the_number_of_parameters_worked_out(classes, parameters):
+    plain, norm = (models.build(name, SHAPE, classes) for name in ("vgg16", "vgg16_bn"))
+    assert sum(w.numel() for w in plain.parameters()) == parameters
+    assert sum(w.numel() for w in norm.parameters()) == parameters + 2 * 4224  # 4,224 maps
+
+
+@pytest.mark.parametrize("name", ["vgg16", "vgg16_bn"])
+def test_vggs_features_are_activations_after_relu(name):
+    features, _ = made(name)(torch.randn(4, *SHAPE))
+    assert features.shape == (4, 128)
+    assert features.min() == 0 < features.max()
+
+
+def test_vggs_weights_are_drawn_as_torchvisions():
+    weights = made("vgg16").state_dict()
+    wider, hidden = weights["body.features.10.weight"], weights["body.hidden.weight"]
+    assert wider.std().item() == pytest.approx((2 / (256 * 9)) ** 0.5, rel=0.01)  # 128 to 256 maps
+    assert hidden.std().item() == pytest.approx(0.01, rel=0.02)
+    assert not any(w.any() for n, w in weights.items() if n.endswith("bias") and "body" in n)
+
+
+def test_vgg_puts_a_grey_image_in_the_middle_of_a_mean_grey_colour_image():
+    found = _vgg.framed(torch.ones(2, 1, 28, 27))
+    expected = torch.zeros(2, 3, 32, 32)
+    expected[:, :, 2:30, 2:29] = 1
+    assert torch.equal(found, expected)
+    large = torch.rand(2, 3, 40, 32)
+    assert torch.equal(_vgg.framed(large), large)
+
+
+def test_vgg_pools_larger_images():
+    model = made("vgg16").eval()
+    x = torch.rand(1, *SHAPE)
+    alone, _ = model(x)
+    assert model(torch.rand(1, 3, 64, 48))[0].shape == alone.shape
+    torch.testing.assert_close(model.body.pool(model.body.features(x)), model.body.features(x))
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "resnet8"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedgrid.federation.members import Partition, read_partition, write_partition
-from fedgrid.partitions import _fedntd, dirichlet, shards
+from fedgrid.partitions import _fedntd, dirichlet, odd, shards
 from fedgrid.partitions.dirichlet import AT_ONCE, RECIPES
 from fedgrid.runtime.names import UsageError
 
@@ -140,6 +140,34 @@ def test_a_fixed_recipe_is_the_same_for_all_seeds():
     one, other = (dirichlet.draw(LABELS, 10, 20, "fedntd", 0.5, n) for n in range(2))
     assert all(np.array_equal(*pair) for pair in zip(one.members, other.members, strict=True))
     assert one.counts.sum(1).min() >= 10
+
+
+# --- one odd client --------------------------------------------------------------------------
+
+
+def test_the_odd_client_has_the_last_classes_and_the_others_share_the_rest():
+    found = odd.draw(LABELS, 10, 4, "classwise", "2", "digits", 0)
+    assert np.array_equal(np.sort(np.concatenate(found.members)), np.arange(len(LABELS)))
+    assert found.counts[3].tolist() == [0] * 8 + [200, 200]
+    assert found.counts[:3].sum(1).tolist() == [534, 533, 533]  # 1,600 images over three
+    assert set(found.counts[:3, :8].flat) == {66, 67}
+    assert not found.counts[:3, 8:].any()
+    zeros = np.flatnonzero(LABELS == 0)
+    first = np.isin(zeros, found.members[0])
+    assert 0.2 < first[:100].mean() < 0.5  # at random
+
+
+def test_the_odd_partition_depends_on_the_names():
+    one, other, third = (odd.draw(LABELS, 10, 3, "fedntd", "2", "digits", n) for n in (0, 0, 1))
+    assert same(one, other)
+    assert not same(one, third)
+
+
+@pytest.mark.parametrize(("number", "clients"), [("10", 3), ("2", 1)])
+def test_an_odd_partition_that_leaves_nothing_is_refused(number, clients):
+    with pytest.raises(UsageError, match=f"odd{number} over {clients} clients and 10 classes is"):
+        odd.draw(LABELS, 10, clients, "classwise", number)
+    assert odd.draw(LABELS, 10, 2, "classwise", "9").counts[0].tolist() == [200] + [0] * 9
 
 
 # --- one recipe each -------------------------------------------------------------------------

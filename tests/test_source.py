@@ -503,7 +503,7 @@ def test_yaml_that_is_none_is_named(tmp_path):
 def test_known_names_the_nearest_or_all():
     assert known("method", "moon", METHODS) == "moon"
     with pytest.raises(
-        UsageError, match="no method is called `xyz`: the choices are fedau, fedavg"
+        UsageError, match="no method is called `xyz`: the choices are contribution, fedau"
     ):
         known("method", "xyz", METHODS)
 

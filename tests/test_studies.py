@@ -141,6 +141,18 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
             "least: .inf",
             "mine.yaml: claims: number 1: least is inf, which is not finit",
         ),
+        (
+            "over: fedavg",
+            "over: {prox: fedavg, moon: fedavg}",
+            "no method of mine.yaml: claims: number 1 with its own `over` is called `moon`",
+        ),
+        (
+            "method: prox, over: fedavg",
+            "method: [prox, moon], over: {prox: fedavg}",
+            "claims: number 1: `over` has no entry for the method moon",
+        ),
+        ("over: fedavg", "over: {prox: 5}", "mine.yaml: claims.over.prox: 5 is not"),
+        ("over: fedavg", "over: 5", "mine.yaml: claims.over: 5 is not"),
         ("{digits: Digits}", "{digits: 5}", "mine.yaml: labels.digits: 5 is not text"),
         ("{digits: Digits}", "[digits]", "mine.yaml: labels: .* is not"),
         ("labels:", "reference: 5\nlabels:", "mine.yaml: reference: 5 is not"),

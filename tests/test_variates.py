@@ -73,9 +73,8 @@ def cohort(**fields) -> Cohort:
 @pytest.mark.parametrize(("momentum", "steps"), [(0.0, (1, 3)), (0.5, (1, 4.25))])
 def test_fednova_divides_by_the_steps_and_multiplies_by_their_mean(momentum, steps):
     mean = 0.25 * steps[0] + 0.75 * steps[1]
-    found = methods("fednova").weigh(
-        cohort(sizes=t(1, 3), steps=torch.tensor([1, 3]), momentum=momentum)
-    )
+    round_ = cohort(sizes=t(1, 3), steps=torch.tensor([1, 3]), momentum=momentum)
+    found = methods("fednova").scale(round_, t(0.25, 0.75))
     torch.testing.assert_close(found, t(mean * 0.25 / steps[0], mean * 0.75 / steps[1]))
 
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 PARTS = {
     "forward": ("torch.nn.Module.__call__", "fedgrid.engine.optimisers.local_loss"),
     "backward": ("torch.autograd.grad", "torch.autograd.backward"),
-    "step": ("fedgrid.engine.optimisers.descend",),
+    "step": ("fedgrid.engine.optimisers.Optimiser.step",),
 }
 
 

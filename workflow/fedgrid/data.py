@@ -3,8 +3,9 @@
     python -m fedgrid.data digits --root data --out results/data/digits
 
 The files of the dataset are read from --root, and downloaded to it if they are missing.
---out receives train_images.npy, train_labels.npy, test_images.npy, test_labels.npy and, last of
-all, meta.json: sizes, classes, shape, normalisation constants and the arrays' sha256.
+--out receives train_images.npy, train_labels.npy, test_images.npy, test_labels.npy, with the
+writers of images train_writers.npy and, last of all, meta.json: sizes, classes, shape,
+normalisation constants and the arrays' sha256.
 Normalisation constants are in units of images scaled to [0, 1]; they are recorded, not applied.
 """
 
@@ -24,17 +25,20 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     from fedgrid import datasets
+    from fedgrid.datasets._statistics import measured
     from fedgrid.runtime import digests
 
     asked = _parser().parse_args(arguments)
     out = asked.out or Path("results/data") / asked.dataset
     split = datasets.load(asked.dataset, asked.root)
     module = datasets.module(asked.dataset)
-    digests.compare(asked.dataset, module.STATISTICS, split.train_images)
+    described = datasets.describe(asked.dataset, split)
+    if module.STATISTICS:
+        digests.compare(asked.dataset, module.STATISTICS, measured(split.train_images))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
-        hashes = _write(Path(folder), asked.dataset, split._asdict())
-        found = {array: hashes[f"{array}.npy"] for array in split._fields}
+        hashes = _write(Path(folder), described, split._asdict())
+        found = {file.removesuffix(".npy"): digits for file, digits in hashes.items()}
         digests.verify(module, asked.dataset, asked.root, found)
         _move(Path(folder), out)
     log.info("%s: %d train, %d test", out, len(split.train_labels), len(split.test_labels))
@@ -49,19 +53,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(folder: Path, name: str, arrays: dict) -> dict[str, str]:
+def _write(folder: Path, described: dict, arrays: dict) -> dict[str, str]:
     """Write the arrays and their description; return the sha256 of every array's file."""
     import numpy as np
 
-    from fedgrid import datasets
-
     hashes = {}
     for array, values in arrays.items():
+        if values is None:  # the dataset has no writers
+            continue
         path = folder / f"{array}.npy"
         files.save_array(np.ascontiguousarray(values), path)
         with path.open("rb") as file:
             hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    meta = datasets.describe(name) | {"sha256": hashes}
+    meta = described | {"sha256": hashes}
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
     return hashes
 
@@ -70,6 +74,8 @@ def _move(folder: Path, out: Path) -> None:
     """Move the files one by one; meta.json, the last, marks the dataset as complete."""
     out.mkdir(exist_ok=True)
     (out / "meta.json").unlink(missing_ok=True)
+    for path in out.glob("*.npy"):  # a version before may have had other arrays
+        path.unlink()
     for path in sorted(folder.glob("*.npy")):
         os.replace(path, out / path.name)
     os.replace(folder / "meta.json", out / "meta.json")

@@ -111,6 +111,18 @@ class Cohort:
     measured: list[Memory] | None  # what `measure` returned
     shared: Memory
     artifacts: Memory = field(default_factory=dict)  # results of the stages in NEEDS, for N clients
+    noise: int = 0  # seed of the method's own random numbers in this round
+
+
+@dataclass(frozen=True)
+class Aggregated:
+    """A round after its aggregation."""
+
+    cohort: Cohort
+    given: Tensor  # (C,) what `weigh` gave
+    weights: Tensor  # (C,) after `reweigh`
+    server: Model  # the model that the server sent
+    model: Model  # the server's new model
 
 
 @dataclass(frozen=True)
@@ -142,11 +154,16 @@ class Method:
     private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
     # on the server
     send: Callable[[Cohort], list[Memory]] | None = None  # per client, joins its memory this round
-    weigh: Callable[[Cohort], Tensor] | None = None  # (C,) weights of deltas; default: by samples
-    weigh_after_training: bool = False  # whether `weigh` reads deltas, memory or measured
+    weigh: Callable[[Cohort], Tensor] | None = None  # (C,) weights of clients; default: by samples
+    reweigh: Callable[[Cohort, Tensor], Tensor] | None = None  # weights -> new weights, (C,)
+    scale: Callable[[Cohort, Tensor], Tensor] | None = None  # weights -> factors of deltas, (C,)
+    weigh_after_training: bool = False  # whether these read deltas, memory or measured
+    average_optimiser: bool = False  # whether optimisers' states are averaged as models are
     aggregate: Callable[[Cohort, Tensor], Model] | None = None  # default: the weighted sum
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
     share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
+    # after a round: values () that become columns of metrics.csv, as means over rounds
+    observe: Callable[[Aggregated], dict[str, Tensor]] | None = None
     # in evaluations: values that become columns of clients.csv and metrics.csv, by name
     evaluate: Callable[[Client], dict[str, Any]] | None = None  # of a client, with its own model
     evaluate_server: Callable[[Server], dict[str, Any]] | None = None
@@ -203,5 +220,6 @@ def _unions(ours: list[Memory], theirs: list[Memory]) -> list[Memory]:
 
 # How to combine two functions of the same field; for other fields, only one method may set it.
 _JOINED: dict[str, Callable] = {"penalty": torch.add, "send": _unions} | dict.fromkeys(
-    ("remember", "measure", "memory", "share", "shared", "evaluate", "evaluate_server"), _union
+    ("remember", "measure", "memory", "share", "shared", "observe", "evaluate", "evaluate_server"),
+    _union,
 )

@@ -74,7 +74,7 @@ def pretrain(run: dict, paths: dict[str, Path], folder: Path, machine: Machine) 
         work = schedule.work(np.array(some), engine.federation.members, alone["protocol"], *names)
         memories, losses = [{}] * len(some), []
         trained = engine.train(start, work, memories, protocol["lr"])
-        for which, states, loss in trained:
+        for which, states, loss, _ in trained:
             save(folder, some[which], states)
             losses += loss.tolist()
         log.info("clients %d to %d: loss %.4f", some[0], some[-1], sum(losses) / len(losses))

@@ -1,4 +1,7 @@
-"""Download the original data once, if missing, and decode them into memory-mapped arrays."""
+"""Download the original data once, if missing, and decode them into memory-mapped arrays.
+
+A dataset with writers also has train_writers.npy, which its meta.json names.
+"""
 
 
 localrules:

@@ -58,6 +58,7 @@ COUNTED = {
     "best": "{best} {words} over all rounds",
     "smoothed": "last moving average of the {words}",
     "tail": "mean {words} of the last {tail} rounds",
+    "last": "{words} after the last round",
     "validated-test": "{words} of the round with the best validation accuracy (validation data: a "
     "part of the test set)",
     "validated-clients": "{words} of the round with the best validation accuracy (validation data: "
@@ -91,8 +92,8 @@ def counted(table: pd.DataFrame) -> str:
     """Return the score of the runs behind a product, in words."""
     of, tail = metric_of(table), each(table, "tail")
     facts = {"words": words(of), "tail": tail, "best": "lowest" if lower_is_better(of) else "best"}
-    ways = (COUNTED[metric].format(**facts) for metric in table["metric"].dropna().unique())
-    return " or ".join(ways)
+    metrics = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
+    return " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())
 
 
 def scope(table: pd.DataFrame) -> str:

@@ -23,10 +23,12 @@ from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.runtime.names import listed
+from fedgrid.study.claims import others
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 CONTRADICTED = "contradicted by the paper's own table"
+EARLY = 0.25  # share of the rounds that counts as the start of a run
 MANY = 1000  # more seeds than one can run
 STATISTICS = {
     "median": np.median,
@@ -64,6 +66,19 @@ def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     ).reset_index()  # fmt: skip
     found["value"] = found["value"].mask(found["gone"], -np.inf)
     return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
+
+
+def early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean accuracy in the first quarter of the rounds; minus infinity if diverged.
+
+    That is in percent, and without round 0. It is the higher, the faster a run converges.
+    """
+    early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
+    found = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
+    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone")
+    found = pd.concat([100 * found, gone], axis=1, join="inner").reset_index()
+    found["value"] = found["value"].mask(found["gone"], -np.inf)
+    return found.assign(measure="early accuracy")[[*SETTING, "method", "value"]]
 
 
 def measured(
@@ -119,8 +134,9 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([table[~once], again]).assign(protocol="", dataset="all", partition="")
 
 
-OF_RUNS = ("accuracy", "speed-up", "steadiness")  # other measures are those of the fidelity study
-MEASURES = dict(zip(OF_RUNS, (accuracies, speedups, steadiness), strict=True))
+# Other measures are those of the fidelity study.
+OF_RUNS = ("accuracy", "speed-up", "steadiness", "early accuracy")
+MEASURES = dict(zip(OF_RUNS, (accuracies, speedups, steadiness, early_accuracies), strict=True))
 
 
 # -- comparisons ----------------------------------------------------------------------------------
@@ -134,8 +150,10 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
     if "over" in claim:
-        others = values[values["method"].isin(listed(claim["over"]))]
-        pairs = ours.merge(others.rename(columns={"method": "over"}), on=SETTING)
+        compared = [(method, over) for method, names in others(claim).items() for over in names]
+        wanted = pd.DataFrame(compared, columns=["method", "over"])
+        pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
+        pairs = pairs.merge(wanted, on=["method", "over"])
         ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
     else:
         ours = ours.assign(over="")

@@ -119,11 +119,11 @@ def _decode_all(
         if i == count:
             raise UsageError(f"{source} holds more than the {count} images expected")
         places.append(place)
-        images[i] = _decode("/".join(place), data, shape)
+        images[i] = decode("/".join(place), data, shape)
     return places, images
 
 
-def _decode(name: str, data: bytes, shape: tuple[int, int, int]) -> np.ndarray:
+def decode(name: str, data: bytes, shape: tuple[int, int, int]) -> np.ndarray:
     """Return an image as (channels, height, width); grey images get three equal channels."""
     from PIL import Image
 

@@ -4,30 +4,46 @@
 whose weights depend on the training, or that aggregate or share something of their own.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Method, Model, by_samples, relative, weighted_sum
 
 
+class Weights(NamedTuple):
+    """The weights of a round's clients, (C,) each."""
+
+    given: Tensor  # what `weigh` gives
+    new: Tensor  # after `reweigh`
+    factors: Tensor  # of the deltas, after `scale`
+
+
+def weigh(method: Method, cohort: Cohort) -> Weights:
+    """Return the weights of a cohort's clients."""
+    given = (method.weigh or by_samples)(cohort)
+    new = method.reweigh(cohort, given) if method.reweigh else given
+    return Weights(given, new, method.scale(cohort, new) if method.scale else new)
+
+
 def start_sum(
     method: Method, cohort: Cohort, server: Model, parameters: list[str], statistics: list[str]
 ) -> "Running | Kept":
     """Return `Running` if weights are known before training and nothing else needs deltas."""
-    if method.aggregate or method.share or method.weigh_after_training:
+    if method.aggregate or method.share or method.observe or method.weigh_after_training:
         return Kept(server, parameters, statistics, len(cohort.clients))
-    weights = (method.weigh or by_samples)(cohort)
-    return Running(server, parameters, statistics, weights)
+    return Running(server, parameters, statistics, weigh(method, cohort))
 
 
 class Running:
     """sum_k a_k Delta_k and the mean of the statistics, updated client by client."""
 
     def __init__(
-        self, server: Model, parameters: list[str], statistics: list[str], weights: Tensor
+        self, server: Model, parameters: list[str], statistics: list[str], weights: Weights
     ):
         self.server, self.parameters, self.statistics = server, parameters, statistics
-        self.weights, self.share = weights, relative(weights)
+        self.weights, self.share = weights, relative(weights.factors)
         self.deltas = None
         self.sums = {n: torch.zeros_like(server[n]) for n in (*parameters, *statistics)}
 
@@ -35,11 +51,11 @@ class Running:
     def add(self, which: slice, models: Model) -> None:
         """Add the clients `which` of the cohort, models (G, ...)."""
         for name in self.parameters:
-            add(self.sums[name], self.weights[which], self.server[name] - models[name])
+            add(self.sums[name], self.weights.factors[which], self.server[name] - models[name])
         for name in self.statistics:
             add(self.sums[name], self.share[which], models[name])
 
-    def update(self, method: Method, cohort, weights: Tensor) -> Model:
+    def update(self, method: Method, cohort: Cohort, factors: Tensor) -> Model:
         """Return the weighted sum of the deltas."""
         return {name: self.sums[name] for name in self.parameters}
 
@@ -64,9 +80,9 @@ class Kept:
         for name, stack in self.stacks.items():
             stack[which] = models[name]
 
-    def update(self, method: Method, cohort, weights: Tensor) -> Model:
+    def update(self, method: Method, cohort: Cohort, factors: Tensor) -> Model:
         """Return the method's aggregate of the deltas, or else their weighted sum."""
-        return (method.aggregate or weighted_sum)(cohort, weights)
+        return (method.aggregate or weighted_sum)(cohort, factors)
 
     def means(self, share: Tensor) -> Model:
         """Return the weighted mean of the statistics."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fedgrid.engine.optimisers import STATE
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import own_model
 from fedgrid.federation import schedule, seeds
@@ -23,6 +24,7 @@ class LocalWork:
     shared: Memory
     counts: Tensor  # (K,) its training samples per class
     lr: float
+    optimiser: Memory  # its optimiser's state; empty before the first step
     noise: int  # seed of random numbers that the model draws itself, such as dropout
     batches: Iterable[tuple[Tensor, Tensor]]  # x (B, ...), y (B,)
 
@@ -45,6 +47,7 @@ class StackedWork:
     shared: Memory
     counts: Tensor  # (G, K)
     lr: float
+    optimiser: Memory  # (G, ...)
     steps: Tensor  # (G,) number of local steps of each client
     batches: Iterable[StackedBatch]
 
@@ -77,6 +80,7 @@ class Clients:
         return LocalWork(
             server=own_model(self.server, self.memories[c]),
             memory=self.memories[c],
+            optimiser=self.state(c),
             counts=self.samples.federation.counts[client],
             noise=seeds.seed(self.noise, client),
             batches=self.samples.batches(self.work, c),
@@ -89,14 +93,20 @@ class Clients:
             torch.from_numpy(table[:, which]).to(self.samples.device)
             for table in (self.work.index, self.work.valid, self.work.draws)
         )
+        states = map(self.state, range(*which.indices(len(self))))
         return StackedWork(
             server=self.server,
-            memory=tree_map(lambda *tensors: torch.stack(tensors), *self.memories[which]),
+            memory=stacked(self.memories[which]),
+            optimiser=stacked([*states]),
             counts=self.samples.federation.counts[self.work.clients[which]],
             steps=valid.any(2).sum(0),
             batches=self.stacked_batches(index, valid, draws, self.work.valid[:, which]),
             **self.given,
         )
+
+    def state(self, c: int) -> Memory:
+        """Return the optimiser's state that a client has kept, or else the server's, if any."""
+        return self.memories[c].get(STATE) or self.given["shared"].get(STATE, {})
 
     def stacked_batches(
         self, index: Tensor, valid: Tensor, draws: Tensor, busy
@@ -106,3 +116,8 @@ class Clients:
             x, y = self.samples.batch(index[s].flatten(), draws[s].flatten(0, 1))
             x, y = x.unflatten(0, index[s].shape), y.unflatten(0, index[s].shape)
             yield StackedBatch(x, y, valid[s], bool(busy[s].any(1).all()))
+
+
+def stacked(memories: list[Memory]) -> Memory:
+    """Return memories of the same form as one, whose tensors have a leading client axis."""
+    return tree_map(lambda *tensors: torch.stack(tensors), *memories)

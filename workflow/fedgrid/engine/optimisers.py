@@ -1,9 +1,22 @@
-"""The local loss and the SGD step of a client."""
+"""The local loss of a client, and the optimiser of its local steps: SGD, Adam or AdamW.
+
+Adam: Kingma and Ba (ICLR 2015). AdamW: Loshchilov and Hutter (ICLR 2019). Every step gives the
+numbers of `torch.optim` up to rounding. That library is not used, because one step here moves one
+client, or all clients of a stack, each with a state of its own.
+"""
+
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from fedgrid.method import Method, Step
+from fedgrid.method import Memory, Method, Step
+
+# An optimiser's state: lists of tensors by slot, in the order of the trained parameters, and for
+# Adam the number of steps.
+State = dict[str, Any]
+STATE = "optimiser"  # where a client's memory, or what the server sends, holds a state
 
 
 def local_loss(method: Method, step: Step) -> Tensor:
@@ -12,30 +25,114 @@ def local_loss(method: Method, step: Step) -> Tensor:
     return loss + method.penalty(step) if method.penalty else loss
 
 
-@torch.no_grad()
-def descend(params, grads, velocity, protocol: dict, lr: float, idle: Tensor | None = None):
-    """Take one step of SGD in place, as torch.optim.SGD does; return the momentum buffers.
+class Optimiser:
+    """The optimiser of a protocol. An empty state is that before the first step.
 
-    `idle` (G,) marks the clients, along the tensors' first axis, that take no step.
+    `lasting` says that states are read after the local training, so that a client that takes no
+    step must keep its own.
     """
-    if protocol["weight_decay"]:
-        grads = torch._foreach_add(grads, params, alpha=protocol["weight_decay"])
-    if protocol["momentum"]:
-        if velocity is None:
-            velocity = [grad.clone() for grad in grads]
+
+    def __init__(self, protocol: dict, lasting: bool = False):
+        self.kind, self.lasting = protocol["optimiser"], lasting
+        self.momentum, self.decay = protocol["momentum"], protocol["weight_decay"]
+        self.beta1, self.beta2 = protocol["beta1"], protocol["beta2"]
+        self.epsilon = protocol["epsilon"]
+        self.direction = self.sgd if self.kind == "sgd" else self.adam
+
+    def start(self, params: list[Tensor]) -> State:
+        """Return the state before the first step, with zeros for these parameters."""
+        slots = {"sgd": ("momentum",) if self.momentum else ()}.get(self.kind, ("mean", "square"))
+        state: State = {slot: [torch.zeros_like(tensor) for tensor in params] for slot in slots}
+        if self.kind != "sgd":
+            state["steps"] = torch.zeros((), dtype=torch.float64, device=params[0].device)
+        return state
+
+    @torch.no_grad()
+    def step(
+        self,
+        params: list[Tensor],
+        grads: list[Tensor],
+        state: State,
+        lr: float,
+        idle: Tensor | None = None,
+    ) -> State:
+        """Change the parameters in place by one step; return the state after it.
+
+        `idle` (G,) marks the clients, along the tensors' first axis, that take no step.
+        """
+        before = tree_map(torch.clone, state) if idle is not None and self.lasting else {}
+        if self.decay and self.kind != "adamw":
+            grads = torch._foreach_add(grads, params, alpha=self.decay)
+        direction, state = self.direction(grads, state)
+        if self.decay and self.kind == "adamw":
+            direction = torch._foreach_add(direction, params, alpha=self.decay)
+        if idle is not None:
+            direction = [way.masked_fill(along(idle, way), 0) for way in direction]
+        torch._foreach_add_(params, direction, alpha=-lr)
+        return kept_idle(state, before, idle) if before else state
+
+    def sgd(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+        """Return the direction of SGD: the gradient, or the momentum buffer after it."""
+        if not self.momentum:
+            return grads, state
+        if not state:
+            state = {"momentum": [grad.clone() for grad in grads]}
         else:
-            torch._foreach_mul_(velocity, protocol["momentum"])
-            torch._foreach_add_(velocity, grads)
-        grads = velocity
-    if idle is not None:
-        grads = [grad.masked_fill(along(idle, grad), 0) for grad in grads]
-    torch._foreach_add_(params, grads, alpha=-lr)
-    return velocity
+            torch._foreach_mul_(state["momentum"], self.momentum)
+            torch._foreach_add_(state["momentum"], grads)
+        return state["momentum"], state
+
+    def adam(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+        """Return Adam's direction: the mean of gradients over the root of that of their squares."""
+        if not state:
+            state = self.start(grads)
+        mean, square, steps = state["mean"], state["square"], state["steps"] + 1
+        torch._foreach_lerp_(mean, grads, 1 - self.beta1)
+        torch._foreach_mul_(square, self.beta2)
+        torch._foreach_addcmul_(square, grads, grads, 1 - self.beta2)
+        roots = torch._foreach_sqrt(square)
+        scaled(roots, 1 / (1 - self.beta2**steps).sqrt())
+        torch._foreach_add_(roots, self.epsilon)
+        direction = torch._foreach_div(mean, roots)
+        scaled(direction, 1 / (1 - self.beta1**steps))
+        return direction, {"mean": mean, "square": square, "steps": steps}
+
+
+def scaled(tensors: list[Tensor], factor: Tensor) -> None:
+    """Multiply the tensors in place by a number, or by one number per client."""
+    for tensor in tensors:
+        tensor.mul_(along(factor, tensor).to(tensor))
+
+
+def kept_idle(state: State, before: State, idle: Tensor) -> State:
+    """Return the state in which the clients `idle` have what they had before."""
+
+    def own(new: Tensor, old: Tensor) -> Tensor:
+        return torch.where(along(idle, new), old, new)
+
+    return tree_map(own, state, before)
+
+
+def named(state: State, names: list[str]) -> Memory:
+    """Return a state with a dict of tensors by parameter instead of each list."""
+    return {
+        slot: dict(zip(names, kept, strict=True)) if isinstance(kept, list) else kept
+        for slot, kept in state.items()
+    }
+
+
+def listed(memory: Memory, names: list[str]) -> State:
+    """Return the inverse of `named`, in tensors of its own."""
+    state = {
+        slot: [kept[name] for name in names] if isinstance(kept, dict) else kept
+        for slot, kept in memory.items()
+    }
+    return tree_map(torch.clone, state)
 
 
 def along(clients: Tensor, tensor: Tensor) -> Tensor:
-    """Return (G,) in a shape that broadcasts over `tensor` (G, ...)."""
-    return clients.view(-1, *[1] * (tensor.dim() - 1))
+    """Return (G,) in a shape that broadcasts over `tensor` (G, ...); a number stays a number."""
+    return clients.view(-1, *[1] * (tensor.dim() - 1)) if clients.dim() else clients
 
 
 @torch.no_grad()

@@ -17,17 +17,19 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from fedgrid.engine import backends
-from fedgrid.engine.aggregation import Kept, Running, start_sum
+from fedgrid.engine.aggregation import Kept, Running, Weights, start_sum, weigh
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
 from fedgrid.engine.metrics import plain
+from fedgrid.engine.optimisers import STATE, Optimiser, named
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
+    Aggregated,
     Client,
     Cohort,
     Memory,
@@ -35,7 +37,6 @@ from fedgrid.method import (
     Model,
     Server,
     Start,
-    by_samples,
     relative,
 )
 from fedgrid.runtime.names import known, registered
@@ -65,13 +66,22 @@ class Engine:
         self.backend_name = known("backend", backend, registered("engine/backends"))
         file = import_module(f"fedgrid.engine.backends.{backend}")
         self.backend = file.Backend(self.architecture, method, protocol)
+        self.keeps_optimiser = protocol["optimiser_state"] == "kept"
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
         self.seed, server = seed, self.architecture.draw(seed)
         parameters = self.architecture.parameters
         self._start = Start(server, len(self.federation.members), self.random, parameters)
-        return RunState(server, self.method.shared(self._start) if self.method.shared else {})
+        shared = self.method.shared(self._start) if self.method.shared else {}
+        averaged = self.first_optimiser() if self.method.average_optimiser else {}
+        return RunState(server, shared | averaged)
+
+    def first_optimiser(self) -> Memory:
+        """Return the optimiser's state before the first step; empty if it never has one."""
+        names = self.architecture.trainable
+        state = Optimiser(self.protocol).start([self._start.server[name] for name in names])
+        return {STATE: named(state, names)} if state else {}
 
     def random(self, client: int) -> Model:
         """Return initial weights drawn for this client."""
@@ -147,20 +157,24 @@ class Engine:
         cohort = self.cohort(state, work, lr)
         memories = self.send(cohort)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
-        after, measured, losses = [], [], []
-        for which, models, loss in self.train(state, work, memories, lr):
-            left = self.leave(state, work, which, models, memories, seen)
+        after, measured, losses, optimisers = [], [], [], []
+        for which, models, loss, optimiser in self.train(state, work, memories, lr):
+            left = self.leave(state, work, which, models, optimiser, memories, seen)
             sums.add(which, models)
             losses.append(loss)
+            if self.method.average_optimiser:
+                optimisers.append(tree_map(torch.clone, optimiser))
             after += [memory for memory, _ in left]
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
-        server, shared, weights = self.aggregate(state, cohort, sums)
+        server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
         clients = map(int, work.clients)
         memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
-        logged = add_to_log(state.logged, trained.mean(), effective(weights))
-        return RunState(server, shared, memory, logged, state.round + 1)
+        values = {"train_loss": trained.mean(), "effective_clients": effective(weights.factors)}
+        if self.method.observe:
+            values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
+        return RunState(server, shared, memory, add_to_log(state.logged, values), state.round + 1)
 
     def plan(self, number: int) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
@@ -188,6 +202,7 @@ class Engine:
             measured=None,
             shared=state.shared,
             artifacts=self.artifacts,
+            noise=work.noise,
         )
 
     def memory(self, state: RunState, client: int) -> Memory:
@@ -197,7 +212,8 @@ class Engine:
         method, start = self.method, self._start
         kept = method.memory(start, client) if method.memory else {}
         private = {name: w for name, w in start.server.items() if name.startswith(method.private)}
-        return kept | ({"private": private} if method.private else {})
+        optimiser = self.first_optimiser() if self.keeps_optimiser else {}
+        return kept | ({"private": private} if method.private else {}) | optimiser
 
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
@@ -208,8 +224,8 @@ class Engine:
 
     def train(
         self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
-    ) -> Iterator[tuple[slice, Model, Tensor]]:
-        """Train the cohort; yield positions of clients, models (G, ...) and mean losses (G,)."""
+    ) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+        """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
         clients = Clients(self.samples, work, state.server, state.shared, memories, lr)
         return self.backend.train(clients)
 
@@ -219,6 +235,7 @@ class Engine:
         work: schedule.Work,
         which: slice,
         models: Model,
+        optimisers: Memory,
         memories: list[Memory],
         seen: ClientEvaluation | None,
     ) -> list[tuple[Memory, Memory | None]]:
@@ -231,6 +248,8 @@ class Engine:
             keep = method.remember(trained) if method.remember else {}
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
+            if self.keeps_optimiser:
+                keep = keep | {STATE: tree_map(lambda kept, i=i: kept[i], optimisers)}
             told = method.measure(trained) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
             if seen is not None:
@@ -261,14 +280,27 @@ class Engine:
         return self.protocol["lr"] * self.protocol["lr_decay"] ** number
 
     def aggregate(
-        self, state: RunState, cohort: Cohort, sums: Running | Kept
-    ) -> tuple[Model, Memory, Tensor]:
-        """Return the server's new model, what it shares, and the clients' weights."""
-        method, weights = self.method, sums.weights
-        if weights is None:
-            weights = (method.weigh or by_samples)(cohort)
-        update = sums.update(method, cohort, weights)
+        self, state: RunState, cohort: Cohort, sums: Running | Kept, optimisers: list[Memory]
+    ) -> tuple[Model, Memory, Weights]:
+        """Return the server's new model, what it shares, and the clients' weights.
+
+        `optimisers` are the states of the clients' optimisers, (G, ...) each, if they are averaged.
+        """
+        method, weights = self.method, sums.weights or weigh(self.method, cohort)
+        update, share = sums.update(method, cohort, weights.factors), relative(weights.factors)
         shared = state.shared | (method.share(cohort, update) if method.share else {})
+        if optimisers:
+            shared |= {STATE: mean_of(optimisers, relative(weights.new))}
         step = method.server(update, shared) if method.server else update
         server = state.server | {name: state.server[name] - step[name] for name in step}
-        return server | sums.means(relative(weights)), shared, weights
+        return server | sums.means(share), shared, weights
+
+
+def mean_of(parts: list[Memory], share: Tensor) -> Memory:
+    """Return the weighted mean over clients of tensors that come in parts (G, ...) of a cohort."""
+
+    def mean(*tensors: Tensor) -> Tensor:
+        stack = torch.cat(tensors)
+        return torch.tensordot(share.to(stack), stack, dims=1)
+
+    return tree_map(mean, *parts)

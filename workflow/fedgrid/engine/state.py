@@ -19,9 +19,9 @@ class RunState:
     round: int = 0
 
 
-def add_to_log(logged: dict[str, Tensor], loss: Tensor, clients: Tensor) -> dict[str, Tensor]:
-    """Return the log with the training loss and effective number of clients of one more round."""
-    found = {"train_loss": loss[None], "effective_clients": clients[None]}
+def add_to_log(logged: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the log with the values (), by name, of one more round."""
+    found = {name: value.double()[None] for name, value in values.items()}
     return {n: torch.cat([logged[n], v]) if n in logged else v for n, v in found.items()}
 
 

@@ -75,6 +75,11 @@ def check(setting: dict) -> None:
             raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
     contract.model(known("model", setting["model"], registered("models")))
     contract.dataset(known("dataset", setting["dataset"], registered("datasets")))
+    if source.literal(f"datasets.{setting['dataset']}", "TRAIN") is None:
+        raise UsageError(
+            f"the setting's dataset {setting['dataset']} has no `TRAIN` in its file, which the "
+            "costs of the whole training set need: choose another dataset"
+        )
 
 
 def costs(setting: dict, device: str, threads: int):

@@ -13,6 +13,7 @@ from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+WRITERS = "train_writers.npy"
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Data:
     test_images: np.memmap
     test_labels: np.ndarray
     meta: dict
+    train_writers: np.ndarray | None = None  # int64 (N,), the writer of each training image
 
     @property
     def classes(self) -> int:
@@ -41,12 +43,21 @@ def open_data(folder: Path) -> Data:
     with whole(f"the dataset in {folder}"):
         meta = json.loads((folder / "meta.json").read_text())
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-        data = Data(*arrays, meta)
+        data = Data(*arrays, meta, open_writers(folder, meta))
         for part in ("train", "test"):
             pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
             sizes = (meta["sizes"][part], data.shape, data.classes)
             check_arrays(f"{folder}: {part}", *pair, *sizes)
     return data
+
+
+def open_writers(folder: Path, meta: dict) -> np.ndarray | None:
+    """Return the writer of each training image, or None if the dataset has no writers."""
+    if WRITERS not in meta.get("sha256", {}):
+        return None
+    writers = np.load(folder / WRITERS, mmap_mode="r")
+    check_writers(f"{folder}: train", writers, meta["sizes"]["train"])
+    return writers
 
 
 def read_statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:
@@ -75,6 +86,11 @@ def check_arrays(
             f"{what} labels run from {labels.min()} to {labels.max()}, "
             f"but must lie between 0 and {classes - 1}"
         )
+
+
+def check_writers(what: str, writers: np.ndarray, count: int) -> None:
+    """Raise a UsageError that begins with `what` unless there is a writer of each image."""
+    _expect(f"{what} writers", writers, "int64", (count,))
 
 
 def _expect(what: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:

@@ -16,7 +16,6 @@ from fedgrid.method import (
     Start,
     Step,
     Trained,
-    by_samples,
     effective_steps,
 )
 
@@ -26,8 +25,7 @@ MODELS_KEPT = 1  # per client with ccvr, tensors as large as the model
 def method(ccvr: bool = False) -> Method:
     """ccvr: as in the code of FedLMD's published numbers; False is the paper's method."""
 
-    def normalised(cohort: Cohort) -> Tensor:
-        share = by_samples(cohort)
+    def normalised(cohort: Cohort, share: Tensor) -> Tensor:
         steps = effective_steps(cohort.steps.to(share), cohort.momentum)
         return (share * steps).sum() * share / steps.clamp(min=1)
 
@@ -43,4 +41,4 @@ def method(ccvr: bool = False) -> Method:
         return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}
 
     corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
-    return Method(weigh=normalised, **corrected)
+    return Method(scale=normalised, **corrected)

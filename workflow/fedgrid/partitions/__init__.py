@@ -8,6 +8,10 @@ A file has literal constants, which are read without importing it (and numpy), a
     draw(labels, classes, clients, recipe, number, *names) -> Partition
                the samples of each client; `number` is a text, and `names` seed the draw
 
+It may have:
+
+    WRITERS    True if `draw` also takes `writers`, the writer of each sample, by that name
+
 The Snakefile imports this: no numpy here.
 """
 
@@ -47,8 +51,23 @@ def write_label(partition: str) -> str:
     return source.literal(f"partitions.{kind}", "LABEL").format(number)
 
 
-def draw_partition(partition: str, labels, classes: int, clients: int, recipe: str, *names):
-    """Return the partition of samples with these labels; `names` seed the draw."""
+def check_writers(partition: str, dataset: str, there: bool) -> None:
+    """Refuse a partition that needs writers, with a dataset that has none `there`."""
+    kind, _ = parse_name(partition)
+    if source.literal(f"partitions.{kind}", "WRITERS", False) and not there:
+        raise UsageError(
+            f"the partition {shown(partition)} needs the writer of each image, and the dataset "
+            f"{dataset} has none: choose a dataset with `WRITERS = True` in its file"
+        )
+
+
+def draw_partition(partition: str, data, clients: int, recipe: str, *names):
+    """Return the partition of a dataset's training samples; `names` seed the draw.
+
+    UsageError if the partition needs writers and the dataset has none.
+    """
     kind, number = parse_name(partition)
+    check_writers(partition, data.meta["dataset"], data.train_writers is not None)
     file = import_module(f"fedgrid.partitions.{kind}")
-    return file.draw(labels, classes, clients, recipe, number, *names)
+    more = {"writers": data.train_writers} if getattr(file, "WRITERS", False) else {}
+    return file.draw(data.train_labels, data.classes, clients, recipe, number, *names, **more)

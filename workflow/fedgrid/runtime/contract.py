@@ -40,27 +40,32 @@ def named(value: Any) -> bool:
 
 
 WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
+SIZE: Rule = (
+    f"{WHOLE[0]}, or None if only reading shows it",
+    lambda value: value is None or whole(value),
+)
 BOOL: Rule = ("True or False", lambda value: isinstance(value, bool))
 DATASET: dict[str, Rule] = {
-    "TRAIN": WHOLE,
-    "TEST": WHOLE,
+    "TRAIN": SIZE,
+    "TEST": SIZE,
     "CLASSES": WHOLE,
     "SHAPE": (
         "three whole numbers above 0, such as (1, 28, 28)",
         lambda value: isinstance(value, tuple) and len(value) == 3 and all(map(whole, value)),
     ),
     "STATISTICS": (
-        'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}',
-        lambda value: named(value) and "standard" in value,
+        'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}, or {} to measure it',
+        lambda value: named(value) and (value == {} or "standard" in value),
     ),
 }
 HASH = re.compile("[0-9a-f]{8,64}")
 MAY: dict[str, Rule] = {  # optional constants of a dataset's file
     "HASHES": (
-        "() or four texts of eight or more digits of a sha256",
-        lambda value: texts(value) and len(value) in (0, 4) and all(map(HASH.fullmatch, value)),
+        "() or a text of eight or more digits of a sha256 for each array",
+        lambda value: texts(value) and all(map(HASH.fullmatch, value)),
     ),
     "LOSSY": BOOL,
+    "WRITERS": BOOL,
 }
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
@@ -80,6 +85,7 @@ METHOD: dict[str, Rule] = {
     ),
     "INDEPENDENT": BOOL,
     "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
+    "LEAST_COHORT": WHOLE,
     "MODELS_KEPT": (
         "a number of at least 0, such as 1",
         lambda value: number(value) and value >= 0,
@@ -95,6 +101,12 @@ def dataset(name: str) -> None:
         if constant not in source.definitions(module):
             words, _ = DATASET[constant]
             raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
+    hashes, arrays = source.literal(module, "HASHES", ()), 4 + source.literal(module, "WRITERS", 0)
+    if len(hashes) not in (0, arrays):
+        raise UsageError(
+            f"{source.file(module)}: HASHES has {len(hashes)} texts for {arrays} arrays: give one "
+            "for each, in the order of `Split`, or () for none"
+        )
     channels = source.literal(module, "SHAPE")[0]
     for key, value in source.literal(module, "STATISTICS").items():
         if not statistics(value, channels):

@@ -93,20 +93,8 @@ def decodes_alike() -> bool:
 # -- statistics -----------------------------------------------------------------------------------
 
 
-def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of uint8 images, scaled to [0, 1]."""
-    values = np.arange(256) / 255
-    means, deviations = [], []
-    for channel in np.moveaxis(images, 1, 0):
-        share = np.bincount(channel.ravel(), minlength=256) / channel.size
-        means.append(float(share @ values))
-        deviations.append(float(np.sqrt(share @ (values - means[-1]) ** 2)))
-    return means, deviations
-
-
-def compare(name: str, statistics: dict, images: np.ndarray) -> None:
-    """Log a warning if `standard` is not near the training images' mean and deviation."""
-    own = measured(images)
+def compare(name: str, statistics: dict, own: tuple[list[float], list[float]]) -> None:
+    """Log a warning if `standard` is not near the training images' `own` mean and deviation."""
     if np.abs(np.subtract(own, statistics["standard"])).max() > NEAR:
         mean, deviation = (tuple(round(one, 5) for one in of) for of in own)
         cli.warn(

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.federation import cohorts
-from fedgrid.partitions import parse_name
+from fedgrid.partitions import check_writers, parse_name
 from fedgrid.runtime import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.protocol import LOCAL, PROTOCOL
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
@@ -29,6 +29,9 @@ def check_printed(where: str, table: dict, protocols: dict) -> None:
                 raise UsageError(
                     f"{where}: {key}.{method} has {len(values)} values for {len(columns)} columns"
                 )
+    images = table.get("test_images", {})
+    for dataset in images if isinstance(images, dict) else ():
+        known(f"dataset of {where}: test_images", dataset, {column[0] for column in columns})
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:
@@ -44,16 +47,18 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     """Refuse a protocol that cannot be used with this dataset."""
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         check_type(f"protocol `{name}`: {key}", value, PROTOCOL[key])
+    check_optimiser(f"protocol `{name}`", protocol)
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    known(f"normalization of {dataset}", protocol["normalization"], statistics)
+    known(f"normalization of {dataset}", protocol["normalization"], statistics or ("standard",))
     for key in protocol["augment"]:
         there = source.literal("federation.augment", "DRAWS")
         known(f"augmentation of protocol `{name}`", key, there)
     if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
         raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
-    if protocol["clients"] > (samples := source.literal(f"datasets.{dataset}", "TRAIN")):
+    samples = source.literal(f"datasets.{dataset}", "TRAIN")
+    if samples and protocol["clients"] > samples:
         raise UsageError(
             f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "
             f"training samples of {dataset}"
@@ -69,6 +74,39 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
             f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file"
         )
+
+
+def check_optimiser(where: str, protocol: dict) -> None:
+    """Refuse momentum without SGD, and fields by method that are none of local training."""
+    if protocol["momentum"] and protocol["optimiser"] != "sgd":
+        raise UsageError(
+            f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
+            f"{protocol['optimiser']}: set `momentum: 0`, or `optimiser: sgd`"
+        )
+    for part, fields in protocol["by_method"].items():
+        known(f"method in `by_method` of {where}", part, registered("methods"))
+        for field, value in fields.items():
+            known(f"field of local training in `by_method` of {where}", field, LOCAL)
+            check_type(f"{where}: by_method: {part}: {field}", value, PROTOCOL[field])
+        check_optimiser(f"{where}: by_method: {part}", protocol | fields | {"by_method": {}})
+
+
+def check_cohort(name: str, method: dict, protocol: dict) -> None:
+    """Refuse a method in cohorts of fewer clients than one of its files can use."""
+    needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
+    least = max(needed, default=1)
+    size = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
+    if size < least:
+        raise UsageError(
+            f"method `{name}` compares the clients of a round with one another, and participation "
+            f"{protocol['participation']} of {protocol['clients']} clients samples {size}: sample "
+            f"at least {least}"
+        )
+
+
+def check_partition(partition: str, dataset: str) -> None:
+    """Refuse a partition whose name is unknown, or that needs more than the dataset has."""
+    check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
 def needs_client_test(method: str) -> str:

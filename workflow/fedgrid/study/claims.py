@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedgrid.runtime import source
-from fedgrid.runtime.names import UsageError, listed
+from fedgrid.runtime.names import UsageError, known, listed
 
 MARK = "@"  # between the name of a grid and the number of a claim
 SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
@@ -31,7 +31,7 @@ def part_for_claim(block: dict, claim: dict) -> dict[str, list]:
     needed = {
         axis: listed(claim[axis]) for axis in ("protocol", "dataset", "partition") if axis in claim
     }
-    needed["method"] = [*listed(claim["method"]), *listed(claim.get("over"))]
+    needed["method"] = listed(claim["method"]) + [n for of in others(claim).values() for n in of]
     if SPEED_UP in measures(claim):
         needed["method"].append(OVER)
     for axis, names in claim.get("along", {}).items():
@@ -40,6 +40,22 @@ def part_for_claim(block: dict, claim: dict) -> dict[str, list]:
         ]
     kept = {axis: [n for n in listed(block[axis]) if n in names] for axis, names in needed.items()}
     return block | kept
+
+
+def others(claim: dict) -> dict[str, list[str]]:
+    """Return by method what a claim compares it with; `over` may have other names by method."""
+    over = claim.get("over")
+    by_method = over if isinstance(over, dict) else dict.fromkeys(listed(claim["method"]), over)
+    return {method: listed(names) for method, names in by_method.items()}
+
+
+def check_others(where: str, claim: dict) -> None:
+    """Raise a UsageError unless an `over` by method has all methods of the claim and no other."""
+    methods, compared = listed(claim["method"]), others(claim)
+    for name in compared:
+        known(f"method of {where} with its own `over`", name, methods)
+    if missing := [name for name in methods if name not in compared]:
+        raise UsageError(f"{where}: `over` has no entry for the method {missing[0]}: add one")
 
 
 def measures(claim: dict) -> list[str]:

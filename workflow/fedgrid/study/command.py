@@ -14,10 +14,16 @@ from typing import NamedTuple
 
 import yaml
 
-from fedgrid.partitions import parse_name
 from fedgrid.runtime import cli, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.study.checks import check_evaluation, check_model, check_protocol, check_type
+from fedgrid.study.checks import (
+    check_cohort,
+    check_evaluation,
+    check_model,
+    check_partition,
+    check_protocol,
+    check_type,
+)
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import stage_fields, stage_modules
 from fedgrid.study.paths import INPUTS, RUN, input_paths
@@ -80,6 +86,7 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
         default, given = run["protocol"][field], parsed(field, value)
         check_type(f"--set {field}", given, default)
         run["protocol"][field] = given
+        run.get("own", {}).pop(field, None)
     if asked.set:
         check_ranges(run["protocol"])
         check_protocol("--set", run["protocol"], run["dataset"])
@@ -87,6 +94,7 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
         check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
     if stage == "train":
         check_evaluation(run["name"]["method"], run["method"], run["protocol"])
+        check_cohort(run["name"]["method"], run["method"], run["protocol"])
     return run
 
 
@@ -139,7 +147,7 @@ def run_of_name(name: str) -> dict:
     names["seed"] = int(names["seed"].removeprefix("seed"))
     everything = configured(CONFIG)
     known("dataset", names["dataset"], registered("datasets"))
-    parse_name(names["partition"])
+    check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
     check_protocol(names["protocol"], run["protocol"], run["dataset"])
     return run

@@ -9,17 +9,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedgrid.partitions import parse_name
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.study.checks import (
     EXPERIMENTS,
+    check_cohort,
     check_evaluation,
     check_model,
+    check_partition,
     check_printed,
     check_protocol,
     check_type,
 )
-from fedgrid.study.claims import MARK, find_claim, needs_experiments, part_for_claim, split_grid
+from fedgrid.study.claims import (
+    MARK,
+    check_others,
+    find_claim,
+    needs_experiments,
+    part_for_claim,
+    split_grid,
+)
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import check_product
 from fedgrid.study.protocol import AXES, runs_of_block
@@ -202,6 +210,7 @@ class Grid(Resolver):
             if not {"least", "most"} & claim.keys():
                 needs = "`least`, `most` or both"
                 raise UsageError(f"{study}.yaml: claims: number {number} needs {needs}")
+            check_others(f"{study}.yaml: claims: number {number}", claim)
             for bound in {"least", "most"} & claim.keys():
                 check_type(f"{study}.yaml: claims: number {number}: {bound}", claim[bound], 1.0)
         for name, table in about.get("published", {}).items():
@@ -231,16 +240,18 @@ class Grid(Resolver):
         for axis in AXES:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
-        for name in map(str, listed(block["partition"])):
-            parse_name(name)
         for name, dataset in product(listed(block["protocol"]), listed(block["dataset"])):
             known("dataset", dataset, registered("datasets"))
             check_protocol(name, self.protocol(name), dataset)
+        for name, dataset in product(listed(block["partition"]), listed(block["dataset"])):
+            check_partition(str(name), dataset)
         for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
             method = self.method(name, dataset)
             for protocol in map(self.protocol, listed(block["protocol"])):
                 check_model(name, method, protocol["model"])
                 check_evaluation(name, method, protocol)
+                check_cohort(name, method, protocol)
+                self.own_fields(protocol, method)
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")

@@ -10,12 +10,15 @@ def memory_mb(run: dict) -> int:
     """Return the memory in MB that a run's process may use.
 
     It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
-    and statistics, and the models that the method keeps per client (its literal `MODELS_KEPT`).
+    and statistics, the models that the method keeps per client (its literal `MODELS_KEPT`), and the
+    clients' optimisers if these are kept.
     """
-    protocol = run["protocol"]
+    protocol = run["protocol"] | run.get("own", {})
     model = source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
     kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
+    if protocol.get("optimiser_state") == "kept":
+        kept += 1 if protocol["optimiser"] == "sgd" else 2
     return round(4000 + model * (12 + 2 * cohort + kept * protocol["clients"]))
 
 
@@ -57,10 +60,13 @@ def stage_fields(stage: str, run: dict) -> list[str]:
 def run_of_stage(stage: str, run: dict) -> dict:
     """Return the parts of a resolved run that a stage depends on.
 
-    What all methods share depends neither on the name of the protocol nor on the method.
+    What all methods share depends neither on the name of the protocol nor on the method, and so not
+    on the fields that are the method's own.
     """
-    run = {key: value for key, value in run.items() if key != "cells"}
-    protocol = {field: run["protocol"][field] for field in stage_fields(stage, run)}
+    own = run.get("own", {}) if stage == "train" else {}
+    run = {key: value for key, value in run.items() if key not in ("cells", "own")}
+    fields = run["protocol"] | own
+    protocol = {field: fields[field] for field in stage_fields(stage, run)}
     if stage != "train":
         nobody = {"protocol": ANY, "method": ANY}
         run = run | {"name": run["name"] | nobody, "method": {}}

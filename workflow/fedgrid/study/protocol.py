@@ -37,6 +37,12 @@ PROTOCOL: dict[str, Any] = {
     "lr_decay": 1.0,
     "momentum": 0.0,
     "weight_decay": 0.0,
+    "optimiser": "sgd",
+    "optimiser_state": "reset",
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-8,
+    "by_method": {},
     "augment": [],
     "normalization": "standard",
     "precision": "fp32",
@@ -55,9 +61,13 @@ PROTOCOL: dict[str, Any] = {
 
 HELD = ("client_test", "validation", "validation_from")  # which samples no client trains on
 SHARED = ("recipe", "clients", *HELD)  # fields that a partition depends on
-_AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit")  # none changes a run's training
+# Fields that do not change a run's training. `by_method` does, through the fields that it changes.
+_AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
-_MODEL = ("model", "weights", "weight_decay", "augment", "precision")
+OPTIMISER = ("optimiser", "optimiser_state", "beta1", "beta2", "epsilon")
+_MODEL = ("model", "weights", "weight_decay", "augment", "precision", *OPTIMISER)
+# The fields that `by_method` may change.
+LOCAL = ("local", "local_unit", "batch", "lr", "lr_decay", "momentum", "weight_decay", *OPTIMISER)
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.
 STAGES = {

@@ -33,6 +33,8 @@ class Resolver:
             for dataset, given in datasets.items():
                 known("tuned dataset", dataset, registered("datasets"))
                 check_keywords("tuned", part, given)
+        given = (fields.get("by_method", ()) for fields in self.protocols.values())
+        self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
         self._first: dict[str, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
@@ -44,7 +46,7 @@ class Resolver:
         if name not in self.protocols and (found := self.split_protocol(name)):
             base, own = found
             obey(f"protocol `{name}`", own, "study", "protocol")
-            return self.protocol(base) | own
+            return with_fields(self.protocol(base), own)
         own = dict(self.protocols[known("protocol", name, self.protocols)])
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
@@ -52,6 +54,20 @@ class Resolver:
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return base | own
+
+    def own_fields(self, protocol: dict[str, Any], parts) -> dict[str, Any]:
+        """Return the fields of a protocol that these method files change, by its `by_method`."""
+        given = (protocol["by_method"].get(part, {}) for part in parts)
+        found: dict[str, Any] = {}
+        for fields in given:
+            for field, value in fields.items():
+                value = same_type(value, PROTOCOL[field])
+                if found.setdefault(field, value) != value:
+                    raise UsageError(
+                        f"`by_method` gives {field} two values, {found[field]} and {value}, for a "
+                        f"method of {' and '.join(parts)}: give one, or none"
+                    )
+        return found
 
     def split_protocol(self, name: str) -> tuple[str, dict[str, Any]] | None:
         """Return base and fields of a protocol by the rule of its name, or None."""
@@ -156,13 +172,15 @@ class Resolver:
     def resolve(self, run) -> dict[str, Any]:
         """Return a run with every name replaced by its values."""
         protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
+        method = self.method(run["method"], run["dataset"])
         return {
             "name": {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])},
             "protocol": protocol,
             "cells": cells,
             "dataset": run["dataset"],
             "partition": run["partition"],
-            "method": self.method(run["method"], run["dataset"]),
+            "method": method,
+            "own": self.own_fields(protocol, method),
             "seed": int(run["seed"]),
         }
 
@@ -174,11 +192,15 @@ class Resolver:
         """
         content = run_content(run)
         fields, dataset = [*content["protocol"]], run["dataset"]
-        protocols = self._first_of(
-            f"protocols {fields}",
-            [*self._in_grids["protocol"], *self.protocols],
-            lambda name: {field: self.protocol(name)[field] for field in fields},
-        )
+        changing = sorted(run["method"].keys() & self._with_own)
+
+        def meaning(name: str) -> dict[str, Any]:
+            protocol = self.protocol(name)
+            protocol |= self.own_fields(protocol, changing)
+            return {field: protocol[field] for field in fields}
+
+        names = [*self._in_grids["protocol"], *self.protocols]
+        protocols = self._first_of(f"protocols {fields} {changing}", names, meaning)
         methods = self._first_of(
             f"methods {dataset}",
             [*self._in_grids["method"], *self.methods()],
@@ -206,6 +228,18 @@ class Resolver:
             return name in self.protocols or self.split_protocol(name) is not None
         there = self.methods()
         return name in there or split_name(name, there, self.hyper_parameters) is not None
+
+
+def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Return a protocol with these values for all methods, also for those with fields of their own.
+
+    The values are those that a user asked for, by a protocol's name or on the command line.
+    """
+    by_method = {
+        part: {field: value for field, value in own.items() if field not in values}
+        for part, own in protocol["by_method"].items()
+    }
+    return protocol | {"by_method": by_method} | values
 
 
 def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:

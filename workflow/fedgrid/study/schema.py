@@ -19,7 +19,7 @@ def check(
     `required`, keys of the first level may be missing.
     """
     rules = yaml.safe_load(schema.read_text())
-    rules = rules["$defs"][part] if part else rules
+    rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
     rules = rules if required else rules | {"required": []}
     errors = Draft202012Validator(rules).iter_errors(value)
     if error := best_match(errors):

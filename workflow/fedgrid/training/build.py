@@ -53,6 +53,11 @@ def build_method(run: dict) -> Method:
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
     if (made.private or made.evaluate) and not run["protocol"].get("client_test"):
         raise UsageError(needs_client_test(" with ".join(run["method"])))
+    if made.average_optimiser and run["protocol"].get("optimiser_state") == "kept":
+        raise UsageError(
+            f"method `{' with '.join(run['method'])}` averages the clients' optimisers, and the "
+            "protocol lets each client keep its own: set `optimiser_state: reset`"
+        )
     return made
 
 

@@ -29,7 +29,7 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
         state = engine.round(state, seen)
         if is_evaluated(protocol, state.round):
             logged = {name: values.tolist() for name, values in state.logged.items()}
-            row = {"round": state.round} | assess(engine, state, seen) | means(logged)
+            row = join({"round": state.round} | assess(engine, state, seen), means(logged))
             history.append(row | {"logged": logged})
             state.logged = {}
         yield state
@@ -60,15 +60,17 @@ def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None
     return join(row, seen.results(state.server)) if seen and seen.clients else row
 
 
-MEANS = ("train_loss", "effective_clients")
+MEANS = ("train_loss", "effective_clients")  # what every run logs in each round
 
 
 def means(logged: dict[str, list[float]]) -> dict[str, float]:
     """Return the means of values logged by round; empty if no client trained.
 
     The values are added one after the other, which gives the same bits in every version of Python.
+    The names are in a fixed order, because a checkpoint does not keep theirs.
     """
-    return {name: reduce(add, logged[name]) / len(logged[name]) for name in MEANS if logged}
+    names = (*MEANS, *sorted(logged.keys() - {*MEANS})) if logged else ()
+    return {name: reduce(add, logged[name]) / len(logged[name]) for name in names}
 
 
 def diverged(history: list[dict]) -> int | None:

@@ -4,44 +4,47 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients, LocalWork
-from fedgrid.engine.optimisers import copy, descend, local_loss
+from fedgrid.engine.optimisers import Optimiser, copy, listed, local_loss, named
 from fedgrid.engine.state import reseed
-from fedgrid.method import Method, Model, Step
+from fedgrid.method import Memory, Method, Model, Step
 
 
 class Backend:
     """Trains clients in the architecture's resident module."""
 
     def __init__(self, architecture: Architecture, method: Method, protocol: dict):
-        self.architecture, self.method, self.protocol = architecture, method, protocol
+        self.architecture, self.method = architecture, method
+        self.optimiser = Optimiser(protocol)
 
-    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor]]:
-        """Yield per client: its position, its model (1, ...), its mean training loss (1,).
+    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+        """Yield per client: position, model (1, ...), mean training loss (1,), optimiser's state.
 
         The model is the resident module's, and is valid only until the next client.
         """
         for c, client in enumerate(clients):
-            model, loss = self.train_client(client)
-            yield slice(c, c + 1), {n: w.detach()[None] for n, w in model.items()}, loss[None]
+            model, *rest = tree_map(lambda tensor: tensor.detach()[None], self.train_client(client))
+            yield slice(c, c + 1), model, *rest
 
-    def train_client(self, client: LocalWork) -> tuple[Model, Tensor]:
-        """Return the model of one client after all its steps, and its mean loss."""
+    def train_client(self, client: LocalWork) -> tuple[Model, Tensor, Memory]:
+        """Return a client's model after all its steps, its mean loss, its optimiser's state."""
         network = self.architecture
         reseed(network.device, client.noise)
         live = network.live.state_dict(keep_vars=True)
         copy([live[name] for name in client.server], list(client.server.values()))
         params = {name: live[name] for name in network.parameters}
         trained = [live[name] for name in network.trainable]
-        velocity, losses = None, []
+        state, losses = listed(client.optimiser, network.trainable), []
         for x, y in client.batches:
             gradients, loss = self.gradients(client, params, trained, x, y)
-            velocity = descend(trained, gradients, velocity, self.protocol, client.lr)
+            state = self.optimiser.step(trained, gradients, state, client.lr)
             losses.append(loss)
         nothing = torch.zeros((), device=network.device)
-        return live, torch.stack(losses).mean() if losses else nothing
+        loss = torch.stack(losses).mean() if losses else nothing
+        return live, loss, named(state, network.trainable)
 
     def gradients(
         self, client: LocalWork, params: Model, trained: list[Tensor], x: Tensor, y: Tensor

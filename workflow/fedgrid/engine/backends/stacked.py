@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
-from fedgrid.engine.optimisers import along, descend, local_loss
+from fedgrid.engine.optimisers import Optimiser, State, along, listed, local_loss, named
 from fedgrid.engine.state import own_model, reseed
-from fedgrid.method import Method, Model, Step
+from fedgrid.method import Memory, Method, Model, Step
 
 log = logging.getLogger(__name__)
 
@@ -30,45 +30,48 @@ class Backend:
     """Trains as many clients at once as the memory allows."""
 
     def __init__(self, architecture: Architecture, method: Method, protocol: dict):
-        self.architecture, self.method, self.protocol = architecture, method, protocol
+        self.architecture = architecture
+        lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
+        self.optimiser = Optimiser(protocol, lasting)
         self.size: int | None = None  # clients in a stack, after running out of memory
         self.step = Recorded(LocalStep(architecture, method))
 
-    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor]]:
-        """Yield per stack: positions of clients, models (G, ...), mean training losses (G,)."""
+    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+        """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers."""
         reseed(self.architecture.device, clients.noise)
         size, c = self.size or len(clients), 0
         while c < len(clients):
             which = slice(c, min(c + size, len(clients)))
             try:
-                models, losses = self.train_stack(clients.stack(which))
+                trained = self.train_stack(clients.stack(which))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
                 self.size = size = ceil(size / 2)
                 log.warning("out of memory: from now on %d clients at a time", size)
                 continue
-            yield which, models, losses
+            yield which, *trained
             c = which.stop
 
-    def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor]:
-        """Return the models of these clients after all their steps, and their mean losses."""
+    def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor, Memory]:
+        """Return these clients' models after all steps, mean losses and optimisers' states."""
         models = {
             n: w.repeat(len(clients.counts), *[1] * w.dim()) for n, w in clients.server.items()
         }
         models |= {name: w.clone() for name, w in clients.memory.get("private", {}).items()}
-        velocity, losses = None, []
+        names = self.architecture.trainable
+        state, losses = listed(clients.optimiser, names), []
         for batch in clients.batches:
-            velocity, loss = self.take_step(clients, models, velocity, batch)
+            state, loss = self.take_step(clients, models, state, batch)
             losses.append(loss)
-        if not losses:
-            return models, torch.zeros(len(clients.counts), device=self.architecture.device)
-        return models, torch.stack(losses).sum(0) / clients.steps.clamp(min=1)
+        nothing = torch.zeros(len(clients.counts), device=self.architecture.device)
+        loss = torch.stack(losses).sum(0) / clients.steps.clamp(min=1) if losses else nothing
+        return models, loss, named(state, names)
 
     def take_step(
-        self, clients: StackedWork, models: Model, velocity: list | None, batch: StackedBatch
-    ) -> tuple[list, Tensor]:
-        """Take one step of all clients in place; return momentum buffers and losses (G,)."""
+        self, clients: StackedWork, models: Model, state: State, batch: StackedBatch
+    ) -> tuple[State, Tensor]:
+        """Take one step of all clients in place; return optimisers' states and losses (G,)."""
         idle = ~batch.valid.any(1)
         mask = batch.valid.to(self.architecture.dtype)
         mask[:, 0].masked_fill_(idle, 1)  # an idle client needs a sample; its step is discarded
@@ -78,11 +81,11 @@ class Backend:
         )
         trained = [models[name] for name in self.architecture.trainable]
         resting = None if batch.all_busy else idle
-        velocity = descend(trained, gradients, velocity, self.protocol, clients.lr, idle=resting)
+        state = self.optimiser.step(trained, gradients, state, clients.lr, idle=resting)
         for name, new in statistics.items():
             kept = new if batch.all_busy else torch.where(along(idle, new), models[name], new)
             models[name] = kept
-        return velocity, loss.masked_fill(idle, 0)
+        return state, loss.masked_fill(idle, 0)
 
 
 class LocalStep:

@@ -1,0 +1,127 @@
+"""Fields of a protocol that a method has for itself: `by_method`; and the fields of optimisers."""
+
+import json
+
+import pytest
+
+from fedgrid.runtime.names import UsageError
+from fedgrid.study import command
+from fedgrid.study.checks import check_cohort, check_optimiser
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import memory_mb, run_content, run_of_stage
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.training.build import build_method
+from made import STUDIES
+
+OWN = {"scaffold": {"optimiser": "sgd", "lr": 0.5}, "fedprox": {"lr": 1}}
+ADAM = {"base": "fedsls-quick", "optimiser": "adam", "momentum": 0.0, "lr": 0.001}
+NAMES = {"dataset": "digits", "partition": "dir0.1", "seed": 0}
+
+
+def resolver(**protocols) -> Grid:
+    return Grid(STUDIES, {"protocols": {"mine": ADAM | {"by_method": OWN}} | protocols})
+
+
+def trained(method: str, protocol: str = "mine", **protocols) -> dict:
+    """The protocol by which a run is trained."""
+    run = resolver(**protocols).resolve(NAMES | {"protocol": protocol, "method": method})
+    return run_of_stage("train", run)["protocol"]
+
+
+def test_a_method_has_its_own_fields_and_the_others_the_protocols():
+    assert (trained("scaffold")["optimiser"], trained("scaffold")["lr"]) == ("sgd", 0.5)
+    assert (trained("fedavg")["optimiser"], trained("fedavg")["lr"]) == ("adam", 0.001)
+    assert trained("fedprox")["optimiser"] == "adam"
+    assert "by_method" not in trained("fedavg")
+
+
+def test_a_combination_has_the_fields_of_its_parts():
+    variants = {"variants": {"scaffold+u": {"scaffold": {}, "uniform": {}}}}
+    grid = Grid(STUDIES, {"protocols": {"mine": ADAM | {"by_method": OWN}}} | variants)
+    run = grid.resolve(NAMES | {"protocol": "mine", "method": "scaffold+u"})
+    assert run_of_stage("train", run)["protocol"]["lr"] == 0.5
+
+
+def test_two_parts_with_different_values_are_refused():
+    variants = {"variants": {"both": {"scaffold": {}, "fedprox": {}}}}
+    grid = Grid(STUDIES, {"protocols": {"mine": ADAM | {"by_method": OWN}}} | variants)
+    with pytest.raises(UsageError, match=r"lr two values, 0.5 and 1.0, for a method of scaffold"):
+        grid.resolve(NAMES | {"protocol": "mine", "method": "both"})
+
+
+def test_what_all_methods_share_does_not_depend_on_a_methods_own_fields():
+    plain = resolver(mine=ADAM)
+    names = NAMES | {"protocol": "mine", "method": "scaffold"}
+    for stage in ("partition", "pretrain", "saliency"):
+        with_own, without = (run_of_stage(stage, g.resolve(names)) for g in (resolver(), plain))
+        assert with_own == without
+    assert resolver().cells("mine") == plain.cells("mine")
+
+
+def test_runs_that_a_methods_fields_leave_alone_are_the_same_work():
+    names = NAMES | {"protocol": "mine", "method": "fedavg"}
+    assert run_content(resolver().resolve(names)) == run_content(resolver(mine=ADAM).resolve(names))
+
+
+def test_a_run_with_its_own_fields_is_trained_once_under_both_names():
+    grid = resolver(yours=ADAM | {"by_method": OWN})
+    for method in ("scaffold", "fedavg"):
+        names = NAMES | {"protocol": "yours", "method": method}
+        assert grid.first_name(grid.resolve(names))["protocol"] == "mine"
+
+
+def test_a_value_that_a_name_or_a_command_asks_for_wins():
+    assert trained("scaffold", "mine-lr0.25")["lr"] == 0.25
+    assert trained("scaffold", "mine-lr0.25")["optimiser"] == "sgd"
+    run = resolver().resolve(NAMES | {"protocol": "mine", "method": "scaffold"})
+    arguments = [json.dumps(run), "--set", "lr=0.125", "--out", "there"]
+    asked = command.run_parser("a stage").parse_args(arguments)
+    found = run_of_stage("train", command.resolve_run(asked, "train"))["protocol"]
+    assert (found["lr"], found["optimiser"]) == (0.125, "sgd")
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"optimiser": "adam", "momentum": 0.9}, "momentum 0.9 belongs to SGD.*is adam: set"),
+        ({"by_method": {"nobody": {}}}, "no method in `by_method` of here is called `nobody`"),
+        (
+            {"by_method": {"fedavg": {"rounds": 3}}},
+            "no field of local training in `by_method` of here is called `rounds`",
+        ),
+        ({"by_method": {"fedavg": {"lr": "x"}}}, "by_method: fedavg: lr is 'x', not a number"),
+        ({"by_method": {"sgdm": {"optimiser": "adam", "momentum": 0.5}}}, "by_method: sgdm: mom"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(fields, says):
+    with pytest.raises(UsageError, match=says):
+        check_optimiser("here", PROTOCOL | fields)
+
+
+def test_averaging_optimisers_that_clients_keep_is_refused():
+    run = {"method": {"sgdm": {"reset": False}}, "protocol": {"optimiser_state": "kept"}}
+    with pytest.raises(UsageError, match=r"`sgdm` averages the clients' optimisers, and.*reset`"):
+        build_method(run)
+    build_method(run | {"method": {"sgdm": {"reset": True}}})
+
+
+@pytest.mark.parametrize("field", ["beta1", "beta2"])
+def test_values_out_of_range_are_refused_by_the_schema(field):
+    with pytest.raises(UsageError, match=f"{field}.*1"):
+        resolver().protocol(f"fedsls-quick-{field}1")
+
+
+def test_a_cohort_of_one_has_nobody_to_be_compared_with():
+    alone = PROTOCOL | {"clients": 10, "participation": 0.1}
+    with pytest.raises(UsageError, match=r"participation 0.1 of 10 clients samples 1: sample at"):
+        check_cohort("fedavg+norm", {"fedavg": {}, "contribution": {}}, alone)
+    check_cohort("fedavg", {"fedavg": {}}, alone)
+    check_cohort("fedavg+norm", {"contribution": {}}, alone | {"participation": 0.2})
+
+
+def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep():
+    grid = resolver(kept=ADAM | {"optimiser_state": "kept", "model": "resnet18"})
+    run = grid.resolve(NAMES | {"protocol": "kept", "method": "fedavg"})
+    reset = run | {"protocol": run["protocol"] | {"optimiser_state": "reset"}}
+    clients = run["protocol"]["clients"]
+    assert memory_mb(run) - memory_mb(reset) == 2 * 45 * clients

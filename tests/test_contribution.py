@@ -1,0 +1,299 @@
+"""Client contribution normalisation, and the methods of its tables: `methods/contribution.py`."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import BACKENDS, PROTOCOL, by_hand, differ, methods, simulate, uneven
+from fedgrid.method import Aggregated, Cohort, Method, relative
+from fedgrid.methods import contribution
+from fedgrid.runtime.names import UsageError
+from independent import Federated
+
+
+def t(*values) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def cohort(latents=(), noise: int = 0, **fields) -> Cohort:
+    """A round of clients with these mean latents."""
+    told = [{"latent": z, "finite": torch.tensor(True)} for z in latents]
+    given = {"measured": told, "noise": noise, "round": 0, "clients": torch.arange(len(told))}
+    return Cohort(**dict.fromkeys(Cohort.__dataclass_fields__) | given | fields)
+
+
+# --- by hand ---------------------------------------------------------------------------------
+
+
+def test_the_factors_worked_out():
+    # Two clients alike and one at a right angle. Sums of cosines: 2, 2, 1; with temperature 1/2
+    # the softmax is of 4, 4 and 2.
+    whole = 2 * math.exp(4) + math.exp(2)
+    alike, apart = 1 - math.exp(4) / whole, 1 - math.exp(2) / whole
+    found = contribution.factors(t([1, 0], [3, 0], [0, 2]), 0.5)
+    torch.testing.assert_close(found, t(alike, alike, apart))
+    # With sample shares 1/2, 1/4, 1/4 the weights are the products, divided by their sum.
+    products = t(alike / 2, alike / 4, apart / 4)
+    new = methods("contribution").reweigh(cohort(t([1, 0], [3, 0], [0, 2])), t(0.5, 0.25, 0.25))
+    torch.testing.assert_close(new, products / products.sum())
+
+
+def test_a_client_gains_by_being_different():
+    new = methods("contribution").reweigh(cohort(t([1, 0], [3, 0], [0, 2])), t(1, 1, 1) / 3)
+    assert new[2] > 1 / 3 > new[0] == new[1]
+
+
+def test_two_clients_have_the_same_cosine_and_so_keep_their_weights():
+    new = methods("contribution").reweigh(cohort(t([1, 0], [1, 5])), t(0.3, 0.7))
+    torch.testing.assert_close(new, t(0.3, 0.7))
+
+
+def test_many_alike_clients_at_a_low_temperature_do_not_overflow():
+    latents = torch.ones(1000, 4, dtype=torch.float64)
+    found = contribution.factors(latents, 0.001)  # exp(1e6) without a maximum subtracted
+    torch.testing.assert_close(found, torch.full((1000,), 1 - 1 / 1000, dtype=torch.float64))
+
+
+def test_the_sum_of_the_weights_stays():
+    new = methods("contribution").reweigh(cohort(t([1, 0], [3, 0], [0, 2])), t(0.1, 0.2, 0.1))
+    torch.testing.assert_close(new.sum(), t(0.4)[0])
+
+
+def test_the_latent_of_one_linear_layer_is_the_mean_of_its_data():
+    # `pixel` passes the pixels on: A's mean is 2, B's (1 + 1 + 4) / 3 = 2.
+    seen = []
+    watch = Method(observe=lambda end: seen.append(end.cohort.measured) or {})
+    by_hand(Method(measure=methods("contribution").measure) | watch)
+    assert [float(told["latent"]) for told in seen[0]] == [2, 2]
+
+
+# --- the bound -------------------------------------------------------------------------------
+
+sizes = st.integers(2, 40)
+
+
+@given(
+    clients=sizes,
+    width=st.integers(1, 64),
+    temperature=st.floats(0.01, 10),
+    seed=st.integers(0, 2**31),
+    equal=st.booleans(),
+    spread=st.floats(0, 5),
+)
+@settings(deadline=None)
+def test_no_cohort_moves_the_weights_further_than_the_bound(
+    clients, width, temperature, seed, equal, spread
+):
+    random = torch.Generator().manual_seed(seed)
+    latents = 1 + spread * torch.randn(clients, width, generator=random, dtype=torch.float64)
+    drawn = torch.rand(clients, generator=random, dtype=torch.float64) + 1e-3
+    before = relative(torch.ones_like(drawn) if equal else drawn)
+    after = methods("contribution", temperature=temperature).reweigh(cohort(latents), before)
+    told = contribution.observed(Aggregated(None, before, after, {}, {}))
+    assert told["weight_distance"] <= told["distance_bound"] + 1e-12
+    assert float(told["distance_bound"]) == pytest.approx(float(before.max()))
+    if equal:
+        assert told["weight_distance"] <= 1 / clients + 1e-12
+        assert told["distance_bound"] == pytest.approx(1 / clients)
+
+
+def test_one_client_with_the_whole_softmax_reaches_the_bound():
+    # Two pairs of opposite clients, and a fifth that resembles one pair: it has the largest sum.
+    latents = t([1, 0.1], [1, -0.1], [1, 0], [-1, 3], [-1, -3])
+    before = t(1, 1, 1, 1, 1) / 5
+    after = methods("contribution", temperature=1e-5).reweigh(cohort(latents), before)
+    told = contribution.observed(Aggregated(None, before, after, {}, {}))
+    assert float(after[2]) == 0
+    assert float(told["weight_distance"]) == pytest.approx(1 / 5)
+
+
+def test_every_run_logs_how_far_the_weights_moved():
+    run = simulate(methods("contribution"), participation=1.0).play(3)
+    assert run.logged["weight_distance"].shape == (3,)
+    assert (run.logged["weight_distance"] > 0).all()
+    assert (run.logged["weight_distance"] <= run.logged["distance_bound"]).all()
+
+
+# --- the placebo -----------------------------------------------------------------------------
+
+
+def test_the_placebo_gives_every_client_the_factor_of_another():
+    latents = torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    own, equal = contribution.factors(latents, 0.5), torch.ones(8, dtype=torch.float64) / 8
+    made = methods("contribution", shuffled=True)
+    rounds = [made.reweigh(cohort(latents, noise), equal) for noise in (1, 1, 2)]
+    for new in rounds:
+        torch.testing.assert_close(new.sort().values, relative(own).sort().values)
+        assert not torch.isclose(new, relative(own), rtol=1e-9).any()
+    assert torch.equal(rounds[0], rounds[1])
+    assert not torch.equal(rounds[1], rounds[2])
+
+
+def test_every_round_of_a_run_draws_anew():
+    noises = []
+    simulate(Method(observe=lambda end: noises.append(end.cohort.noise) or {})).play(3)
+    assert len(set(noises)) == 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_keeps_its_own_factor(seed):
+    for clients in (2, 3, 10):
+        other = contribution.of_another(clients, seed)
+        assert sorted(other.tolist()) == list(range(clients))
+        assert (other != torch.arange(clients)).all()
+
+
+# --- against an independent loop -------------------------------------------------------------
+
+KINDS = {
+    "fedavg": ("fedavg", {}),
+    "fedprox": ("fedprox", {"mu": 0.01}),
+    "scaffold": ("scaffold", {}),
+    "sgdm": ("sgdm", {}),
+    "fednova": ("fednova", {}),
+    "fedbabu": ("fedbabu", {}),
+}
+DATA = (4, 6, 9, 5)
+# A bias before BatchNorm has no gradient but rounding, which Adam's usual epsilon makes visible.
+ADAM = {"momentum": 0.0, "epsilon": 1e-3}
+
+
+def compare(kind: str, temperature: float | None, backend: str, **fields) -> None:
+    """Four rounds of clients that take different numbers of steps, in the engine and beside it."""
+    name, keywords = KINDS[kind]
+    protocol = {"participation": 1.0, "augment": [], "local_unit": "epochs", "local": 2, **fields}
+    made = methods(name, **keywords)
+    if temperature:
+        made = made | methods("contribution", temperature=temperature)
+    simulation = simulate(made, backend, uneven(DATA), **protocol)
+    reference = Federated(kind, uneven(DATA), PROTOCOL | protocol, temperature)
+    expected = reference.play(4)
+    run = simulation.play(4)
+    torch.testing.assert_close(run.server, dict(expected), rtol=1e-9, atol=1e-11)
+    if temperature:
+        assert float(run.logged["weight_distance"][-1]) == pytest.approx(reference.distance)
+        assert reference.distance > 1e-3
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("temperature", [None, 0.3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_are_those_of_an_independent_loop(kind, temperature, backend):
+    compare(kind, temperature, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"optimiser_state": "kept"},
+        {"optimiser": "adam", **ADAM},
+        {"optimiser": "adam", "optimiser_state": "kept", **ADAM},
+        {"optimiser": "adamw", "optimiser_state": "kept", **ADAM},
+    ],
+    ids=lambda fields: "-".join(map(str, fields.values())),
+)
+def test_optimisers_reset_or_kept_are_those_of_an_independent_loop(fields, backend):
+    compare("fedavg", None, backend, **fields)
+
+
+def test_a_client_that_rests_keeps_its_optimiser():
+    fields = {"optimiser": "adam", "optimiser_state": "kept", **ADAM}
+    runs = [simulate(Method(), backend, participation=1 / 2, **fields) for backend in BACKENDS]
+    first, second = (run.play(6) for run in runs)
+    for client, kept in first.memory.items():
+        torch.testing.assert_close(kept, second.memory[client], rtol=1e-9, atol=1e-12)
+        assert kept["optimiser"]["mean"].keys() == {n for n in first.server if "running" not in n}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_averaged_momentum_has_the_clients_weights_not_the_factors_of_their_changes(backend):
+    # After one step the buffers are the gradients: -1 of A, 1 of B, by samples -1/4 + 3/4.
+    scaled = Method(scale=lambda cohort, weights: weights * t(3, 1))
+    run = by_hand(methods("sgdm") | scaled, backend, momentum=0.9)
+    assert float(run.shared["optimiser"]["momentum"]["head.weight"][0, 0]) == pytest.approx(0.5)
+
+
+def test_sgdm_without_averages_is_fedavg():
+    same = simulate(methods("sgdm", reset=True)).play(3)
+    assert not differ(same, simulate(methods("fedavg")).play(3))
+
+
+def test_fedbabus_head_is_that_of_the_start():
+    run = simulate(methods("fedbabu"))
+    before = run.run.server["head.weight"].clone()
+    assert torch.equal(run.play(3).server["head.weight"], before)
+
+
+# --- similarity ------------------------------------------------------------------------------
+
+
+def test_similarity_is_the_cosine_of_local_and_new_global_model():
+    # From zero weights, after one step: A's model is along (-1, -1/2), B's along (1, 1/2); the new
+    # model is a quarter of A's and three quarters of B's, which is along B's.
+    logged = by_hand(methods("similarity")).logged
+    assert float(logged["similarity0"]) == pytest.approx(-1)
+    assert float(logged["similarity1"]) == pytest.approx(1)
+
+
+def test_similarity_is_of_the_local_model_and_not_of_its_change():
+    # In round 2 of one step, the model that was sent is not zero any more.
+    ends = []
+    watch = Method(observe=lambda end: ends.append(end) or {})
+    logged = by_hand(methods("fedavg") | methods("similarity"), rounds=2).logged
+    by_hand(watch, rounds=2)
+    sent, new = (
+        torch.cat([model[n].flatten() for n in model]) for model in (ends[1].server, ends[1].model)
+    )
+    for k in (0, 1):
+        delta = torch.cat([ends[1].cohort.deltas[n][k].flatten() for n in ends[1].server])
+        local = sent - delta
+        expected = float(local @ new / (local.norm() * new.norm()))
+        assert float(logged[f"similarity{k}"][1]) == pytest.approx(expected)
+    assert float(logged["similarity0"][1]) < 1
+
+
+def test_similarity_changes_no_training():
+    assert not differ(simulate(methods("similarity")).play(3), simulate(Method()).play(3))
+
+
+# --- bad input -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"temperature": 0.0}, "temperature is above 0, not 0.0"),
+        ({"temperature": -1.0}, "temperature is above 0, not -1.0"),
+        ({"latent": "global"}, "latent is local or server, not 'global'"),
+    ],
+)
+def test_a_wrong_choice_is_one_sentence(keywords, says):
+    with pytest.raises(UsageError, match=says):
+        methods("contribution", **keywords)
+
+
+def test_a_latent_that_is_not_finite_is_one_sentence():
+    with pytest.raises(UsageError, match="in round 1 the mean latent of client 1 is not finite"):
+        methods("contribution").reweigh(cohort(t([1, 0], [math.inf, 0])), t(0.5, 0.5))
+
+
+def test_a_model_that_is_not_finite_either_has_diverged_and_goes_on():
+    told = {"latent": t(math.nan, 0), "finite": torch.tensor(False)}
+    lost = replace(cohort(t([1, 0], [0, 1])), measured=[told, told])
+    assert methods("contribution").reweigh(lost, t(0.5, 0.5)).isnan().all()
+
+
+def test_a_client_without_samples_has_no_part():
+    run = simulate(methods("contribution"), participation=1.0)  # the last client is empty
+    assert len(run.engine.federation.members[-1]) == 0
+    assert all(w.isfinite().all() for w in run.play(2).server.values())
+
+
+def test_other_latents_are_those_of_the_servers_model():
+    runs = [simulate(methods("contribution", latent=of)).play(3) for of in ("local", "server")]
+    assert differ(*runs)

@@ -1,0 +1,71 @@
+"""Gains of a part that is added to methods: `fedavg+norm` over `fedavg`, by the names' suffix.
+
+A gain is the difference of accuracies of two runs of a seed, in points of percent.
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+from fedgrid.analysis import verdicts
+from fedgrid.analysis.published import join_published, published_cells
+from fedgrid.analysis.scores import CELL, SETTING, pair_runs
+from fedgrid.runtime.names import UsageError
+
+GAIN = ["gain", "low", "high"]
+
+
+def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
+    """Return the original methods, each with its name with the suffix.
+
+    Only originals that are themselves among the methods count. UsageError if there is none, and
+    the pairs are `needed`.
+    """
+    there = [*dict.fromkeys(methods)]
+    pairs = {name: name + suffix for name in there if name + suffix in there}
+    if needed and not pairs:
+        raise UsageError(
+            f"no method of these runs has the suffix `{suffix}` beside its original: name both in "
+            f"the grid, such as {there[0]} and {there[0]}{suffix}"
+        )
+    return pairs
+
+
+def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
+    """Return a row per original and setting: the mean gain and its 95 % interval over seeds.
+
+    The gain is missing if a run of the setting diverged.
+    """
+    rows = []
+    for original, changed in pairs.items():
+        gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
+        for setting, of in gaps:
+            bounds = verdicts.interval(of.to_numpy())
+            rows.append((original, *setting, of.mean(skipna=False), *bounds))
+    return pd.DataFrame(rows, columns=["method", *SETTING, *GAIN])
+
+
+def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
+    """Add what is printed of cells of originals: the original, that with the suffix, the gain."""
+    changed = table[CELL].assign(method=table["method"] + suffix)
+    found = {"original": table[CELL], "changed": changed}
+    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in found.items()}
+    gain = values["changed"] - values["original"]
+    return table.assign(
+        printed_original=values["original"], printed_changed=values["changed"], printed_gain=gain
+    )
+
+
+def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
+    """Return a row per printed cell of an original: both printed accuracies and their difference.
+
+    The gain is the difference, whatever the paper prints as the gain.
+    """
+    cells = published_cells(study)
+    back = {name + suffix: name for name in cells["method"]}
+    changed = cells[cells["method"].isin(back)].replace({"method": back})
+    keys = ["method", "dataset", "partition", "as_protocol"]
+    both = cells.merge(changed, on=keys, suffixes=("_original", "_changed"))
+    names = {f"published_{name}": f"printed_{name}" for name in ("original", "changed")}
+    both = both.rename(columns=names)[[*keys, *names.values()]]
+    return both.assign(printed_gain=both["printed_changed"] - both["printed_original"])

@@ -1,0 +1,138 @@
+"""What a part that is added to methods gains, the gain of its placebo, and the printed values.
+
+The option `suffix` names the part: with `+norm`, each method X with runs of X+norm has rows. The
+option `placebo` is the suffix of the same part without what it is about. A gain speaks for the part
+only if the placebo does not have it. `printed` names a published table of the study: its data sets
+without runs have rows, too, so that a smaller scale stands beside what the paper prints.
+"""
+
+import numpy as np
+import pandas as pd
+
+from fedgrid.analysis import figures, gains, tables
+from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import known
+
+PAPER = "paper"  # the protocol of printed values without a run
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: dict,
+    scale: str,
+    suffix: str,
+    placebo: str | None = None,
+    printed: str | None = None,
+) -> pd.DataFrame:
+    """Return a row per original method and setting: both accuracies, gains and printed values.
+
+    Accuracies are in percent, gains in points with 95 % intervals over seeds.
+    """
+    scores = score_runs(runs)
+    table = beside(scores, gains.name_pairs(scores["method"], suffix))
+    if placebo:
+        pairs = gains.name_pairs(scores["method"], placebo, needed=False)
+        theirs = gains.compute_gains(scores, pairs)
+        names = {name: f"placebo_{name}" for name in gains.GAIN}
+        table = table.merge(theirs.rename(columns=names), how="left", on=CELL)
+    table = gains.join_printed(table, study, suffix)
+    more = only_printed(study, printed, suffix, table["dataset"])
+    table = pd.concat([table, more], ignore_index=True)
+    for name in ("original", "changed", "gain"):
+        table[f"{name}_difference"] = table[name] - table[f"printed_{name}"]
+    for axis in ("method", "dataset", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return tables.with_alpha(table.assign(scale=scale)).round(4)
+
+
+def beside(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
+    """Return a row per original and setting: both means and deviations, and the gain."""
+    means = mean_over_seeds(scores, CELL)
+    original = means[means["method"].isin(pairs)]
+    original = original.rename(columns={"mean": "original", "std": "original_std"})
+    back = {changed: original for original, changed in pairs.items()}
+    changed = means[means["method"].isin(back)].replace({"method": back})
+    changed = changed.rename(columns={"mean": "changed", "std": "changed_std"})
+    changed = changed[[*CELL, "changed", "changed_std", "diverged"]]
+    table = original.merge(changed, on=CELL, suffixes=("", "_changed"))
+    return table.merge(gains.compute_gains(scores, pairs), on=CELL)
+
+
+def only_printed(study: dict, name: str | None, suffix: str, datasets: pd.Series) -> pd.DataFrame:
+    """Return a row per cell of a printed table whose data set has no runs."""
+    there = study.get("published", {})
+    asked = {name: there[known("published table", name, there)]} if name else {}
+    cells = gains.printed_pairs({"published": asked}, suffix)
+    protocol = cells["as_protocol"].replace("", PAPER)
+    cells = cells.assign(protocol=protocol)[~cells["dataset"].isin(datasets)]
+    order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
+    return cells.iloc[order].drop(columns="as_protocol")
+
+
+def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.DataFrame:
+    """Return a row per setting and method: ours, and, if there are any, the printed values."""
+    axes = ["dataset_label", "partition", "protocol_label", "method_label"]
+    if not tables.varies(table, "protocol"):
+        axes.remove("protocol_label")
+    shown = table[axes].assign(partition=table["partition"].map(write_label))
+    shown = shown.rename(columns=lambda name: name.removesuffix("_label"))
+    for name, texts in columns_of(table, suffix, placebo).items():
+        if texts.any():
+            shown[name] = texts
+    return shown.set_index([name.removesuffix("_label") for name in axes])
+
+
+def columns_of(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
+    """Return the columns for readers, as texts by their headings."""
+    found = {
+        "original": accuracy(table, "original", "diverged"),
+        f"with {suffix}": accuracy(table, "changed", "diverged_changed"),
+        "gain [95 %]": gap(table, ""),
+    }
+    if placebo:
+        found[f"gain of {placebo} [95 %]"] = gap(table, "placebo_")
+    heads = {"original": "original", "changed": f"with {suffix}", "gain": "gain"}
+    for name, head in heads.items():
+        form = "{:+.2f}" if name == "gain" else "{:.2f}"
+        found[f"printed {head}"] = written(table[f"printed_{name}"], form)
+    for name, head in heads.items():
+        found[f"ours - printed, {head}"] = written(table[f"{name}_difference"], "{:+.2f}")
+    return found
+
+
+def accuracy(table: pd.DataFrame, name: str, diverged: str) -> pd.Series:
+    """Return mean and deviation over seeds as texts, or how many runs diverged."""
+    columns = {name: "mean", f"{name}_std": "std", diverged: "diverged"}
+    facts = table[[*columns, "seeds"]].rename(columns=columns).fillna({"diverged": 0})
+    return pd.Series([tables.cell(row) for row in facts.to_dict("records")], table.index)
+
+
+def gap(table: pd.DataFrame, of: str) -> pd.Series:
+    """Return gains with their intervals as texts; one seed has no interval."""
+    if f"{of}gain" not in table:
+        return pd.Series("", table.index)
+    rows = table[[f"{of}{name}" for name in gains.GAIN]].itertuples(index=False)
+    return pd.Series([interval(*row) for row in rows], table.index)
+
+
+def interval(gain: float, low: float, high: float) -> str:
+    """Return a gain with its interval as a text."""
+    if np.isnan(gain):
+        return ""
+    return f"{gain:+.2f}" + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
+
+
+def written(values: pd.Series, form: str) -> pd.Series:
+    """Return numbers as texts; a missing one is empty."""
+    return values.map(lambda value: "" if np.isnan(value) else form.format(value))
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the numbers."""
+    ours = table[table["seeds"].notna()]
+    beside = " Beside them are the printed values." * bool(table["printed_gain"].notna().any())
+    return (
+        f"The {tables.counted(ours)} in percent, mean ± standard deviation over seeds, and gains "
+        f"in points with their 95 % intervals over pairs of runs: {tables.scope(ours)}.{beside}"
+    )

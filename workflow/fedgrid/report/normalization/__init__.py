@@ -1,0 +1,1 @@
+"""The tables and figures of client contribution normalisation (arXiv 2411.06352)."""

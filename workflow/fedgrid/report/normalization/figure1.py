@@ -1,0 +1,73 @@
+"""Similarity of each client's local model and the server's new model, over the rounds (figure 1b).
+
+A panel per method and setting, a line per client. The similarity is the cosine of all parameters as
+one vector. The paper has three clients: two with eight classes each, the third with the other two.
+"""
+
+import re
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL
+from fedgrid.runtime.names import UsageError
+
+COLUMN = re.compile(r"similarity(\d+)")
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """Return a row per method, setting, client and round: mean over seeds and deviation."""
+    columns = [name for name in runs if COLUMN.fullmatch(name)]
+    if not columns:
+        raise UsageError(
+            "no run of the grid has similarities: add the file `similarity` to its methods"
+        )
+    facts = [*CELL, "round", "rounds", "seed"]
+    long = runs.melt(facts, columns, "client", "similarity").dropna(subset="similarity")
+    long["client"] = [int(COLUMN.fullmatch(name)[1]) + 1 for name in long["client"]]
+    table = long.groupby([*CELL, "client", "round"], sort=False).agg(
+        mean=("similarity", "mean"), std=("similarity", "std"), seeds=("seed", "nunique"),
+        rounds=("rounds", "first"),
+    ).reset_index()  # fmt: skip
+    table["label"] = [figures.label(study, name) for name in table["method"]]
+    return table.assign(scale=scale).round({"mean": 6, "std": 6})
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw a row of panels per setting, a column per method."""
+    settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
+    methods = table["method"].unique()
+    figure, grid = figures.panels(len(settings), len(methods), sharex="row", sharey="row")
+    look = figures.lines(table["client"])
+    for ((dataset, partition, _), of), row in zip(settings, grid, strict=True):
+        for method, axes in zip(methods, row, strict=True):
+            curves(axes, of[of["method"] == method], look)
+            title = figures.setting(study, dataset, partition)
+            axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
+        row[0].set_ylabel("cosine of the local\nand the server's model")
+    figures.legend(figure, grid[0])
+    return figure
+
+
+def curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
+    """Draw a line and its band for every client."""
+    for client, of in table.groupby("client", sort=False):
+        axes.plot(of["round"], of["mean"], label=f"client {client}", **look[client])
+        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
+        axes.fill_between(of["round"], low, high, color=look[client]["color"], alpha=0.12, lw=0)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the lines, and give their last values."""
+    if table.empty:
+        return "There is nothing to show: runs diverged before their first evaluation."
+    last = table[table["round"] == table["round"].max()]
+    ends = last.groupby("label", sort=False)["mean"].agg(
+        lambda of: ", ".join(map("{:.4f}".format, of))
+    )
+    said = "; ".join(f"{name} {values}" for name, values in ends.items())
+    return (
+        "Similarity of each client's local model and the server's new model, mean and standard "
+        f"deviation over seeds: {tables.scope(table)}. After the last round, by client: {said}."
+    )

@@ -1,0 +1,213 @@
+"""Whether the normalisation moves the weights far enough for the gains that the paper prints.
+
+Above: the total variation between the weights before and after the normalisation, by method, by
+number of clients and by temperature. Beside each line are its upper bound, and the distance from
+equal weights of random ones with the same effective number of clients
+(`analysis/concentration.py`). Below: the measured gains of the normalisation and of its placebo
+with 95 % intervals, and the printed gains.
+"""
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import fields, figures, gains, tables
+from fedgrid.analysis.concentration import random_distance
+from fedgrid.analysis.scores import CELL, score_runs
+from fedgrid.federation import cohorts
+
+DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
+PAPER = "paper"
+SETTING = ["dataset", "partition", "protocol"]
+LINE = ["method", "original", "temperature", "cohort", *SETTING]
+COLUMNS = 3
+MEASURED = "weight_distance"
+STYLES = {MEASURED: "-", "distance_bound": (0, (1, 1)), "random": (0, (4, 1.5))}
+WORDS = {MEASURED: "measured distance", "distance_bound": "its upper bound"}
+WORDS |= {"random": "distance of random weights"}
+# The panels of distances: what varies in a panel, what is as in the first line, and the labels.
+VARIED = {
+    "label": ([*SETTING, "temperature"], "{}"),
+    "cohort": (["dataset", "partition", "method"], "{:g} clients"),
+    "temperature": ([*SETTING, "original"], "T = {:g}"),
+}
+TITLES = {"label": "by method", "cohort": "by clients in a round", "temperature": "by temperature"}
+OFFSETS = {GAIN: -0.2, PLACEBO: 0.0, PRINTED: 0.2}  # of marks about a method's place
+MARKS = {GAIN: ("o", "#0072B2"), PLACEBO: ("s", "#E69F00"), PRINTED: ("x", "black")}
+ROOM = 1.3  # the height of a panel, in that of its points
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def draw(
+    runs: pd.DataFrame,
+    settings: pd.DataFrame,
+    study: dict,
+    scale: str,
+    suffix: str,
+    placebo: str,
+) -> pd.DataFrame:
+    """Return rows of distances, per line and round, and of gains, per method and setting.
+
+    Distances are shares of the weight, means over seeds; gains are points of percent.
+    """
+    parts = [
+        distances(runs, settings, suffix),
+        *measured(runs, {GAIN: suffix, PLACEBO: placebo}),
+        printed(study, suffix),
+    ]
+    table = pd.concat(parts, ignore_index=True)
+    facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
+    table = table.merge(facts.reset_index(), how="left", on=SETTING)
+    table["label"] = [figures.label(study, name) for name in table["original"]]
+    return table.assign(scale=scale).round(6)
+
+
+def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
+    """Return a row per normalised method, setting and round: distances, and effective clients."""
+    names = runs["method"].str.partition(suffix)
+    there = runs.assign(original=names[0])[(names[1] == suffix) & runs["weight_distance"].notna()]
+    every = fields.select_runs(fields.read_fields(settings), there)
+    temperature = fields.select_field(every, "contribution.temperature").astype(float)
+    there = there.assign(temperature=temperature.to_numpy(), cohort=cohort_sizes(there))
+    table = there.groupby([*LINE, "round"], sort=False).agg(
+        weight_distance=("weight_distance", "mean"),
+        distance_bound=("distance_bound", "mean"),
+        effective_clients=("effective_clients", "mean"),
+        seeds=("seed", "nunique"),
+    ).reset_index()  # fmt: skip
+    lines = table.groupby(LINE, sort=False)["effective_clients"].mean().reset_index()
+    sizes = zip(lines["cohort"], lines["effective_clients"], strict=True)
+    lines["random"] = [random_distance(*size) for size in sizes]
+    table = table.merge(lines[[*LINE, "random"]], on=LINE)
+    return table.assign(what=DISTANCE)
+
+
+def cohort_sizes(runs: pd.DataFrame) -> list[int]:
+    """Return the number of clients in a round, for every row."""
+    columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
+    return [cohorts.size(int(clients), *others) for clients, *others in columns]
+
+
+def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
+    """Return tables of measured gains by what they are, a row per original and setting."""
+    scores = score_runs(runs)
+    seeds = scores.groupby(CELL, sort=False)["seed"].nunique().rename("seeds").reset_index()
+    found = []
+    for what, suffix in suffixes.items():
+        pairs = gains.name_pairs(scores["method"], suffix, needed=what == GAIN)
+        table = gains.compute_gains(scores, pairs)
+        table = table.merge(seeds, on=CELL).rename(columns={"method": "original"})
+        found.append(table.assign(what=what))
+    return found
+
+
+def printed(study: dict, suffix: str) -> pd.DataFrame:
+    """Return a row per printed gain; the protocol `paper` is the paper's main setting."""
+    cells = gains.printed_pairs(study, suffix)
+    cells["protocol"] = cells["as_protocol"].replace("", PAPER)
+    names = {"method": "original", "printed_gain": "gain"}
+    return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
+
+
+# -- the figure -----------------------------------------------------------------------------------
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw three panels of distances, and below them a panel of gains per setting."""
+    settings = compared(table)
+    rows = 1 + -(-len(settings) // COLUMNS)
+    figure, grid = figures.panels(rows, COLUMNS, sharey="row")
+    plot_distances(grid[0], table[table["what"] == DISTANCE])
+    limits = heights(table["gain"])
+    below = [axes for row in grid[1:] for axes in row]
+    for axes, setting in zip(below, settings, strict=False):
+        plot_gains(axes, table, setting)
+        axes.set(title=title(study, *setting), ylim=limits)
+    for axes in below[len(settings) :]:
+        axes.set_axis_off()
+    for row in grid[1:]:
+        row[0].set_ylabel("gain in accuracy\n(points of percent)")
+    for name, style in STYLES.items():
+        below[0].plot([], [], color="0.3", linestyle=style, label=WORDS[name])  # for the legend
+    figures.legend(figure, below, columns=4)
+    return figure
+
+
+def title(study: dict, dataset: str, partition: str, protocol: str) -> str:
+    """Return the title of a panel of gains, in two lines."""
+    below = figures.label(study, protocol, "protocol")
+    return f"{figures.setting(study, dataset, partition)}\n{below}"
+
+
+def compared(table: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Return those settings of measured gains that have the most methods."""
+    counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
+    return [*counts[counts == counts.max()].index]
+
+
+def heights(values: pd.Series) -> tuple[float, float]:
+    """Return the limits of an axis that shows all points; intervals may go beyond it."""
+    low, high = min(values.min(), 0), max(values.max(), 0)
+    room = (ROOM - 1) * (high - low) / 2
+    return low - room, high + room
+
+
+def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
+    """Draw distances by method, by clients in a round, and by temperature, from one line on."""
+    if table.empty:
+        return
+    first = table.iloc[0]
+    for axes, (name, (fixed, form)) in zip(row, VARIED.items(), strict=True):
+        here = table[(table[fixed] == first[fixed]).all(axis=1)]
+        here = here if name == "label" else here.sort_values(name, kind="stable")
+        for (value, colour), style in product(figures.colours(here[name]).items(), STYLES):
+            of = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
+            label = form.format(value) if style == MEASURED else None
+            axes.plot(of.index, of, color=colour, linestyle=STYLES[style], label=label)
+        axes.set(yscale="log", xlabel="round", title=TITLES[name])
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, fontsize=6)
+    row[0].set_ylabel("share of the weight\n(total variation)")
+
+
+def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -> None:
+    """Draw the gains of a setting as marks with intervals; a band spans all printed gains."""
+    dataset, partition, protocol = setting
+    here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
+    here = here[here["protocol"].isin([protocol, PAPER])]
+    labels = here.loc[here["what"] == GAIN, "label"].tolist()
+    every = table.loc[table["what"] == PRINTED, "gain"]
+    if len(every):
+        axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
+    for what, (mark, colour) in MARKS.items():
+        of = here[here["what"] == what]
+        at = of["label"].map(labels.index) + OFFSETS[what]
+        plot_marks(axes, at, of, mark, colour, what)
+    axes.axhline(0, color="black", linewidth=0.6)
+    axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+
+
+def plot_marks(axes: Axes, at: pd.Series, of: pd.DataFrame, mark: str, colour: str, name: str):
+    """Draw gains as marks; an interval is left out if one seed has none."""
+    ends = np.abs(of[["low", "high"]].sub(of["gain"], axis=0)).T.to_numpy()
+    ends = np.where(np.isfinite(ends), ends, 0)
+    axes.errorbar(at, of["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the lines and marks, and give the sizes that decide."""
+    moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
+    sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
+    beside = f", the printed gains are {theirs.min():.2f} to {theirs.max():.2f} points"
+    return (
+        "Above: the share of the aggregation weight that the normalisation moves (solid), its "
+        "upper bound (dotted), and the distance from equal weights of random weights with as many "
+        "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
+        "the original with 95 % intervals over pairs of runs, which may go beyond the panel: "
+        f"{tables.scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
+    )
