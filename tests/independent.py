@@ -19,6 +19,15 @@ from fedgrid.federation.federation import Federation
 ADAMS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
 
+def optimiser_of(protocol: dict, parameters) -> torch.optim.Optimizer:
+    """torch's optimiser for the local steps of a protocol."""
+    rates = {"lr": protocol["lr"], "weight_decay": protocol["weight_decay"]}
+    if protocol["optimiser"] == "sgd":
+        return torch.optim.SGD(parameters, momentum=protocol["momentum"], **rates)
+    betas, epsilon = (protocol["beta1"], protocol["beta2"]), protocol["epsilon"]
+    return ADAMS[protocol["optimiser"]](parameters, betas=betas, eps=epsilon, **rates)
+
+
 class Federated:
     """Some of the methods of client contribution normalisation's tables, and its weights.
 
@@ -59,12 +68,8 @@ class Federated:
     def optimiser(self, model, client: int) -> torch.optim.Optimizer:
         asked = self.protocol
         trained = [p for n, p in model.named_parameters() if not self.is_frozen(n)]
-        rates = {"lr": asked["lr"] * asked["lr_decay"] ** self.round}
-        rates["weight_decay"] = asked["weight_decay"]
-        if asked["optimiser"] in ADAMS:
-            made = ADAMS[asked["optimiser"]](trained, eps=asked["epsilon"], **rates)
-        else:
-            made = torch.optim.SGD(trained, momentum=asked["momentum"], **rates)
+        lr = asked["lr"] * asked["lr_decay"] ** self.round
+        made = optimiser_of(asked | {"lr": lr}, trained)
         if asked["optimiser_state"] == "kept" and client in self.optimisers:
             made.load_state_dict({**made.state_dict(), "state": self.optimisers[client]["state"]})
         if self.kind == "sgdm" and self.buffers is not None:

@@ -39,6 +39,7 @@ from fedgrid.report.fedsls import table1
 from fedgrid.runtime import files
 from fedgrid.runtime.names import registered
 from fedgrid.training import checkpoint, results, rounds
+from independent import optimiser_of
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -341,18 +342,6 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 
 
 # --- local steps -----------------------------------------------------------------------------
-
-
-ADAMS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
-
-
-def optimiser_of(protocol: dict, parameters) -> torch.optim.Optimizer:
-    """torch's optimiser for the local steps of a protocol."""
-    rates = {"lr": protocol["lr"], "weight_decay": protocol["weight_decay"]}
-    if protocol["optimiser"] == "sgd":
-        return torch.optim.SGD(parameters, momentum=protocol["momentum"], **rates)
-    betas, epsilon = (protocol["beta1"], protocol["beta2"]), protocol["epsilon"]
-    return ADAMS[protocol["optimiser"]](parameters, betas=betas, eps=epsilon, **rates)
 
 
 @both_backends

@@ -13,6 +13,7 @@ from fedgrid.analysis.scores import CELL, SETTING, pair_runs
 from fedgrid.runtime.names import UsageError
 
 GAIN = ["gain", "low", "high"]
+PAPER = "paper"  # the protocol of printed values of the paper's main setting
 
 
 def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
@@ -59,7 +60,8 @@ def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
 def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
     """Return a row per printed cell of an original: both printed accuracies and their difference.
 
-    The gain is the difference, whatever the paper prints as the gain.
+    The protocol `paper` is the paper's main setting. The gain is the difference, whatever the paper
+    prints as the gain.
     """
     cells = published_cells(study)
     back = {name + suffix: name for name in cells["method"]}
@@ -68,4 +70,5 @@ def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
     both = cells.merge(changed, on=keys, suffixes=("_original", "_changed"))
     names = {f"published_{name}": f"printed_{name}" for name in ("original", "changed")}
     both = both.rename(columns=names)[[*keys, *names.values()]]
+    both = both.assign(protocol=both["as_protocol"].replace("", PAPER)).drop(columns="as_protocol")
     return both.assign(printed_gain=both["printed_changed"] - both["printed_original"])

@@ -14,8 +14,6 @@ from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known
 
-PAPER = "paper"  # the protocol of printed values without a run
-
 
 def draw(
     runs: pd.DataFrame,
@@ -64,10 +62,9 @@ def only_printed(study: dict, name: str | None, suffix: str, datasets: pd.Series
     there = study.get("published", {})
     asked = {name: there[known("published table", name, there)]} if name else {}
     cells = gains.printed_pairs({"published": asked}, suffix)
-    protocol = cells["as_protocol"].replace("", PAPER)
-    cells = cells.assign(protocol=protocol)[~cells["dataset"].isin(datasets)]
+    cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
-    return cells.iloc[order].drop(columns="as_protocol")
+    return cells.iloc[order]
 
 
 def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from fedgrid.analysis.scores import CELL, score_runs
 from fedgrid.federation import cohorts
 
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
-PAPER = "paper"
 SETTING = ["dataset", "partition", "protocol"]
 LINE = ["method", "original", "temperature", "cohort", *SETTING]
 COLUMNS = 3
@@ -107,9 +106,8 @@ def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]
 
 
 def printed(study: dict, suffix: str) -> pd.DataFrame:
-    """Return a row per printed gain; the protocol `paper` is the paper's main setting."""
+    """Return a row per printed gain (`gains.printed_pairs`)."""
     cells = gains.printed_pairs(study, suffix)
-    cells["protocol"] = cells["as_protocol"].replace("", PAPER)
     names = {"method": "original", "printed_gain": "gain"}
     return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
 
@@ -178,7 +176,7 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
     """Draw the gains of a setting as marks with intervals; a band spans all printed gains."""
     dataset, partition, protocol = setting
     here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
-    here = here[here["protocol"].isin([protocol, PAPER])]
+    here = here[here["protocol"].isin([protocol, gains.PAPER])]
     labels = here.loc[here["what"] == GAIN, "label"].tolist()
     every = table.loc[table["what"] == PRINTED, "gain"]
     if len(every):
