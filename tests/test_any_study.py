@@ -295,6 +295,15 @@ def test_a_field_that_follows_from_the_swept_one_makes_no_line():
     assert found["at"].tolist() == ["0.1", "0.1", "0.2", "0.2"]
 
 
+def test_curves_are_in_the_order_of_the_runs():
+    """Not of the rounds of their first evaluations."""
+    given = [made.evaluations({8: 0.5}, dataset="digits"), made.evaluations({5: 0.4, 8: 0.5})]
+    found = convergence.draw(pd.concat(given), STUDY, "quick")
+    assert found[["dataset", "round"]].values.tolist() == [
+        *(["digits", 8], ["cifar10", 5], ["cifar10", 8]),
+    ]
+
+
 def test_settings_have_panels_of_their_own():
     places = [("cifar10", "dir0.1"), ("cifar10", "dir0.5"), ("digits", "dir0.1")]
     pairs = [grid(MUS, dataset=dataset, partition=partition) for dataset, partition in places]
@@ -448,7 +457,7 @@ def test_settings_are_tuned_apart():
         (
             grid(MUS, validation={("prox-b", 0.1): [None, None]}),
             {},
-            "chooses by `validation_accuracy`, and the runs of prox-b have none",
+            "is chosen by `validation_accuracy`, and the runs of prox-b have none: leave these",
         ),
     ],
     ids=["no validation", "seeds", "chosen on", "over", "some without validation"],

@@ -6,7 +6,7 @@ import pytest
 
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import command
-from fedgrid.study.checks import check_cohort, check_optimiser
+from fedgrid.study.checks import check_cohort, check_local
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import memory_mb, run_content, run_of_stage
 from fedgrid.study.protocol import PROTOCOL
@@ -91,11 +91,37 @@ def test_a_value_that_a_name_or_a_command_asks_for_wins():
         ),
         ({"by_method": {"fedavg": {"lr": "x"}}}, "by_method: fedavg: lr is 'x', not a number"),
         ({"by_method": {"sgdm": {"optimiser": "adam", "momentum": 0.5}}}, "by_method: sgdm: mom"),
+        ({"least_steps": 5}, "here: least_steps and most_steps limit local epochs, and local work"),
+        ({"most_steps": 5}, "here: least_steps and most_steps limit local epochs"),
+        (
+            {"local_unit": "epochs", "least_steps": 6, "most_steps": 5},
+            "here: least_steps 6 is more than most_steps 5: lower it, or set `most_steps: 0`",
+        ),
+        ({"by_method": {"sgdm": {"least_steps": 5}}}, "by_method: sgdm: least_steps and most_st"),
+        ({"by_method": {"sgdm": {"clip": "x"}}}, "by_method: sgdm: clip is 'x', not a number"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(fields, says):
     with pytest.raises(UsageError, match=says):
-        check_optimiser("here", PROTOCOL | fields)
+        check_local("here", PROTOCOL | fields)
+
+
+def test_limits_of_steps_that_go_together_are_taken():
+    epochs = {"local_unit": "epochs", "least_steps": 5}
+    for fields in (epochs, epochs | {"most_steps": 5}, epochs | {"most_steps": 0}):
+        check_local("here", PROTOCOL | fields)
+        check_local("here", PROTOCOL | {"by_method": {"sgdm": fields}})
+
+
+def test_fields_of_two_parts_that_do_not_go_together_are_refused():
+    own = {"scaffold": {"local_unit": "epochs", "least_steps": 6}, "uniform": {"most_steps": 5}}
+    mine = {"base": "fedsls-quick", "local_unit": "epochs", "by_method": own}
+    variants = {"both": {"scaffold": {}, "uniform": {}}}
+    block = NAMES | {"protocol": "mine", "method": "both"}
+    scales = {"s": {"grids": {"g": [block]}}}
+    study = {"protocols": {"mine": mine}, "variants": variants, "scales": scales, "products": {}}
+    with pytest.raises(UsageError, match=r"`both`: least_steps 6 is more than most_steps 5"):
+        Grid(STUDIES | {"more": study})
 
 
 def test_averaging_optimisers_that_clients_keep_is_refused():

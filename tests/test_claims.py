@@ -15,6 +15,7 @@ from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
 from fedgrid.report import contrasts
 from fedgrid.runtime.names import listed, registered
+from fedgrid.study.claims import needs_experiments, needs_kind, needs_runs
 from made import STUDIES, STUDY
 
 NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
@@ -398,6 +399,77 @@ def test_early_accuracies_are_means_of_the_first_quarter_without_round_0():
     assert found == {0: pytest.approx(30), 1: -inf}
     asked = verdicts.measured({"claims": [above(measure="early accuracy")]}, runs)
     assert set(asked["measure"]) == {"accuracy", "early accuracy"}
+
+
+def with_columns(**columns: list[float]) -> pd.DataFrame:
+    """Two runs of `a` with these values in their tail, by seed, and one of `b` that diverged."""
+    runs = [
+        made.run(50, "a", seed).assign(**{name: of[seed] for name, of in columns.items()})
+        for seed in range(2)
+    ]
+    return pd.concat([*runs, made.lost("b").assign(**dict.fromkeys(columns, 0.5))])
+
+
+def measure(name: str, runs: pd.DataFrame, **more) -> dict:
+    found = verdicts.measured({"claims": [above(measure=name)]}, runs, **more)
+    found = found[found["measure"] == name]
+    return found.set_index(["method", "seed"])["value"].to_dict()
+
+
+def test_personal_accuracies_are_of_the_mean_over_clients_of_their_own_models():
+    runs = with_columns(own_mean=[0.7, 0.8])
+    found = measure("personal accuracy", runs.assign(accuracy=np.nan))
+    assert found == {("a", 0): 70, ("a", 1): 80, ("b", 0): -inf}
+
+
+def test_a_coefficient_or_the_difference_of_two_is_a_measure():
+    runs = with_columns(own_mean=[0.7, 0.8], alpha_0=[2.0, 3.0], alpha_1=[-1.0, 0.5])
+    found = measure("coefficient alpha_0", runs)
+    assert [found["a", 0], found["a", 1]] == [2, 3]
+    assert isnan(found["b", 0])
+    found = measure("coefficient alpha_0 - alpha_1", runs)
+    assert [found["a", 0], found["a", 1]] == [3, 2.5]
+    assert measure("coefficient alpha_0 - alpha_9", runs) == {}
+
+
+def test_runs_without_clients_tests_have_no_personal_accuracies():
+    assert measure("personal accuracy", made.run(50)) == {}
+    assert measure("coefficient alpha_0", made.run(50)) == {}
+
+
+def points(means: dict[tuple[float, float], float], **names) -> pd.DataFrame:
+    """The accuracies of a run by alpha and beta, as they are collected."""
+    rows = [{"alpha": alpha, "beta": beta, "mean": mean} for (alpha, beta), mean in means.items()]
+    return pd.DataFrame(rows).assign(**(made.NAMES | names))
+
+
+def test_the_best_alpha_and_beta_are_those_of_the_highest_mean():
+    one = points({(0, 0): 0.5, (0.2, 0.6): 0.7, (1, 1): 0.6})
+    two = points({(0, 0): 0.4, (0.2, 0.6): 0.9, (1, 0.8): 0.9}, seed=1)  # two are the best
+    table = pd.concat([one, two])
+    found = measure("best alpha", None, interpolation=table)
+    assert found == {("fedavg", 0): 0.2, ("fedavg", 1): 0.6}
+    found = measure("best beta", None, interpolation=table)
+    assert found == {("fedavg", 0): 0.6, ("fedavg", 1): pytest.approx(0.7)}
+
+
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("accuracy", {"runs"}),
+        ("personal accuracy", {"runs"}),
+        ("coefficient alpha_0 - alpha_1", {"runs"}),
+        ("best alpha", {"runs", "interpolation"}),
+        ("ssim mean", {"experiments"}),
+    ],
+)
+def test_a_claim_needs_the_sources_of_its_measure(name, needs):
+    claim = above(measure=name)
+    of_runs = {kind for kind in ("runs", "interpolation") if needs_kind(claim, kind)}
+    found = (of_runs if needs_runs(claim) else set()) | (
+        {"experiments"} if needs_experiments(claim) else set()
+    )
+    assert found == needs
 
 
 # --- measures of maps ------------------------------------------------------------------------

@@ -33,6 +33,7 @@ SALIENCY = "client,size,R,R_per_sample,weight,effective_clients\n0,10,5.0,0.5,0.
 SALIENCY += "1,30,15.0,0.5,0.75,1.6\n"
 CLIENTS = "round,client,samples,server_accuracy,server_loss,own_accuracy,own_loss\n"
 CLIENTS += "10,0,5,,,0.5,1.2\n10,2,3,,,0.25,1.3\n"
+MIXED = "alpha,beta,mean,weighted,std,clients\n0.0,0.0,0.5,0.4,0.1,3\n0.0,1.0,0.6,0.5,0.1,3\n"
 ENCODED = "digits/dir0.1/abc"  # the folder of saliency
 COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
 
@@ -40,7 +41,7 @@ COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
 def write(path: Path, content: str | dict | np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, np.ndarray):
-        np.savez(path, counts=content, members=np.arange(7))
+        np.savez(path, counts=content, members=np.arange(7), test_offsets=np.array([0, 2, 3, 3]))
     else:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
 
@@ -51,11 +52,13 @@ FILES = {  # by kind: where a run leaves it, and what
     "seconds": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "settings": ("runs/{cell}/{method}/seed{seed}/summary.json", SUMMARY),
     "partition": ("partition/digits/dir0.1/classwise-3/seed{seed}.npz", COUNTS),
+    "sizes": ("partition/digits/dir0.1/classwise-3/seed{seed}.npz", COUNTS),
     "saliency": (f"saliency/{ENCODED}/seed{{seed}}.csv", SALIENCY),
     "encoding": (f"saliency/{ENCODED}/seed{{seed}}.json", {"seconds": 2, "pretrain_seconds": 3}),
     "clients": ("runs/{cell}/{method}/seed{seed}/clients.csv", CLIENTS),
+    "interpolation": ("interpolation/{cell}/{method}/seed{seed}.csv", MIXED),
 }
-SHARED = ("partition", "saliency", "encoding")  # by all methods of a seed
+SHARED = ("partition", "sizes", "saliency", "encoding")  # by all methods of a seed
 
 
 def path_of(kind: str, method: str = "fedavg", seed: int = 0) -> str:
@@ -199,9 +202,16 @@ def test_a_summary_without_its_run_is_named(results):
     assert_refused("settings", results, "'run'")
 
 
-def test_a_partition_without_counts_is_named(results):
-    np.savez(results / path_of("partition", "fedavg", 1), other=COUNTS)
-    assert_refused("partition", results, "damaged")
+def test_sizes_are_of_each_client_for_each_use(results):
+    table = gathered("sizes", results, BLOCK | {"seed": [1]})
+    columns = ["client", "training", "test", "validation", "seed"]
+    assert table[columns].values.tolist() == [[0, 3, 2, 0, 1], [1, 4, 1, 0, 1], [2, 0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("kind", ["partition", "sizes"])
+def test_a_partition_without_counts_is_named(kind, results):
+    np.savez(results / path_of(kind, "fedavg", 1), other=COUNTS)
+    assert_refused(kind, results, "damaged")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +237,7 @@ def test_a_file_that_protocols_share_is_there_for_each(results):
     """The protocols agree in what the stage reads, so that they have one file."""
     out, both = results / "out.csv", json.dumps([BLOCK | {"protocol": ["p", "q"]}])
     protocols = json.dumps(PROTOCOLS | {"q": PROTOCOLS["p"] | {"rounds": 20}})
-    for kind, rows in (("saliency", 2 * 2 * 2), ("partition", 2 * 2)):
+    for kind, rows in (("saliency", 2 * 2 * 2), ("partition", 2 * 2), ("sizes", 2 * 3)):
         command = [kind, both, "--protocols", protocols, "--results", str(results)]
         collect.main([*command, "--out", str(out)])
         table = pd.read_csv(out)

@@ -336,7 +336,7 @@ COMMANDED = {
     "model without weights": (
         "weights cnn", "no published set of weights for cnn", "none",
     ),
-    "unknown dataset to decode": ("data digts", "digts", "digits?"),
+    "unknown dataset to decode": ("data digts", "digts", "did you mean digits"),
     "dataset that cannot be downloaded": (
         "data cifar100 --root empty",
         "cifar-100-python.tar.gz", "https://www.cs.toronto.edu/~kriz/",

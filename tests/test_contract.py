@@ -9,9 +9,11 @@ import pytest
 from conftest import forget
 from fedgrid import datasets, methods, models
 from fedgrid.experiments import costs
+from fedgrid.experiments.fidelity.setting import check_counts
 from fedgrid.runtime import names, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.study.checks import check_keywords, check_protocol
+from fedgrid.study.checks import check_keywords, check_needs, check_protocol
+from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training.build import ARTIFACTS, build_method
@@ -92,6 +94,10 @@ def fashion(write):
         (STANDARD, "{}"),
         ("TEST: int", "HASHES = ()\nTEST: int"),
         ("TEST: int", f"WRITERS = True\nHASHES = {('01234567',) * 5}\nTEST: int"),
+        (
+            "TEST: int",
+            f"WRITERS = True\nTEST_WRITERS = True\nHASHES = {('01234567',) * 6}\nTEST: int",
+        ),
         ("", "\ufeff" + FASHION),
         ("", FASHION.replace("\n", "\r\n")),
         ("", ("# -*- coding: latin-1 -*-\n# größe" + FASHION).encode("latin-1")),
@@ -145,6 +151,18 @@ def test_a_dataset_may_be_written_in_these_ways(old, new, fashion):
         (STANDARD, '{1: 2, "standard": ((0.1,), (0.3,))}', "STATISTICS is .*, not a dict with"),
         (STANDARD, "((0.1,), (0.3,))", r"STATISTICS is \(.*, not a dict with"),
         ("CLASSES", "WRITERS = 1\nCLASSES", "WRITERS is 1, not True or False"),
+        ("CLASSES", "TEST_WRITERS = True\nCLASSES", "TEST_WRITERS is True, and WRITERS is not"),
+        (
+            "CLASSES",
+            f"WRITERS = True\nTEST_WRITERS = True\nHASHES = {('01234567',) * 5}\nCLASSES",
+            "HASHES has 5 texts for 6 arrays",
+        ),
+        ("CLASSES", "TOKENS = 81\nCLASSES", r"SHAPE is \(1, 28, 28\), and with TOKENS it is one n"),
+        ("(1, 28, 28)", "(80,)", r"SHAPE is \(80,\), which is the length of a sequence of tokens"),
+        ("(1, 28, 28)", "(80,)\nTOKENS = 81", "STATISTICS are those of images, and with TOKENS"),
+        ("CLASSES", "TOKENS = 1\nCLASSES", "TOKENS is 1, not a whole number from 2 to 256, such"),
+        ("CLASSES", "TOKENS = 257\nCLASSES", "TOKENS is 257, not a whole number from 2 to 256"),
+        ("CLASSES", "TOKENS = True\nCLASSES", "TOKENS is True, not a whole number from 2 to 256"),
         ("CLASSES", "HASHES = ('0123',)\nCLASSES", r"HASHES is \('0123',\), not \(\) or a text"),
         (
             "CLASSES",
@@ -173,6 +191,50 @@ def test_a_dataset_whose_constants_are_measured_can_be_used_but_for_costs(fashio
     assert "dataset mine has no `TRAIN` in its file" in said(costs.check, setting)
 
 
+TEXT = FASHION.replace("(1, 28, 28)", "(80,)\nTOKENS = 81").replace(STANDARD, "{}")
+
+
+def test_a_dataset_of_tokens_goes_with_a_model_of_tokens(fashion, write):
+    fashion("", TEXT)
+    assert "the model mine reads images, and the inputs of the dataset mine" in said(check_dataset)
+    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    check_dataset()
+    fashion()
+    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    assert "the model mine reads sequences of tokens, and the inp" in said(check_dataset)
+
+
+def test_what_needs_images_refuses_tokens(fashion, write):
+    fashion("", TEXT)
+    write("models", "TOKENS = True\ndef body(shape, tokens): ...")
+    write("methods", "NEEDS = ('latents',)\ndef method(): ...")
+    tokens = "and the inputs of the dataset mine are sequences of tokens"
+
+    def check(**fields) -> None:
+        check_protocol("a", PROTOCOL | {"model": "mine"} | fields, "mine")
+
+    assert tokens in said(lambda: check(augment=["flip"]))
+    assert "the choices are standard" in said(lambda: check(normalization="moon"))
+    assert f"method `b` needs images, {tokens}" in said(check_needs, "b", {"mine": {}}, "mine")
+    setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
+    assert f"the setting needs images, {tokens}" in said(costs.check, setting)
+    counts = {"images": {"mine": 9}, "encoders": {}}
+    assert f"the setting needs images, {tokens}" in said(check_counts, counts)
+    write("partitions", "PATTERN = 'mine'\nEXAMPLE = 'mine'")
+    names = {"protocol": "p", "seed": 0}
+    names |= dict.fromkeys(("dataset", "partition", "method"), "mine")
+    study = {"protocols": {"p": {"model": "mine"}}, "products": {}}
+    study |= {"scales": {"quick": {"grids": {"main": [names]}}}}
+    assert f"method `mine` needs images, {tokens}" in said(Grid, {"mine": study})
+    run = json.dumps(
+        {"name": names, "protocol": PROTOCOL, "dataset": "mine", "partition": "mine"}
+        | {"method": {}, "seed": 0}
+    )
+    for stage in ("saliency", "latents"):
+        asked = run_parser("").parse_args([run])
+        assert f"the stage {stage} needs images, {tokens}" in said(resolve_run, asked, stage)
+
+
 def test_a_wrong_dataset_is_named_when_it_is_decoded(fashion, tmp_path):
     fashion(STANDARD, '{"standard": (0.2860, 0.3530)}')
     assert said(datasets.load, "mine", tmp_path).startswith("datasets/mine.py: STATISTICS has")
@@ -197,6 +259,15 @@ def test_a_wrong_dataset_is_named_when_it_is_decoded(fashion, tmp_path):
         ("MEGABYTES = 0", "MEGABYTES is 0, not a number above 0"),
         ("SIDE_PATHS = ('downsample')", "SIDE_PATHS is 'downsample', not a tuple of texts"),
         ("CHANNELS_LAST = 1", "CHANNELS_LAST is 1, not True or False"),
+        ("TOKENS = 81", "TOKENS is 81, not True or False"),
+        ("BLOCKS = ('0', '3')", r"BLOCKS is \('0', '3'\), not a tuple .* ends in \"head\""),
+        ("BLOCKS = ('head',)", r"BLOCKS is \('head',\), not a tuple of at least two texts"),
+        ("BLOCKS = 'ahead'", "BLOCKS is 'ahead', not a tuple"),
+        ("BLOCKS = (0, 'head')", r"BLOCKS is \(0, 'head'\), not a tuple"),
+        ("ENCODER = True", "ENCODER is True, not a whole number above 0"),
+        ("ENCODER = 1", "ENCODER counts BLOCKS, which are missing"),
+        ("BLOCKS = ('0', 'head')", "of 2 BLOCKS, ENCODER says .* from 1 to 1, and it is 0"),
+        ("BLOCKS = ('0', 'head')\nENCODER = 2", "of 2 BLOCKS, .* from 1 to 1, and it is 2"),
     ],
 )
 def test_a_wrong_model_is_named_with_its_file(text, message, write):
@@ -221,6 +292,57 @@ def test_a_body_that_is_none_is_named_with_its_file(body, message, write):
     answer = said(models.build, "mine", (1, 8, 8), 10)
     assert answer.startswith("models/mine.py")
     assert re.search(message, answer)
+
+
+BODY = """
+from collections import OrderedDict
+from torch import nn
+
+def body(shape):
+    parts = ["first", "second", "third"]
+    return nn.Sequential(OrderedDict((part, nn.Flatten()) for part in parts)), 64
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        (("second", "head"), "not the first child of each block"),
+        (("first", "third", "second", "head"), "not the first child of each block"),
+        (("first", "first", "head"), "not the first child of each block"),
+        (("first", "fourth", "head"), "the body has the children first, second, third"),
+    ],
+)
+def test_blocks_that_are_not_in_the_body_are_named_with_the_file(blocks, message, write):
+    write("models", f"BLOCKS, ENCODER = {blocks}, 1\n{BODY}")
+    answer = said(models.build, "mine", (1, 8, 8), 10)
+    assert answer.startswith("models/mine.py: BLOCKS is (")
+    assert message in answer
+
+
+def test_a_child_of_the_body_cannot_be_called_head(write):
+    text = BODY.replace("third", "head")
+    write("models", f"BLOCKS, ENCODER = ('first', 'head'), 1\n{text}")
+    assert "which no child may be called" in said(models.build, "mine", (1, 8, 8), 10)
+
+
+def test_blocks_need_a_sequence_of_modules(write):
+    text = BODY.replace("nn.Sequential", "nn.ModuleDict")
+    write("models", f"BLOCKS, ENCODER = ('first', 'head'), 1\n{text}")
+    answer = said(models.build, "mine", (1, 8, 8), 10)
+    assert "BLOCKS needs a body that is an nn.Sequential, and `body` gives ModuleDict" in answer
+
+
+def test_blocks_that_are_in_the_body_are_the_models(write):
+    write("models", f"BLOCKS, ENCODER = ('first', 'third', 'head'), 2\n{BODY}")
+    model = models.build("mine", (1, 8, 8), 10)
+    assert (model.blocks, model.encoder) == (("first", "third", "head"), 2)
+
+
+def test_initial_weights_that_fail_are_named_with_their_line(write):
+    write("models", f"{BODY}\ndef initialise(model):\n    model.tail\n")
+    answer = said(models.build, "mine", (1, 8, 8), 10)
+    assert re.search(r"models/mine.py, line \d+: `initialise` fails with AttributeError", answer)
 
 
 # --- methods ---------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ def test_constants_are_literals_of_the_right_form(name):
     train, test, classes, shape, statistics = (ast.literal_eval(assigned[key]) for key in wanted)
     sizes = [n for n in (train, test) if n is not None]
     assert all(isinstance(n, int) and n > 0 for n in (*sizes, classes, *shape))
-    assert len(shape) == 3
+    assert len(shape) == (1 if "TOKENS" in assigned else 3)
     assert "standard" in (statistics or {"standard": "measured"})
     for mean, std in statistics.values():
         assert len(mean) == len(std) == shape[0]
@@ -506,6 +506,18 @@ def test_the_first_reading_of_cinic10_holds_for_later_ones(cinic, tmp_path, monk
         UsageError, match=r"test_images under .*cinic10.sha256, written by the first"
     ):
         staged("cinic10", tmp_path)
+
+
+def test_an_array_that_is_new_to_a_dataset_is_added_to_the_first_hashes(tmp_path):
+    """As writers of test images are to FEMNIST; the others are compared as before."""
+    note, old = tmp_path / "cinic10.sha256", dict.fromkeys(ARRAYS, "1234" * 16)
+    digests.verify(cinic10, "cinic10", tmp_path, old)
+    first, more = note.read_text(), old | {"test_writers": "5" * 64}
+    digests.verify(cinic10, "cinic10", tmp_path, more)
+    assert note.read_text() == f"{first}55555555 test_writers\n"
+    for wrong in ("test_images", "test_writers"):
+        with pytest.raises(UsageError, match=f"cinic10: {wrong} under"):
+            digests.verify(cinic10, "cinic10", tmp_path, more | {wrong: "6" * 64})
 
 
 def test_a_root_that_cannot_be_written_stops_nothing(cinic, tmp_path, monkeypatch, capsys):

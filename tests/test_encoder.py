@@ -6,13 +6,13 @@ from captum.attr import GuidedBackprop
 from torch import Tensor, nn
 from torch.autograd import grad
 
-from conftest import CLASSES, simulate, uneven
+from conftest import CLASSES, IMAGE_MODELS, simulate, uneven
 from fedgrid import models
 from fedgrid.encoders import autoencoder, guided
 from fedgrid.engine import samples
 from fedgrid.method import Method
 from fedgrid.runtime import source
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from made import STUDIES
 
@@ -214,7 +214,7 @@ def built(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     return model, dict(model.state_dict())
 
 
-INDEPENDENT = {n: source.literal(f"models.{n}", "INDEPENDENT", True) for n in registered("models")}
+INDEPENDENT = {n: source.literal(f"models.{n}", "INDEPENDENT", True) for n in IMAGE_MODELS}
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 

@@ -18,6 +18,7 @@ from conftest import (
     artifacts,
     assert_same,
     by_hand,
+    differ,
     everything,
     federated,
     methods,
@@ -28,7 +29,7 @@ from conftest import (
     uneven,
 )
 from fedgrid import collect, draw
-from fedgrid.engine import backends, evaluation
+from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.state import RunState
 from fedgrid.engine.state import effective as effective_clients
@@ -345,7 +346,7 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 
 
 @both_backends
-@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize(("decay", "clip"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.3), (0.1, 0.3)])
 @pytest.mark.parametrize(
     "rates",
     [
@@ -356,22 +357,53 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
         {"optimiser": "adamw", "momentum": 0.0, "beta1": 0.7, "beta2": 0.8, "epsilon": 0.01},
     ],
 )
-def test_local_steps_are_torchs(backend, rates, decay):
-    protocol = {"participation": 1.0, "local": 5, "weight_decay": decay, **rates}
+def test_local_steps_are_torchs(backend, rates, decay, clip):
+    protocol = {"participation": 1.0, "local": 5, "weight_decay": decay, "clip": clip, **rates}
     simulation = simulate(Method(), backend, uneven((11,)), **protocol)
     model = tiny(0).train()
     load(model, simulation.run.server)
     optimiser = optimiser_of(PROTOCOL | protocol, model.parameters())
-    losses = []
+    losses, norms = [], []
     for x, y in reference_batches(simulation.engine):
         optimiser.zero_grad()
         loss = F.cross_entropy(model(x)[1], y)
         loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")))
         optimiser.step()
         losses.append(loss.item())
+    assert not clip or max(norms) > clip
     run = simulation.play()
     torch.testing.assert_close(run.server, dict(model.state_dict()), rtol=1e-10, atol=1e-12)
     assert float(run.logged["train_loss"]) == pytest.approx(sum(losses) / 5)
+
+
+@pytest.mark.parametrize("optimiser", [{}, {"optimiser": "adam", "momentum": 0.0}])
+def test_every_client_of_a_stack_is_clipped_by_itself(optimiser):
+    runs = [simulate(Method(), b, clip=0.5, **optimiser).play(3) for b in ("loop", "stacked")]
+    assert_same(*runs, rtol=1e-9, atol=1e-10)
+    assert differ(runs[0], simulate(Method(), clip=0.0, **optimiser).play(3))
+    loose = simulate(Method(), clip=1e6, **optimiser).play(3)
+    assert_same(loose, simulate(Method(), **optimiser).play(3), rtol=1e-12, atol=1e-14)
+
+
+def test_a_norm_is_of_all_tensors_of_a_client():
+    grads = [torch.tensor([[[3.0]], [[0.3]]]), torch.tensor([4.0, 0.4])]  # norms: 5 and 0.5
+    one, other = optimisers.clipped(grads, 1.0, stacked=True)
+    torch.testing.assert_close(one, torch.tensor([[[0.6]], [[0.3]]]))
+    torch.testing.assert_close(other, torch.tensor([0.8, 0.4]))
+    alone = optimisers.clipped([grad[0] for grad in grads], 1.0, stacked=False)
+    torch.testing.assert_close(alone, [torch.tensor([[0.6]]), torch.tensor(0.8)])
+
+
+@both_backends
+@pytest.mark.parametrize(("limit", "length"), [(1.0, 1.0), (3.0, 3.0)])
+def test_what_a_method_makes_of_the_gradient_is_clipped(backend, limit, length):
+    """A's and B's gradients are opposite, of norm sqrt(2.5), and here a hundred times as long."""
+    longer = Method(correct=lambda step, grads: {name: 100 * g for name, g in grads.items()})
+    run = by_hand(longer, backend, clip=limit)
+    step = 0.1 * length / 2.5**0.5  # of the weight's 1; B has three of four samples
+    expected = torch.tensor([[0.25 - 0.75], [0.75 - 0.25]]).double() * step
+    torch.testing.assert_close(run.server["head.weight"], expected, rtol=1e-6, atol=0)
 
 
 def load(model, state) -> None:
@@ -551,8 +583,8 @@ def test_no_part_of_the_test_set_is_of_a_few_images(monkeypatch):
     """BatchNorm without running statistics would judge the last of 21 images by itself."""
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 20)
     simulation, sizes = simulate(Method()), []
-    forward = simulation.engine.architecture.forward
-    simulation.engine.architecture.forward = lambda state, x: (
+    forward = simulation.engine.architecture.forward_server
+    simulation.engine.architecture.forward_server = lambda state, x: (
         sizes.append(len(x)) or forward(state, x)
     )
     simulation.engine.evaluate(simulation.run.server)

@@ -43,7 +43,8 @@ from fedgrid.training.build import build_method
 from fedgrid.training.rounds import rounds
 from made import STUDIES
 
-NOTHING = {"client_test": 0.0, "validation": 0.0, "validation_from": "test"}
+NOTHING = {"client_test": 0.0, "client_test_from": "clients", "validation": 0.0}
+NOTHING |= {"validation_from": "test"}
 
 
 # --- samples that are kept out of training -----------------------------------------------------

@@ -102,6 +102,7 @@ def test_writers_are_in_order_and_a_fifth_of_each_is_the_test_set(table, tmp_pat
     assert third == [16]
     assert [one < 11 for one in test] == [False, True, True]
     assert sorted(test[1:]) not in ([0, 1], [9, 10])  # but drawn at random
+    assert split.test_writers.tolist() == [0, 1, 1]
     assert split.train_images[0, 0, 6, 1] == 3  # ink is dark
     assert (split.train_images.dtype, split.train_images.shape[1:]) == (np.uint8, (1, 28, 28))
 
@@ -233,5 +234,6 @@ def test_sizes_and_statistics_are_measured_and_writers_are_kept(table, tmp_path,
     found = opened.meta["statistics"]["standard"]
     np.testing.assert_allclose(found, [[scaled.mean()], [scaled.std()]], atol=1e-8)
     np.testing.assert_array_equal(opened.train_writers, split.train_writers)
-    assert "train_writers" in (tmp_path / "femnist.sha256").read_text()
+    np.testing.assert_array_equal(opened.test_writers, split.test_writers)
+    assert "test_writers" in (tmp_path / "femnist.sha256").read_text()
     assert "warning" not in capsys.readouterr().err

@@ -15,6 +15,7 @@ from conftest import (
     federated,
     methods,
     simulate,
+    spoken,
     tiny,
     uneven,
 )
@@ -89,6 +90,25 @@ def test_a_model_of_the_papers_trains_alike(name):
     ]
     cpu, gpu = (moved(run.play(1).server, "cpu") for run in runs)
     torch.testing.assert_close(gpu, cpu, rtol=1e-6, atol=1e-7)
+    accuracies = [run.engine.evaluate(run.run.server)["accuracy"] for run in runs]
+    assert accuracies[0] == accuracies[1]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_lstm_trains_as_on_a_cpu(backend):
+    """The loop has the fused layers of cuDNN, and the stack the unrolled ones."""
+
+    def made(seed: int):
+        return models.build("char_lstm_small", (5,), 7, seed=seed, tokens=7).double()
+
+    sizes = (3, 6, 4)
+    options = {"augment": [], "clients": len(sizes), "clip": 0.5}
+    runs = [
+        simulate(Method(), name, where, made, **options)
+        for name, where in (("loop", spoken(sizes)), (backend, on_gpu(spoken(sizes))))
+    ]
+    cpu, gpu = (moved(run.play(2).server, "cpu") for run in runs)
+    torch.testing.assert_close(gpu, cpu, rtol=1e-8, atol=1e-9)
     accuracies = [run.engine.evaluate(run.run.server)["accuracy"] for run in runs]
     assert accuracies[0] == accuracies[1]
 

@@ -30,6 +30,7 @@ HARMLESS = {
     "files.replacing": "where a file is written before it gets its name",
     "download.fetch": "a file that has the right checksum",
     "download.verify": "ends the command for a wrong checksum",
+    "cli.warn": "a sentence for people",
     "gpus.claim": "which of several GPUs a job takes",
 }
 

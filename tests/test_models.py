@@ -7,18 +7,24 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from conftest import HAND, assert_same, federated, methods, simulate
+from conftest import (
+    HAND,
+    IMAGE_MODELS,
+    IMAGE_SHAPES,
+    assert_same,
+    federated,
+    methods,
+    simulate,
+)
 from fedgrid import models, weights
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import _vgg
 from fedgrid.runtime import download, source
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.names import UsageError
 
-NAMES = registered("models")
 SHAPE = (3, 32, 32)
-DATASETS = sorted({source.literal(f"datasets.{name}", "SHAPE") for name in registered("datasets")})
-every_model = pytest.mark.parametrize("name", NAMES)
+every_model = pytest.mark.parametrize("name", IMAGE_MODELS)
 
 
 def made(name: str, seed: int = 0, **options) -> models.Classifier:
@@ -26,7 +32,7 @@ def made(name: str, seed: int = 0, **options) -> models.Classifier:
 
 
 @every_model
-@pytest.mark.parametrize("shape", DATASETS)
+@pytest.mark.parametrize("shape", IMAGE_SHAPES)
 def test_a_model_gives_features_and_logits_of_any_datasets_images(name, shape):
     model = models.build(name, shape, 10).eval()
     features, logits = model(torch.rand(2, *shape))
@@ -67,7 +73,7 @@ SLOW = ("resnet50", "vgg16")  # ResNet-18 and VGG-16 with BatchNorm are of the s
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES]
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in IMAGE_MODELS]
 )
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
@@ -131,7 +137,7 @@ def test_an_unknown_model_names_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix"), [*((name, ".safetensors") for name in NAMES), ("resnet8", ".pth")]
+    ("name", "suffix"), [*((name, ".safetensors") for name in IMAGE_MODELS), ("resnet8", ".pth")]
 )
 def test_a_body_is_loaded_and_the_classifier_drawn(name, suffix, tmp_path):
     path, trained = tmp_path / f"weights{suffix}", made(name, seed=5)

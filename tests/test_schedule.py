@@ -104,6 +104,54 @@ def test_steps_are_those_of_as_many_epochs():
         assert one.tolist() == other.tolist()
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "sizes"),
+    [
+        (0, 0, [4, 4, 3] * 2),
+        (6, 6, [4, 4, 3] * 2),
+        (8, 0, [4, 4, 3] * 2 + [4, 4]),
+        (8, 20, [4, 4, 3] * 2 + [4, 4]),
+        (0, 5, [4, 4, 3, 4, 4]),
+        (0, 2, [4, 4]),
+        (0, 20, [4, 4, 3] * 2),
+    ],
+)
+def test_two_epochs_with_limits_of_steps(least, most, sizes):
+    limits = {"least_steps": least, "most_steps": most}
+    assert batch_sizes(11, local=2, local_unit="epochs", **limits) == sizes
+    assert batch_sizes(0, local=2, local_unit="epochs", **limits) == []
+
+
+def test_limits_of_steps_do_not_change_the_batches_that_stay():
+    def drawn(**limits) -> list[list[int]]:
+        protocol = PROTOCOL | schedule.epochs(2) | limits
+        found = schedule.batches(11, protocol, np.random.default_rng(0))
+        return [batch.tolist() for batch in found]
+
+    plain, longer = drawn(), drawn(least_steps=9)
+    assert longer[:6] == plain
+    assert sorted(np.concatenate(longer[6:])) == [*range(11)]  # one more epoch
+    assert longer[6:] not in (plain[:3], plain[3:])
+    assert drawn(most_steps=4) == plain[:4]
+
+
+def test_a_clients_draws_are_permutations_and_then_what_its_images_need():
+    """No draw is wasted, so runs without limits have the numbers that they always had."""
+    work = made("x", local=2, local_unit="epochs", clients=np.array([4]))
+    rng = seeds.generator("batches", "x", 4)
+    positions = [batch for _ in range(2) for batch in schedule.split(rng.permutation(9), 4)]
+    for found, expected in zip(work.index[:, 0], positions, strict=True):
+        assert found.tolist() == MEMBERS[4][expected].tolist()
+    draws = rng.random(work.draws[:, 0].shape, np.float32)
+    assert np.array_equal(work.draws[:, 0], draws)
+
+
+def test_one_more_epoch_of_a_client_has_no_limits():
+    limits = {"local_unit": "epochs", "least_steps": 7, "most_steps": 8}
+    samples = simulate(methods("fedavg"), **limits).engine.samples
+    assert [len(y) for _, y in samples.epoch(4, 0)] == [4, 4]
+
+
 # --- the table of a round --------------------------------------------------------------------
 
 

@@ -7,14 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import assert_same, federated, simulate
+from conftest import IMAGE_MODELS, IMAGE_SHAPES, assert_same, federated, simulate
 from fedgrid import models
 from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import Classifier
-from fedgrid.runtime import source
-from fedgrid.runtime.names import registered
 
 SHAPE = (1, 4, 4)
 
@@ -150,6 +148,18 @@ def test_weight_decay_reaches_dead_taps_so_all_are_trained(monkeypatch):
     assert simulation.run.server["body.5.weight"].shape == (4, 4, 3, 3)
 
 
+def test_a_model_without_padded_convolutions_is_not_called():
+    class Refuses(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.plain = nn.Conv2d(1, 1, 3)
+
+        def forward(self, x):
+            raise AssertionError("called")
+
+    assert dead_taps.trim(Refuses(), (80,)) == {}
+
+
 def test_both_backends_agree_without_dead_taps():
     parts = dict(clients=3, weight_decay=0.0, augment=[])
     one, other = (
@@ -158,15 +168,15 @@ def test_both_backends_agree_without_dead_taps():
     assert_same(one, other, rtol=1e-9, atol=1e-10)
 
 
-SHAPES = sorted({source.literal(f"datasets.{name}", "SHAPE") for name in registered("datasets")})
-
-
 @pytest.mark.parametrize(
     ("shape", "weight_decay"),
-    [*((shape, 0.0) for shape in SHAPES), (min(SHAPES), 0.001)],  # taps are cut, or all are kept
+    [
+        *((shape, 0.0) for shape in IMAGE_SHAPES),
+        (min(IMAGE_SHAPES), 0.001),
+    ],  # taps are cut, or all are kept
     ids=str,
 )
-@pytest.mark.parametrize("name", registered("models"))
+@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_decay):
     random = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (8, *shape), generator=random, dtype=torch.uint8)

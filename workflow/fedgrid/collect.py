@@ -11,9 +11,11 @@ tables:
     seconds     a row per run: its seconds and machine
     settings    a row per run and field of its protocol or hyper-parameter of its method
     partition   a row per client and class of every partition: number of samples
+    sizes       a row per client of every partition: samples for training, tests and validation
     clients     a row per run, round in which clients were evaluated, and client: its accuracies
     saliency    a row per client: R_k by the default reading
     encoding    a row per saliency file: the costs of pretraining and encoding
+    interpolation  a row per run, alpha and beta: the clients' accuracies between two branches
 """
 
 import csv
@@ -24,7 +26,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.paths import SUMMED, collected_path
+from fedgrid.study.paths import SUMMED, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL, runs_of_block
 
 
@@ -62,7 +64,7 @@ def find_files(
     for run in runs:
         protocol = protocols.get(run["protocol"], {})
         path = results / collected_path(kind, run, PROTOCOL | protocol)
-        key = path if kind == "partition" else (path, run["protocol"])
+        key = path if collecting_stage(kind) == "partition" else (path, run["protocol"])
         names = run | {field: protocol.get(field) for field in SUMMED}
         found.setdefault(key, (path, names))
     return [*found.values()]
@@ -166,6 +168,21 @@ def counts(path: Path):
     return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
 
 
+def sizes(path: Path):
+    """Return the number of samples of each client: for training, its own test, and validation."""
+    import numpy as np
+    import pandas as pd
+
+    there = files.array_names(path)
+    training = files.read_arrays(path, "counts")["counts"].sum(axis=1)
+    table = pd.DataFrame({"client": range(len(training)), "training": training})
+    for name in ("test", "validation"):
+        array = f"{name}_offsets"
+        found = np.diff(files.read_arrays(path, array)[array]) if array in there else 0
+        table[name] = found
+    return table
+
+
 def saliency(path: Path):
     """Return a row per client."""
     import pandas as pd
@@ -176,6 +193,16 @@ def saliency(path: Path):
     return table
 
 
+def interpolation(path: Path):
+    """Return a row per alpha and beta."""
+    import pandas as pd
+
+    table = pd.read_csv(path)
+    if table.empty or not {"alpha", "beta", "mean", "weighted", "std", "clients"} <= {*table}:
+        raise ValueError("it is not a table of accuracies by alpha and beta")
+    return table
+
+
 READERS = {
     "runs": metrics,
     "predictions": predictions,
@@ -183,8 +210,10 @@ READERS = {
     "seconds": numbers,
     "settings": settings,
     "partition": counts,
+    "sizes": sizes,
     "saliency": saliency,
     "encoding": numbers,
+    "interpolation": interpolation,
 }
 
 

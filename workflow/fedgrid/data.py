@@ -4,9 +4,11 @@
 
 The files of the dataset are read from --root, and downloaded to it if they are missing.
 --out receives train_images.npy, train_labels.npy, test_images.npy, test_labels.npy, with the
-writers of images train_writers.npy and, last of all, meta.json: sizes, classes, shape,
-normalisation constants and the arrays' sha256.
+writers of images train_writers.npy and test_writers.npy and, last of all, meta.json: sizes,
+classes, shape, normalisation constants and the arrays' sha256.
 Normalisation constants are in units of images scaled to [0, 1]; they are recorded, not applied.
+The images of a dataset of texts are sequences of tokens. They have no normalisation constants, and
+meta.json has their number of symbols as `tokens`.
 """
 
 import argparse

@@ -16,9 +16,16 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-from fedgrid.runtime import cli, contract, files, records, source
+from fedgrid.runtime import cli, contract, files, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.products import FIGURES, GIVEN, product_module
+from fedgrid.study.paths import OF_RUN
+from fedgrid.study.products import (
+    FIGURES,
+    GIVEN,
+    best_of_product,
+    parameters_of,
+    product_module,
+)
 from fedgrid.study.reading import find_study, read_study
 
 FUNCTIONS = ("draw", "caption", "wide", "plot")  # of a product's file
@@ -48,7 +55,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
         paths = sources(asked.sources, product)
         tables = {name: read(path) for name, path in paths.items()}
         try:
-            table = product.draw(**tables, study=study, scale=asked.scale)
+            table = draw_table(product, tables, study, asked.scale)
         except KeyError as problem:
             if not missing_column(problem, tables.values()):
                 raise
@@ -75,12 +82,39 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     """
     module, options = product_module(name, product, about), about.get("with", {})
     file = contract.imported(module)
-    needed, possible = source.parameters(module, "draw")
+    needed, possible = parameters_of(module, options)
     others = {*options, *GIVEN}
     found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(found, function, with_options(getattr(file, function), options))
+    found.best = best_of_product(module, options)
+    if found.best and hasattr(found, "caption"):
+        found.caption = partial(with_choice, found.caption, found.best)
     return found
+
+
+def with_choice(caption: Callable, best: dict, table) -> str:
+    """Return a product's caption, and after it how its runs were chosen."""
+    from fedgrid.analysis import choice
+
+    return f"{caption(table)} {choice.describe(best)}"
+
+
+def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
+    """Return the product's table; with `best` it is of the best runs, and says what was chosen."""
+    if not product.best:
+        return product.draw(**tables, study=study, scale=scale)
+    from fedgrid.analysis import choice
+
+    chosen = choice.choose_best(tables["runs"], tables["settings"], **product.best)
+    kept = {
+        name: choice.keep_chosen(table, chosen) if name in OF_RUN else table
+        for name, table in tables.items()
+    }
+    taken = inspect.signature(product.draw).parameters
+    any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    given = {name: table for name, table in kept.items() if any_name or name in taken}
+    return choice.add_choice(product.draw(**given, study=study, scale=scale), kept["runs"])
 
 
 def with_options(function: Callable, options: dict) -> Callable:

@@ -118,10 +118,11 @@ def trained(run: dict, data, f: int, ids, who):
 def work(run: dict) -> dict:
     """Return the amount of an autoencoder's training, as fields of a protocol."""
     from fedgrid.encoders import autoencoder
+    from fedgrid.federation import schedule
 
     if wanted(run):
         return {"local": autoencoder.LIMIT, "local_unit": "steps", "smallest_batch": 1}
-    return {"local": run["protocol"]["pretrain_epochs"], "local_unit": "epochs"}
+    return schedule.epochs(run["protocol"]["pretrain_epochs"])
 
 
 def fitted(run: dict, model, batches, data, ids) -> float:

@@ -31,12 +31,12 @@ class Step:
     server: Model  # the model that the server sent this round
     memory: Memory  # what this client kept from its last round
     shared: Memory  # what the server sent with the model
-    x: Tensor  # (B, channels, height, width)
+    x: Tensor  # (B, channels, height, width), or tokens (B, length)
     y: Tensor  # (B,)
     valid: Tensor  # (B,) 1 for a sample, 0 for padding
     counts: Tensor  # (K,) this client's training samples per class
     features: Tensor  # (B, D) input of the classifier
-    logits: Tensor  # (B, K)
+    logits: Tensor  # (B, K), or of an architecture with several outputs (B, outputs, K)
     forward: Forward  # calls any other model on x: evaluation mode, no gradient
 
     @property
@@ -89,7 +89,8 @@ class Server:
     model: Model
     shared: Memory
     round: int
-    architecture: nn.Module  # in evaluation mode, to call with any model
+    architecture: nn.Module  # in evaluation mode, to call with `model`
+    entries: Model  # `model`, and the entries that only clients' models need
     test: Total  # over the test set, in chunks
 
 
@@ -152,6 +153,11 @@ class Method:
     measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent to the server
     frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
     private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
+    forgets: bool = False  # whether private entries are drawn anew when their client takes part
+    # architecture -> the module of the server's model if it is complete without private entries; it
+    # has the same parameters, under the same names
+    served: Callable[[nn.Module], nn.Module] | None = None
+    train_served: bool = False  # one more step on each batch: the cross-entropy of that module
     # on the server
     send: Callable[[Cohort], list[Memory]] | None = None  # per client, joins its memory this round
     weigh: Callable[[Cohort], Tensor] | None = None  # (C,) weights of clients; default: by samples

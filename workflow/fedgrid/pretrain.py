@@ -63,7 +63,7 @@ def pretrain(run: dict, paths: dict[str, Path], folder: Path, machine: Machine) 
     from fedgrid.training.build import build_engine
 
     protocol = run["protocol"]
-    local = {"local": protocol["pretrain_epochs"], "local_unit": "epochs"}
+    local = schedule.epochs(protocol["pretrain_epochs"])
     alone = run | {"method": {}, "protocol": protocol | local}
     engine, start = build_engine(alone, paths, machine)
     everyone = range(len(engine.federation.members))

@@ -6,6 +6,7 @@ import re
 import sys
 from functools import cache
 from hashlib import sha256
+from math import ceil
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -26,7 +27,13 @@ from fedgrid.runtime import remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable
 from fedgrid.study.claims import find_claim
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import code_behind, memory_mb, needed_stages, run_of_stage
+from fedgrid.study.jobs import (
+    code_behind,
+    memory_mb,
+    needed_stages,
+    run_of_stage,
+    state_gb,
+)
 from fedgrid.study.paths import (
     CELL,
     COLLECTED,
@@ -204,6 +211,21 @@ def inputs(*names):
             needed_stages(run) if "needs" in names else []
         )
         return {n: result(n, paths[n]) for n in wanted if n in paths} | first
+
+    return found
+
+
+def inputs_with_state(*names):
+    """Return `inputs`; refuse a run whose last state would be too large to be kept."""
+
+    def found(wildcards):
+        need, limit = state_gb(resolved(wildcards)), config.get("keep_state_gb", 1)
+        if need > limit:
+            raise WorkflowError(
+                f"the interpolation of {RUN.format(**wildcards)} reads the run's last state, of up "
+                f"to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: {ceil(need)}`"
+            )
+        return inputs(*names)(wildcards)
 
     return found
 

@@ -1,4 +1,7 @@
-"""One job trains one run: a method on a partition of a dataset, by a protocol, with one seed."""
+"""One job trains one run: a method on a partition of a dataset, by a protocol, with one seed.
+
+After a run with a shared and a private branch, another job evaluates mixtures of both.
+"""
 
 
 rule train:
@@ -36,4 +39,32 @@ rule train:
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" exec "$FEDGRID_PYTHON"'
         " -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
+
+
+rule interpolation:
+    input:
+        unpack(inputs_with_state("metrics", "data", "partition", "weights", "needs")),
+    output:
+        f"results/interpolation/{RUN}.csv",
+    log:
+        f"results/logs/interpolation/{RUN}.log",
+    conda:
+        "../../envs/fedgrid.yaml"
+    threads: config["threads"]
+    resources:
+        gpu=int(config["device"] != "cpu"),
+        vram_gb=config["vram_gb"],
+        mem_mb=growing(lambda w: memory_mb(resolved(w))),
+        runtime=growing(120),
+    params:
+        spec=run_spec("interpolation"),
+        code=run_code("interpolation"),
+        inputs=named,
+        checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",
+    message:
+        "interpolation: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
+    shell:
+        'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+        " -m fedgrid.interpolation {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"

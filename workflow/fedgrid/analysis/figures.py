@@ -9,6 +9,7 @@ from pathlib import Path
 
 import matplotlib
 import matplotlib.style
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,6 +18,7 @@ from fedgrid.runtime.names import PACKAGE
 
 WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three panels fit the width of a page
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
+ROW = 4  # panels of different datasets in a row, at most
 COLUMN = 3.4  # inches of the narrowest figure, the width of a text column
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
 UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # for reproducible bytes
@@ -58,11 +60,52 @@ def setting(study: dict, dataset: str, partition: str) -> str:
     return f"{label(study, dataset)}, {write_label(partition)}"
 
 
-def legend(figure: Figure, panels: Iterable[Axes], columns: int = 5) -> None:
-    """Add one legend for all panels, above them; a name that several panels have occurs once."""
-    found = {}
+def lay_out(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
+    """Return rows of panels, by dataset and partition: a row per dataset, a column per partition.
+
+    If each dataset has one partition, of its own, the panels are one after the other.
+    """
+    settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))]
+    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
+    if len(settings) == len(datasets) and len(partitions) > 1:
+        return [settings[at : at + ROW] for at in range(0, len(settings), ROW)]
+    return [[(dataset, name) for name in partitions] for dataset in datasets] or [[]]
+
+
+def setting_panels(
+    table: pd.DataFrame, study: dict, **size: float
+) -> tuple[Figure, list[list[tuple[Axes, pd.DataFrame]]]]:
+    """Return a figure with a panel per dataset and partition, and each panel with its rows.
+
+    Panels in a row share their axes if they are of one dataset.
+    """
+    places = lay_out(table)
+    together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
+    shared = {"sharex": "row", "sharey": "row"} if together else {}
+    figure, grid = panels(len(places), len(places[0]), **size, **shared)
+    found: list[list[tuple[Axes, pd.DataFrame]]] = []
+    for row, settings in zip(grid, places, strict=True):
+        found.append([])
+        for axes, of in zip(row, settings, strict=False):
+            axes.set_title(setting(study, *of))
+            here = (table["dataset"] == of[0]) & (table["partition"] == of[1])
+            found[-1].append((axes, table[here]))
+        for axes in row[len(settings) :] if settings else ():
+            axes.set_visible(False)
+    return figure, found
+
+
+def legend(
+    figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
+) -> None:
+    """Add one legend for all panels, above them; a name that several panels have occurs once.
+
+    The names in `order` come first, in this order.
+    """
+    found: dict = dict.fromkeys(order)
     for axes in panels:
         found |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
+    found = {name: handle for name, handle in found.items() if handle is not None}
     columns = min(columns, len(found))
     if found:
         figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)

@@ -42,6 +42,13 @@ def cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
     return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
 
+def interval(mean: float, low: float, high: float, sign: str = "") -> str:
+    """Return a mean with its interval as a text; one seed has no interval."""
+    if np.isnan(mean):
+        return ""
+    return f"{mean:{sign}.2f}" + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
+
+
 def varies(table: pd.DataFrame, name: str) -> bool:
     """Whether an axis belongs in the heading: methods and protocols if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())

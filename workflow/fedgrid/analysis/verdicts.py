@@ -15,10 +15,13 @@ With a `share`, a claim holds if more than that share of its comparisons hold, a
 that is no longer possible. The paper's own evidence is the differences of its printed means.
 """
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from scipy import stats
 
+from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
@@ -37,6 +40,7 @@ STATISTICS = {
 }  # box: quartile to quartile
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
+NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 
 
 # -- measures: a row per (measure, method, dataset, partition, seed) -----------------------------
@@ -44,9 +48,45 @@ SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 
 def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs' scores in percent; minus infinity for a run that diverged."""
-    means = score_runs(runs).rename(columns={"accuracy": "value"})
+    return scores_of(runs, "accuracy", "accuracy")
+
+
+def personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of the mean accuracy of clients' own models, as `accuracies` does."""
+    return scores_of(runs, OWN, "personal accuracy")
+
+
+def scores_of(runs: pd.DataFrame, of: str, measure: str) -> pd.DataFrame:
+    """Return the runs' scores in a column as a measure; minus infinity for one that diverged."""
+    means = score_runs(runs, of).rename(columns={of: "value"})
     means["value"] = means["value"].mask(means["diverged"], -np.inf)
-    return means.assign(measure="accuracy")[[*SETTING, "method", "value"]]
+    return means.assign(measure=measure)[[*SETTING, "method", "value"]]
+
+
+def coefficients(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Return the score of a coefficient, or of one minus another; missing if a run diverged.
+
+    `coefficient alpha_0 - alpha_1` is of the columns alpha_0 and alpha_1.
+    """
+    first, *second = measure.removeprefix(COEFFICIENT).split(" - ")
+    if not {first, *second} <= {*runs} or runs[[first, *second]].isna().all(axis=None):
+        return NOTHING
+    scores = [score_runs(runs, of).set_index([*CELL, "seed"])[of] for of in (first, *second)]
+    value = scores[0] - scores[1] if second else scores[0]
+    found = value.rename("value").reset_index().assign(measure=measure)
+    return found[[*SETTING, "method", "value"]]
+
+
+def optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
+    """Return the alpha or beta with which each run's clients are best on average.
+
+    If several points are the best, that is their mean.
+    """
+    keys = [*CELL, "seed"]
+    mean = interpolation["mean"].round(10)
+    best = interpolation[mean == mean.groupby([interpolation[k] for k in keys]).transform("max")]
+    found = best.groupby(keys, sort=False)[axis].mean().rename("value").reset_index()
+    return found.assign(measure=f"best {axis}")[[*SETTING, "method", "value"]]
 
 
 def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
@@ -82,20 +122,45 @@ def early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured(
-    study: dict, runs: pd.DataFrame | None, scores: pd.DataFrame | None = None
+    study: dict,
+    runs: pd.DataFrame | None,
+    scores: pd.DataFrame | None = None,
+    interpolation: pd.DataFrame | None = None,
+    choose: Chooser = lambda table, by: table,
 ) -> pd.DataFrame:
     """Return all measures of the study's claims; `scores` are the fidelity study's, if any.
 
-    Runs without an accuracy, because their server's model is not complete, are left out.
+    `choose` keeps the runs that are best by the metric of a measure.
     """
-    runs = None if runs is None else scored(runs)
     measures = [claim.get("measure", "accuracy") for claim in study.get("claims", [])]
     asked = {"accuracy"}.union(*map(listed, measures))
-    of_runs = MEASURES if runs is not None else {}
-    found = [measure(runs) for name, measure in of_runs.items() if name in asked]
+    found = [] if runs is None else [measure_runs(name, runs, choose) for name in ordered(asked)]
     found += [] if scores is None else [similarities(scores)]
-    nothing = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
-    return pd.concat(found or [nothing])
+    if interpolation is not None:
+        points = choose(interpolation, OWN)
+        found += [optima(points, axis) for axis in ("alpha", "beta") if f"best {axis}" in asked]
+    return pd.concat([one for one in found if len(one)] or [NOTHING])
+
+
+def ordered(asked: set[str]) -> list[str]:
+    """Return the measures of runs among those asked for, in a fixed order."""
+    return [*filter(asked.__contains__, MEASURES), *sorted(filter(is_coefficient, asked))]
+
+
+def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame:
+    """Return a measure of the runs that have its metric, or diverged.
+
+    A method without a complete server's model has no accuracy, and is left out.
+    """
+    by, measure = MEASURES.get(name) or (OWN, partial(coefficients, measure=name))
+    if by not in runs or runs[by].isna().all():
+        return NOTHING
+    return measure(scored(choose(runs, by), by))
+
+
+def is_coefficient(measure: str) -> bool:
+    """Whether a measure is a coefficient that a method logs, or the difference of two."""
+    return measure.startswith(COEFFICIENT)
 
 
 def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
@@ -135,8 +200,13 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 # Other measures are those of the fidelity study.
-OF_RUNS = ("accuracy", "speed-up", "steadiness", "early accuracy")
-MEASURES = dict(zip(OF_RUNS, (accuracies, speedups, steadiness, early_accuracies), strict=True))
+OF_RUNS = ("accuracy", "speed-up", "steadiness", "early accuracy", "personal accuracy")
+OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
+COEFFICIENT = "coefficient "  # before the name of a column that a method logs
+OWN = "own_mean"
+FUNCTIONS = (accuracies, speedups, steadiness, early_accuracies, personal_accuracies)
+METRICS = ("accuracy", "accuracy", "accuracy", "accuracy", OWN)  # that runs are chosen by
+MEASURES = dict(zip(OF_RUNS, zip(METRICS, FUNCTIONS, strict=True), strict=True))
 
 
 # -- comparisons ----------------------------------------------------------------------------------

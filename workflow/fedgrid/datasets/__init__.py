@@ -4,14 +4,17 @@ A dataset's file has literal constants and `load(root: Path) -> Split`:
 
     TRAIN, TEST    numbers of images; None if only reading the files shows them
     CLASSES        number of classes
-    SHAPE          (channels, height, width)
+    SHAPE          (channels, height, width); with TOKENS (length,)
     STATISTICS     name -> (mean, std) per channel, for images scaled to [0, 1]; "standard" is the
                    correct one, others have the name of the code that uses them; {} to measure
-                   the standard one when the files are read
+                   the standard one when the files are read; {} with TOKENS
 
 It may have:
 
+    TOKENS         number of symbols, from 2 to 256: the inputs are not images but sequences of
+                   tokens, whole numbers below it; `Split` and all files call them images, too
     WRITERS        True if `load` gives the writer of each training image
+    TEST_WRITERS   True if it also gives the writer of each test image
 
 It may have, for `runtime/digests.py`:
 
@@ -33,13 +36,17 @@ from fedgrid.runtime.names import UsageError, known, registered
 
 
 class Split(NamedTuple):
-    """Images are uint8 (N, channels, height, width), labels and writers int64 (N,)."""
+    """Images are uint8 (N, channels, height, width), labels and writers int64 (N,).
+
+    With TOKENS, images are uint8 (N, length).
+    """
 
     train_images: np.ndarray
     train_labels: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
     train_writers: np.ndarray | None = None  # who wrote each training image, if this is known
+    test_writers: np.ndarray | None = None
 
 
 def load(name: str, root: Path) -> Split:
@@ -52,29 +59,33 @@ def load(name: str, root: Path) -> Split:
 def check(name: str, split: Split) -> None:
     """Raise a UsageError if `split` does not fit the constants of the dataset."""
     file = module(name)
-    like = (file.SHAPE, file.CLASSES)
+    like = (file.SHAPE, file.CLASSES, getattr(file, "TOKENS", 0))
     train, test = (split.train_images, split.train_labels), (split.test_images, split.test_labels)
     check_arrays(f"{name}: train", *train, file.TRAIN or len(split.train_labels), *like)
     check_arrays(f"{name}: test", *test, file.TEST or len(split.test_labels), *like)
-    if (split.train_writers is not None) != getattr(file, "WRITERS", False):
-        raise UsageError(
-            f"datasets/{name}.py: `load` must give `train_writers` if the file has "
-            "`WRITERS = True`, and only then"
-        )
-    if split.train_writers is not None:
-        check_writers(f"{name}: train", split.train_writers, len(split.train_labels))
+    for part, constant in (("train", "WRITERS"), ("test", "TEST_WRITERS")):
+        writers = getattr(split, f"{part}_writers")
+        if (writers is not None) != getattr(file, constant, False):
+            raise UsageError(
+                f"datasets/{name}.py: `load` must give `{part}_writers` if the file has "
+                f"`{constant} = True`, and only then"
+            )
+        if writers is not None:
+            check_writers(f"{name}: {part}", writers, len(getattr(split, f"{part}_labels")))
 
 
 def describe(name: str, split: Split) -> dict:
     """Return what `meta.json` records of the dataset; what its file leaves open is measured."""
     file = module(name)
+    tokens = {"tokens": file.TOKENS} if hasattr(file, "TOKENS") else {}
+    measured = {} if tokens else {"standard": rounded(split.train_images)}
     return {
         "dataset": name,
         "sizes": {"train": len(split.train_labels), "test": len(split.test_labels)},
         "classes": file.CLASSES,
         "shape": file.SHAPE,
-        "statistics": file.STATISTICS or {"standard": rounded(split.train_images)},
-    }
+        "statistics": file.STATISTICS or measured,
+    } | tokens
 
 
 def module(name: str) -> ModuleType:

@@ -18,13 +18,12 @@ training image. The test set is that of all writers. No hashes of the decoded im
 and the layouts differ: delete femnist.sha256 under the root before a change of the layout.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from fedgrid.datasets import Split, _archives
+from fedgrid.datasets import Split, _archives, _leaf
 from fedgrid.federation import seeds
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError, shown
@@ -35,8 +34,15 @@ CLASSES = 62
 SHAPE = (1, 28, 28)
 STATISTICS = {}
 WRITERS = True
+TEST_WRITERS = True
 HASHES = ()
 
+FILES = ("all_data/*.json", "*.json", "data/train-*.parquet")
+MISSING = (
+    "FEMNIST is not in {}: put there the folder data of the Hugging Face dataset flwrlabs/femnist "
+    "with its files train-*.parquet, or LEAF's folder all_data with the *.json files that "
+    "`preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/femnist makes"
+)
 PIXELS = 28 * 28
 COLUMNS = ["image", "writer_id", "character"]
 TOTALS = {  # images and writers of the whole dataset, by layout
@@ -51,25 +57,12 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 def load(root: Path) -> Split:
     """Read the layout that is there; UsageError for none, for a part of it, or for other files."""
     folder = root / "femnist"
-    layout, paths = _found(folder)
+    layout, paths = _leaf.find_files(folder, FILES, MISSING.format(folder))
     owners, images, labels = _read(layout, paths)
     names, writers = np.unique(owners, return_inverse=True)
     _check(folder, layout, images, len(names))
     order = np.argsort(writers, kind="stable")
     return _split(names, writers[order].astype(np.int64), images[order], labels[order])
-
-
-def _found(folder: Path) -> tuple[str, list[Path]]:
-    """Return the layout and its files in the order of their names; UsageError without a file."""
-    for pattern in ("all_data/*.json", "*.json", "data/train-*.parquet"):
-        if paths := sorted(folder.glob(pattern)):
-            return paths[0].suffix[1:], paths
-    raise UsageError(
-        f"FEMNIST is not in {folder}: put there the folder data of the Hugging Face dataset "
-        "flwrlabs/femnist with its files train-*.parquet, or LEAF's folder all_data with the "
-        "*.json files that `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/femnist "
-        "makes"
-    )
 
 
 def _read(layout: str, paths: list[Path]) -> Part:
@@ -100,7 +93,8 @@ def _split(names: np.ndarray, writers: np.ndarray, images: np.ndarray, labels: n
     for name, own in zip(names, np.split(np.arange(len(labels)), ends[:-1]), strict=True):
         random = np.random.RandomState(seeds.seed("femnist", name) % 2**32)
         test[random.permutation(own)[: len(own) // 5]] = True
-    return Split(images[~test], labels[~test], images[test], labels[test], writers[~test])
+    both = writers[~test], writers[test]
+    return Split(images[~test], labels[~test], images[test], labels[test], *both)
 
 
 # -- LEAF's JSON ----------------------------------------------------------------------------------
@@ -109,21 +103,8 @@ def _split(names: np.ndarray, writers: np.ndarray, images: np.ndarray, labels: n
 def _read_json(path: Path) -> Iterator[Part]:
     """Yield the images of each writer of a file; UsageError if it is not as LEAF writes it."""
     with whole(f"FEMNIST's file {path}"):
-        content = json.loads(path.read_bytes())
-        wanted = dict(zip(content["users"], content["num_samples"], strict=True))
-        for writer, count in wanted.items():
-            own = content["user_data"].pop(writer)
-            yield _writer(f"{path}: the writer {writer}", writer, count, own["x"], own["y"])
-
-
-def _writer(what: str, writer: str, count: int, rows: list, labels: list) -> Part:
-    """Return the images of a writer; UsageError, which begins with `what`, for bad ones."""
-    if not count or not len(rows) == len(labels) == count:
-        raise UsageError(
-            f"{what} has {len(rows)} images and {len(labels)} labels, expected {count or 'some'} "
-            "of both: replace the file"
-        )
-    return np.full(count, writer), _images(what, rows), _labels(what, labels)
+        for where, writer, rows, labels in _leaf.read_users(path, "writer", "images"):
+            yield np.full(len(rows), writer), _images(where, rows), _labels(where, labels)
 
 
 def _images(what: str, rows: list) -> np.ndarray:
@@ -156,23 +137,12 @@ def _labels(what: str, labels) -> np.ndarray:
 def _read_parquet(path: Path) -> Iterator[Part]:
     """Yield the images of a file; UsageError if it cannot be read."""
     with whole(f"FEMNIST's file {path}"):
-        table = _table(path)
+        table = _leaf.read_table(
+            path, COLUMNS, "put LEAF's *.json files into the folder all_data beside data"
+        )
         pictures = [one["bytes"] if isinstance(one, dict) else one for one in table["image"]]
         images = np.empty((len(table), *SHAPE), np.uint8)
         for row, picture in enumerate(pictures):
             colour = _archives.decode(f"{path}: row {row}", picture, (3, *SHAPE[1:]))
             images[row] = colour[:1]  # grey: the three channels are equal
         yield table["writer_id"].to_numpy(str), images, _labels(str(path), table["character"])
-
-
-def _table(path: Path):
-    """Return the table of a file; UsageError if it needs a package that is not installed."""
-    import pandas as pd
-
-    try:
-        return pd.read_parquet(path, engine="pyarrow", columns=COLUMNS)
-    except ImportError:
-        raise UsageError(
-            f"{path} can be read with the package pyarrow only: install pyarrow, or put LEAF's "
-            "*.json files into the folder all_data beside data"
-        ) from None

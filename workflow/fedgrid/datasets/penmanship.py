@@ -23,6 +23,7 @@ CLASSES = 10
 SHAPE = (1, 28, 28)
 STATISTICS = {"standard": ((0.19573332,), (0.36825942,))}
 WRITERS = True
+TEST_WRITERS = True
 
 PEOPLE = 40
 PIXEL = 64  # the unit of slants, widths and heights is this part of an original pixel
@@ -47,7 +48,8 @@ def load(root: Path) -> Split:
     hands = _hands()[writers]
     images = np.stack([_redrawn(*pair) for pair in zip(originals, hands, strict=True)])
     labels = labels.astype(np.int64)
-    return Split(images[~test], labels[~test], images[test], labels[test], writers[~test])
+    both = writers[~test], writers[test]
+    return Split(images[~test], labels[~test], images[test], labels[test], *both)
 
 
 def _hands() -> np.ndarray:

@@ -37,6 +37,16 @@ class Architecture:
         self.parameters = [name for name, _ in self.live.named_parameters()]
         self.trainable = [name for name in self.parameters if not name.startswith(method.frozen)]
         self.statistics = sorted(self.live.state_dict().keys() - set(self.parameters))
+        serve = method.served or (lambda module: module)
+        self.live_served, self.empty_served = serve(self.live), serve(self.empty)
+        entries = self.live_served.state_dict()
+        self.served = [name for name in (*self.parameters, *self.statistics) if name in entries]
+        # Positions among `trainable` of the parameters that a second step on each batch trains.
+        self.trained_twice = [
+            i for i, name in enumerate(self.trainable) if method.train_served and name in entries
+        ]
+        # Without private entries, or with a part that works without them, the server has a model.
+        self.complete_server = bool(method.served or not method.private)
 
     def build(self, seed: int) -> nn.Module:
         """Return a module on the device, with initial weights drawn from `seed`."""
@@ -70,9 +80,21 @@ class Architecture:
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
         return nullcontext()
 
-    @torch.no_grad()
     def forward(self, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and logits of a model in evaluation mode, without gradient."""
+        return self.call(self.empty, model, x)
+
+    def forward_server(self, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the same of the server's model, which works without private entries."""
+        return self.call(self.empty_served, self.of_server(model), x)
+
+    def of_server(self, model: Model) -> Model:
+        """Return the entries of the model that the server's model works with."""
+        return {name: model[name] for name in self.served}
+
+    @torch.no_grad()
+    def call(self, module: nn.Module, model: Model, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and logits of a module with these entries, without gradient."""
         with self.precision():
-            features, logits = functional_call(self.empty, model, (x,))
+            features, logits = functional_call(module, model, (x,))
         return features.to(self.dtype), logits.to(self.dtype)

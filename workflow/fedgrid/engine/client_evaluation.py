@@ -57,7 +57,7 @@ class ClientEvaluation:
         self.clients.append(number)
         if own:
             batches = batches_of_pool(pool, pool.of_client(number))
-            self.own[number] = judge(self.architecture, self.samples, client.model, batches)
+            self.own[number] = judge(self.architecture.forward, self.samples, client.model, batches)
         if self.method.evaluate:
             found = self.method.evaluate(client)
             self.values[number] = {name: metrics.plain(value) for name, value in found.items()}
@@ -67,7 +67,8 @@ class ClientEvaluation:
 
         `predicted` is there if the server's model is not complete.
         """
-        theirs = {} if self.method.private else self.judge_server(server)
+        complete = self.architecture.complete_server
+        theirs = self.judge_server(server) if complete else {}
         own = {number: self.own.get(number) or theirs[number] for number in self.clients}
         rows = [self.row(number, theirs.get(number), own[number]) for number in self.clients]
         found = spread("server", rows) | spread("own", rows)
@@ -75,7 +76,7 @@ class ClientEvaluation:
         pooled = metrics.compute(self.asked, logits, labels) if self.asked else {}
         found |= {f"own_{name}": value for name, value in pooled.items()}
         found = join(found, self.means())
-        if self.method.private:
+        if not complete:
             said = logits.argmax(1)[~logits.isnan().any(1)]
             found["predicted"] = said.bincount(minlength=logits.shape[1]).tolist()
         return found | {"clients": rows}
@@ -84,7 +85,8 @@ class ClientEvaluation:
         """Evaluate the server's model on the test samples of all clients that were seen."""
         pool = self.samples.federation.client_tests
         ids = torch.cat([pool.of_client(number) for number in self.clients])
-        found = judge(self.architecture, self.samples, server, batches_of_pool(pool, ids))
+        batches = batches_of_pool(pool, ids)
+        found = judge(self.architecture.forward_server, self.samples, server, batches)
         sizes = [pool.sizes[number] for number in self.clients]
         logits, labels = (tensor.split(sizes) for tensor in found)
         return dict(zip(self.clients, zip(logits, labels, strict=True), strict=True))

@@ -32,6 +32,7 @@ def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn
     """Yield each zero-padded convolution whose inputs all have one size: name, module, size.
 
     Two images are passed: BatchNorm without running statistics refuses a single value per channel.
+    A model without such a convolution is not called, because it may take no images.
     """
     sizes: dict[str, set] = {}
     hooks = [
@@ -39,8 +40,10 @@ def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn
             lambda _, inputs, name=name: sizes.setdefault(name, set()).add(inputs[0].shape[2:])
         )
         for name, module in model.named_modules()
-        if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros"
+        if padded(module)
     ]
+    if not hooks:
+        return
     was_training = model.training
     with torch.no_grad():
         model.eval()(next(model.parameters()).new_zeros((2, *shape)))
@@ -49,8 +52,15 @@ def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn
         hook.remove()
     for name, found in sizes.items():
         module = model.get_submodule(name)
-        if len(found) == 1 and not isinstance(module.padding, str):
+        if len(found) == 1:
             yield name, module, tuple(*found)
+
+
+def padded(module: nn.Module) -> bool:
+    """Whether a module is a convolution with a margin of zeros of a given size."""
+    if not isinstance(module, nn.Conv2d) or isinstance(module.padding, str):
+        return False
+    return module.padding_mode == "zeros" and any(module.padding)
 
 
 def geometry(convolution: nn.Conv2d, d: int) -> tuple[int, int, int, int]:

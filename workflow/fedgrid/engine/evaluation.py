@@ -12,10 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedgrid.engine import metrics
-from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.samples import Samples
 from fedgrid.federation.federation import Pool
-from fedgrid.method import Model
+from fedgrid.method import Forward, Model
 from fedgrid.runtime.names import UsageError
 
 EVALUATION_BATCH = 1000  # at most: a set is split into parts of nearly equal size
@@ -40,7 +39,7 @@ def batches_of_pool(pool: Pool, ids: Tensor) -> Iterator[Batch]:
 
 @torch.no_grad()
 def evaluate(
-    architecture: Architecture,
+    forward: Forward,
     samples: Samples,
     model: Model,
     batches: Iterable[Batch],
@@ -53,7 +52,7 @@ def evaluate(
     correct, loss, total, kept = 0.0, 0.0, 0, []
     predicted = torch.zeros_like(samples.federation.counts[0])
     for images, y in batches:
-        _, logits = architecture.forward(model, samples.normalise(images))
+        _, logits = forward(model, samples.normalise(images))
         sane = ~logits.isnan().any(1)
         said = logits.argmax(1)[sane]
         correct += (said == y[sane]).sum()
@@ -70,10 +69,10 @@ def evaluate(
 
 @torch.no_grad()
 def judge(
-    architecture: Architecture, samples: Samples, model: Model, batches: Iterable[Batch]
+    forward: Forward, samples: Samples, model: Model, batches: Iterable[Batch]
 ) -> tuple[Tensor, Tensor]:
     """Return the logits (n, K) and labels (n,) of all samples, in their order."""
-    parts = [(architecture.forward(model, samples.normalise(x))[1], y) for x, y in batches]
+    parts = [(forward(model, samples.normalise(x))[1], y) for x, y in batches]
     logits, labels = map(torch.cat, zip(*parts, strict=True))
     return logits, labels
 

@@ -3,6 +3,11 @@
 Adam: Kingma and Ba (ICLR 2015). AdamW: Loshchilov and Hutter (ICLR 2019). Every step gives the
 numbers of `torch.optim` up to rounding. That library is not used, because one step here moves one
 client, or all clients of a stack, each with a state of its own.
+
+With `clip` a client's gradient is limited as by `torch.nn.utils.clip_grad_norm_`: its largest
+Euclidean norm over all trained parameters together. It is the gradient of the whole loss, after a
+method's `correct`, and before weight decay and momentum, as where that function is called between
+`backward` and `step`.
 """
 
 from typing import Any
@@ -29,11 +34,12 @@ class Optimiser:
     """The optimiser of a protocol. An empty state is that before the first step.
 
     `lasting` says that states are read after the local training, so that a client that takes no
-    step must keep its own.
+    step must keep its own; `stacked`, that tensors have a leading client axis.
     """
 
-    def __init__(self, protocol: dict, lasting: bool = False):
+    def __init__(self, protocol: dict, lasting: bool = False, stacked: bool = False):
         self.kind, self.lasting = protocol["optimiser"], lasting
+        self.clip, self.stacked = protocol["clip"], stacked
         self.momentum, self.decay = protocol["momentum"], protocol["weight_decay"]
         self.beta1, self.beta2 = protocol["beta1"], protocol["beta2"]
         self.epsilon = protocol["epsilon"]
@@ -61,6 +67,8 @@ class Optimiser:
         `idle` (G,) marks the clients, along the tensors' first axis, that take no step.
         """
         before = tree_map(torch.clone, state) if idle is not None and self.lasting else {}
+        if self.clip:
+            grads = clipped(grads, self.clip, self.stacked)
         if self.decay and self.kind != "adamw":
             grads = torch._foreach_add(grads, params, alpha=self.decay)
         direction, state = self.direction(grads, state)
@@ -70,6 +78,26 @@ class Optimiser:
             direction = [way.masked_fill(along(idle, way), 0) for way in direction]
         torch._foreach_add_(params, direction, alpha=-lr)
         return kept_idle(state, before, idle) if before else state
+
+    def step_again(
+        self,
+        which: list[int],
+        params: list[Tensor],
+        grads: list[Tensor],
+        state: State,
+        lr: float,
+        idle: Tensor | None = None,
+    ) -> State:
+        """Take one more step of SGD with the parameters at the positions `which`.
+
+        The other parameters, and their momentum, stay as they are. `grads` are those of `which`.
+        """
+        own = {slot: [kept[i] for i in which] for slot, kept in state.items()}
+        after = self.step([params[i] for i in which], grads, own, lr, idle)
+        for slot, kept in after.items():
+            for i, tensor in zip(which, kept, strict=True):
+                state[slot][i] = tensor
+        return state
 
     def sgd(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
         """Return the direction of SGD: the gradient, or the momentum buffer after it."""
@@ -96,6 +124,18 @@ class Optimiser:
         direction = torch._foreach_div(mean, roots)
         scaled(direction, 1 / (1 - self.beta1**steps))
         return direction, {"mean": mean, "square": square, "steps": steps}
+
+
+def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
+    """Return gradients whose norm over all tensors, of each client in a stack, is within a limit.
+
+    As in torch, 1e-6 is added to the norm, and a norm that is not finite is not an error.
+    """
+    flat = [grad.reshape(len(grad), -1) if stacked else grad.flatten() for grad in grads]
+    norms = [torch.linalg.vector_norm(grad, dim=-1) for grad in flat]
+    norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
+    factor = (limit / (norm + 1e-6)).clamp(max=1)
+    return [grad * along(factor, grad) for grad in grads]
 
 
 def scaled(tensors: list[Tensor], factor: Tensor) -> None:

@@ -101,7 +101,7 @@ class Engine:
         """Return accuracy, loss, predictions and the protocol's metrics on the test set."""
         batches = batches_of_test_set(self.samples)
         asked = self.protocol.get("metrics", ())
-        return evaluate(self.architecture, self.samples, model, batches, asked)
+        return evaluate(self.architecture.forward_server, self.samples, model, batches, asked)
 
     def evaluate_validation(self, state: RunState) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
@@ -119,7 +119,8 @@ class Engine:
         sums = {"accuracy": 0.0, "loss": 0.0}
         for model, ids in parts:
             if len(ids):
-                found = evaluate(self.architecture, self.samples, model, batches_of_pool(pool, ids))
+                batches = batches_of_pool(pool, ids)
+                found = evaluate(self.architecture.forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
 
@@ -142,8 +143,10 @@ class Engine:
         """Return the values of the method's `evaluate_server`, if it has any."""
         if not self.method.evaluate_server:
             return {}
-        model, total = self.architecture.empty, self.samples.total_test
-        served = Server(state.server, state.shared, state.round, model, total)
+        model, module = self.architecture.of_server(state.server), self.architecture.empty_served
+        served = Server(
+            model, state.shared, state.round, module, state.server, self.samples.total_test
+        )
         return {name: plain(v) for name, v in self.method.evaluate_server(served).items()}
 
     # -- a round ---------------------------------------------------------------------------------
@@ -211,16 +214,29 @@ class Engine:
             return state.memory[client]
         method, start = self.method, self._start
         kept = method.memory(start, client) if method.memory else {}
-        private = {name: w for name, w in start.server.items() if name.startswith(method.private)}
+        own = {"private": self.private(start.server)} if method.private else {}
         optimiser = self.first_optimiser() if self.keeps_optimiser else {}
-        return kept | ({"private": private} if method.private else {}) | optimiser
+        return kept | own | optimiser
 
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
+        memories = cohort.before
+        if self.method.forgets:
+            drawn = (self.draw_private(cohort.round, client) for client in cohort.clients.tolist())
+            memories = [m | {"private": own} for m, own in zip(memories, drawn, strict=True)]
         if not self.method.send:
-            return cohort.before
+            return memories
         sent = self.method.send(cohort)
-        return [kept | more for kept, more in zip(cohort.before, sent, strict=True)]
+        return [kept | more for kept, more in zip(memories, sent, strict=True)]
+
+    def draw_private(self, *names) -> Model:
+        """Return initial weights for the private entries, drawn from the names."""
+        drawn = self.architecture.draw(seeds.seed("private", *self.federation.names, *names))
+        return self.private(drawn)
+
+    def private(self, model: Model) -> Model:
+        """Return the entries of the model that never leave their client."""
+        return {name: w for name, w in model.items() if name.startswith(self.method.private)}
 
     def train(
         self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float

@@ -1,4 +1,7 @@
-"""The samples of clients as model inputs: the batches of a round, or all data of a client."""
+"""The samples of clients as model inputs: the batches of a round, or all data of a client.
+
+Inputs are images or sequences of tokens. Both are called images where they are stored.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -29,7 +32,9 @@ class Samples:
         return x, data.labels[index]
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Return uint8 images as normalised input of the model."""
+        """Return uint8 images as normalised input of the model; tokens become whole numbers."""
+        if self.federation.tokens:
+            return images.long()
         x = augment.normalise(images, self.federation.mean, self.federation.std)
         return x.contiguous(memory_format=self.layout)
 
@@ -62,7 +67,7 @@ class Samples:
 
     def epoch(self, client: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Return a client's batches of one more epoch after round `number`: shuffled, augmented."""
-        once = self.protocol | {"local": 1, "local_unit": "epochs"}
+        once = self.protocol | schedule.epochs(1)
         names = (*self.federation.names, number, "once more")
         work = schedule.work(np.array([client]), self.federation.members, once, *names)
         return self.batches(work, 0)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from fedgrid.runtime import cli, contract, files, records, source
 from fedgrid.runtime.names import UsageError, known, registered
+from fedgrid.study.checks import check_images
 from fedgrid.study.command import add_machine
 
 FIELDS = {"model": str, "dataset": str, "images": int, "chunk": int}
@@ -75,6 +76,7 @@ def check(setting: dict) -> None:
             raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
     contract.model(known("model", setting["model"], registered("models")))
     contract.dataset(known("dataset", setting["dataset"], registered("datasets")))
+    check_images("the setting", setting["dataset"])
     if source.literal(f"datasets.{setting['dataset']}", "TRAIN") is None:
         raise UsageError(
             f"the setting's dataset {setting['dataset']} has no `TRAIN` in its file, which the "

@@ -30,19 +30,24 @@ class Pool:
 
 @dataclass(frozen=True)
 class Federation:
-    """The data of a run. Images stay uint8, in a memory map on a CPU, copied on a GPU."""
+    """The data of a run. Images stay uint8, in a memory map on a CPU, copied on a GPU.
 
-    images: Tensor  # (n, channels, height, width) uint8
+    A dataset of texts has sequences of tokens as its images; they are not normalised, so `mean` and
+    `std` have no numbers then.
+    """
+
+    images: Tensor  # (n, channels, height, width) uint8, or tokens (n, length) uint8
     labels: Tensor  # (n,)
     test_images: Tensor
     test_labels: Tensor
-    mean: Tensor  # (channels, 1, 1)
+    mean: Tensor  # (channels, 1, 1); (0,) for tokens
     std: Tensor
     members: list[np.ndarray]  # sample ids of each client
     counts: Tensor  # (N, K)
     names: tuple  # seed of the random numbers: dataset, partition, seed
     client_tests: Pool | None = None  # clients' own test samples
     validation: Pool | None = None
+    tokens: int = 0  # symbols that a token can be; 0: the inputs are images
 
 
 def load_federation(
@@ -50,7 +55,7 @@ def load_federation(
 ) -> Federation:
     """Return the federation of a resolved run; `dtype` is the type of normalised images."""
     data, made = open_data(paths["data"]), read_partition(paths["partition"])
-    if not fits(made, data.train_labels, data.classes):
+    if not fits(made, data.train_labels, data.classes, len(data.test_labels)):
         raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
     if len(made.members) != (clients := run["protocol"]["clients"]):
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
@@ -58,6 +63,7 @@ def load_federation(
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
     tensors = [read_only(array).to(device) for array in arrays]
     train, test = tensors[:2], tensors[2:]
+    client_tests = pool(*(test if made.tests_from_test_set else train), made.tests)
     validation = pool(*train, made.validation)
     if len(made.central):
         validation = Pool(*test, torch.from_numpy(made.central).to(device))
@@ -66,16 +72,20 @@ def load_federation(
     return Federation(
         *train,
         *test,
-        *(
-            torch.tensor(values, dtype=dtype, device=device)[:, None, None]
-            for values in (mean, std)
-        ),
+        *(per_channel(values, dtype, device) for values in (mean, std)),
         members=made.members,
         counts=torch.from_numpy(made.counts).to(device),
         names=(run["dataset"], run["partition"], run["seed"]),
-        client_tests=pool(*train, made.tests),
+        client_tests=client_tests,
         validation=validation,
+        tokens=data.tokens,
     )
+
+
+def per_channel(values: list[float], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a number per channel as (channels, 1, 1), or no numbers as (0,)."""
+    made = torch.tensor(values, dtype=dtype, device=device)
+    return made[:, None, None] if values else made
 
 
 def pool(images: Tensor, labels: Tensor, lists: list[np.ndarray]) -> Pool | None:

@@ -5,6 +5,10 @@ set. `validation` is the share of the validation set: of each client's remaining
 `validation_from: clients`, or of the dataset's test set with `validation_from: test`. These samples
 are drawn once, with the partition. A sample is in one set only, because each set is a part of the
 same random order. Shares are rounded to whole samples.
+
+With `client_test_from: writers`, no training sample is taken for tests: a client's own test set is
+the part of the dataset's test set by the client's writers. So the clients share the whole test set
+among them, as those of Li et al. (arXiv 2107.11954) do for Shakespeare and FEMNIST.
 """
 
 import math
@@ -15,6 +19,46 @@ import numpy as np
 from fedgrid.federation import seeds
 from fedgrid.federation.members import Partition, of_members
 from fedgrid.runtime.names import UsageError
+
+
+def give_tests(
+    made: Partition, train_writers: np.ndarray | None, test_writers: np.ndarray | None
+) -> Partition:
+    """Return the partition in which a client tests on the test samples of its writers.
+
+    UsageError unless the writers are known, no two clients share one, and each has a client.
+    """
+    if train_writers is None or test_writers is None:
+        raise UsageError(
+            "`client_test_from: writers` needs the writers of training and of test samples, and "
+            "the dataset has none: choose a dataset with `TEST_WRITERS = True` in its file"
+        )
+    writers, clients = writers_of_clients(made, train_writers)
+    place = np.searchsorted(writers, test_writers)
+    absent = ~np.isin(test_writers, writers)
+    if absent.any():
+        raise UsageError(
+            f"the writer {test_writers[absent][0]} of a test sample has no training sample, and so "
+            "no client: `client_test_from: writers` needs a client for every test sample"
+        )
+    owner = clients[place]
+    ends = np.bincount(owner, minlength=len(made.members)).cumsum()[:-1]
+    tests = np.split(np.argsort(owner, kind="stable"), ends)
+    return replace(made, tests=tests, tests_from_test_set=True)
+
+
+def writers_of_clients(made: Partition, train_writers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return all writers, ascending, and the client of each; UsageError for a shared writer."""
+    owner = np.repeat(np.arange(len(made.members)), [*map(len, made.members)])
+    pairs = np.stack([train_writers[np.concatenate(made.members)], owner], axis=1)
+    writers, clients = np.unique(pairs, axis=0).T
+    shared = writers[1:][writers[1:] == writers[:-1]]
+    if len(shared):
+        raise UsageError(
+            "`client_test_from: writers` needs clients that share no writer, and several clients "
+            f"have samples of the writer {shared[0]}: choose the partition writers"
+        )
+    return writers, clients
 
 
 def hold_out(made: Partition, labels: np.ndarray, tests: int, protocol: dict, *names) -> Partition:
@@ -47,7 +91,9 @@ def split_clients(
             "on: lower these shares"
         )
     dealt = of_members(members, labels, made.counts.shape[1])
-    return replace(dealt, tests=tests if test else [], validation=checks if validation else [])
+    made = replace(made, members=dealt.members, counts=dealt.counts)
+    made = replace(made, tests=tests) if test else made
+    return replace(made, validation=checks) if validation else made
 
 
 def split_client(ids: np.ndarray, test: float, validation: float, *names) -> tuple:

@@ -18,6 +18,7 @@ class Partition:
     validation: list[np.ndarray] = field(default_factory=list)  # each client's, or none
     # samples of the dataset's test set that are the validation set, ids
     central: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    tests_from_test_set: bool = False  # `tests` are ids of the dataset's test set, not of training
 
 
 def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> Partition:
@@ -26,26 +27,40 @@ def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> P
     return Partition([np.sort(ids) for ids in members], counts)
 
 
-def fits(made: Partition, labels: np.ndarray, classes: int) -> bool:
-    """Whether every sample is in one place of one client, and the counts fit the members."""
-    dealt = np.concatenate([*made.members, *made.tests, *made.validation, []])
-    right = (len(made.members), classes)
-    if made.counts.shape != right or not np.array_equal(np.sort(dealt), np.arange(len(labels))):
+def fits(made: Partition, labels: np.ndarray, classes: int, tests: int = 0) -> bool:
+    """Whether every sample is in one place of one client, and the counts fit the members.
+
+    `tests` is the size of the dataset's test set, of which each sample is one client's own test
+    sample with `tests_from_test_set`; then none is left for validation.
+    """
+    own = [] if made.tests_from_test_set else made.tests
+    if not are_all([*made.members, *own, *made.validation], len(labels)):
+        return False
+    if made.tests_from_test_set and (len(made.central) or not are_all(made.tests, tests)):
+        return False
+    if made.counts.shape != (len(made.members), classes):
         return False
     pairs = zip(made.members, made.counts, strict=True)
     return all(np.array_equal(np.bincount(labels[m], minlength=classes), n) for m, n in pairs)
+
+
+def are_all(lists: list[np.ndarray], count: int) -> bool:
+    """Whether the lists hold each id below `count` once."""
+    return np.array_equal(np.sort(np.concatenate([*lists, []])), np.arange(count))
 
 
 def write_partition(made: Partition, path: Path) -> None:
     """Write an .npz: client k has indices[offsets[k]:offsets[k + 1]]; counts is (N, K).
 
     Samples that are kept out of training are in arrays of their own: `test_indices` and
-    `test_offsets`, `validation_indices` and `validation_offsets`, and `central`.
+    `test_offsets`, `validation_indices` and `validation_offsets`, and `central`. With an array
+    `tests_from_test_set`, the test indices are ids of the dataset's test set.
     """
     arrays = joined("", made.members) | {"counts": made.counts}
     for prefix, lists in (("test_", made.tests), ("validation_", made.validation)):
         arrays |= joined(prefix, lists) if lists else {}
     arrays |= {"central": made.central} if len(made.central) else {}
+    arrays |= {"tests_from_test_set": np.ones(1, np.int64)} if made.tests_from_test_set else {}
     with files.replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
 
@@ -69,7 +84,8 @@ def read_partition(path: Path) -> Partition:
         central = whole_numbers("central", found, 1) if "central" in names else np.zeros(0, int)
         if any(lists and len(lists) != len(members) for lists in (tests, validation)):
             raise ValueError("its lists are over different numbers of clients")
-        return Partition(members, counts, tests, validation, central)
+        marked = "tests_from_test_set" in names
+        return Partition(members, counts, tests, validation, central, marked)
 
 
 def taken_apart(prefix: str, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -20,6 +20,9 @@ where the last maps have four pixels, two samples correspond to eight on 32x32. 
 `smallest_batch` 2 the rule is GradMA's, except that a client with one sample uses it twice, which
 gives the same mean gradient. With 1, for models without BatchNorm, nothing is dropped.
 
+Local epochs may be limited to a least and a most number of steps (`least_steps`, `most_steps`): a
+client goes on with freshly shuffled epochs up to the least, and stops after the most.
+
 Where local work is counted in steps, every round begins with a new shuffle. With `batches:
 continued` a client resumes its epoch where its last round ended, as in the codes of GradMA and
 FedAU: it sees every sample before it sees one again. This matters where an epoch is longer than a
@@ -95,12 +98,23 @@ def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield a client's batches in a round: `local` epochs, or `local` steps of shuffled epochs."""
     size = protocol["batch"], protocol["smallest_batch"]
-    if not split(np.arange(samples), *size):
+    if not (in_epoch := len(split(np.arange(samples), *size))):
         return iter(())
-    in_steps = protocol["local_unit"] == "steps"
-    epochs = count() if in_steps else range(protocol["local"])
-    endless = (b for _ in epochs for b in split(rng.permutation(samples), *size))
-    return islice(endless, protocol["local"] if in_steps else None)
+    endless = (b for _ in count() for b in split(rng.permutation(samples), *size))
+    return islice(endless, steps(in_epoch, protocol))
+
+
+def steps(in_epoch: int, protocol: dict) -> int:
+    """Return the local steps in a round of a client with so many batches in an epoch."""
+    if protocol["local_unit"] == "steps":
+        return protocol["local"]
+    found = max(protocol["local"] * in_epoch, protocol["least_steps"])
+    return min(found, protocol["most_steps"]) if protocol["most_steps"] else found
+
+
+def epochs(number: int) -> dict:
+    """Return the fields of a protocol for local work of so many epochs, without limits."""
+    return {"local": number, "local_unit": "epochs", "least_steps": 0, "most_steps": 0}
 
 
 def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.ndarray]:

@@ -13,12 +13,14 @@ from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-WRITERS = "train_writers.npy"
 
 
 @dataclass(frozen=True)
 class Data:
-    """Images are uint8 (N, channels, height, width), labels int64 (N,); all are read-only."""
+    """Images are uint8 (N, channels, height, width), labels int64 (N,); all are read-only.
+
+    A dataset of texts has tokens (N, length) as its `images`, whole numbers below `tokens`.
+    """
 
     train_images: np.memmap
     train_labels: np.ndarray
@@ -26,6 +28,7 @@ class Data:
     test_labels: np.ndarray
     meta: dict
     train_writers: np.ndarray | None = None  # int64 (N,), the writer of each training image
+    test_writers: np.ndarray | None = None
 
     @property
     def classes(self) -> int:
@@ -33,9 +36,14 @@ class Data:
         return self.meta["classes"]
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Return channels, height and width of an image."""
+    def shape(self) -> tuple[int, ...]:
+        """Return channels, height and width of an image, or the length of a sequence."""
         return tuple(self.meta["shape"])
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of symbols that a token can be; 0 for images."""
+        return self.meta.get("tokens", 0)
 
 
 def open_data(folder: Path) -> Data:
@@ -43,25 +51,28 @@ def open_data(folder: Path) -> Data:
     with whole(f"the dataset in {folder}"):
         meta = json.loads((folder / "meta.json").read_text())
         arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-        data = Data(*arrays, meta, open_writers(folder, meta))
+        writers = (open_writers(folder, meta, part) for part in ("train", "test"))
+        data = Data(*arrays, meta, *writers)
         for part in ("train", "test"):
             pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
-            sizes = (meta["sizes"][part], data.shape, data.classes)
+            sizes = (meta["sizes"][part], data.shape, data.classes, data.tokens)
             check_arrays(f"{folder}: {part}", *pair, *sizes)
     return data
 
 
-def open_writers(folder: Path, meta: dict) -> np.ndarray | None:
-    """Return the writer of each training image, or None if the dataset has no writers."""
-    if WRITERS not in meta.get("sha256", {}):
+def open_writers(folder: Path, meta: dict, part: str) -> np.ndarray | None:
+    """Return the writer of each image of a part, or None if the dataset does not have them."""
+    if (file := f"{part}_writers.npy") not in meta.get("sha256", {}):
         return None
-    writers = np.load(folder / WRITERS, mmap_mode="r")
-    check_writers(f"{folder}: train", writers, meta["sizes"]["train"])
+    writers = np.load(folder / file, mmap_mode="r")
+    check_writers(f"{folder}: {part}", writers, meta["sizes"][part])
     return writers
 
 
 def read_statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:
-    """Return the normalisation `name`: mean, and deviation above 0, per channel."""
+    """Return the normalisation `name`: mean, and deviation above 0, per channel; none of tokens."""
+    if data.tokens:
+        return [], []
     with whole(f"the dataset in {folder}"):
         mean, std = (list(map(float, values)) for values in data.meta["statistics"][name])
         right = len(mean) == len(std) == data.shape[0] and np.isfinite(mean + std).all()
@@ -75,16 +86,24 @@ def check_arrays(
     images: np.ndarray,
     labels: np.ndarray,
     count: int,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     classes: int,
+    tokens: int = 0,
 ) -> None:
-    """Raise a UsageError that begins with `what` unless the arrays are as expected."""
+    """Raise a UsageError that begins with `what` unless the arrays are as expected.
+
+    `images` may hold tokens: whole numbers below `tokens`.
+    """
     _expect(f"{what} images", images, "uint8", (count, *shape))
     _expect(f"{what} labels", labels, "int64", (count,))
     if count and not (labels.min() >= 0 and labels.max() < classes):
         raise UsageError(
             f"{what} labels run from {labels.min()} to {labels.max()}, "
             f"but must lie between 0 and {classes - 1}"
+        )
+    if count and tokens and images.max() >= tokens:
+        raise UsageError(
+            f"{what} images hold the token {images.max()}, but must lie between 0 and {tokens - 1}"
         )
 
 

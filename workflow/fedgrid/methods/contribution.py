@@ -50,7 +50,7 @@ def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = Fal
             return functional_call(end.architecture, model, (x,))[0].sum(0)
 
         total = end.total(summed)
-        width = end.architecture.head.in_features
+        width = end.architecture.width
         empty = total is None  # a client without samples has no weight, and resembles nobody
         mean = end.counts.new_zeros(width, dtype=torch.float64) if empty else total.double()
         finite = torch.stack([entry.isfinite().all() for entry in end.model.values()]).all()

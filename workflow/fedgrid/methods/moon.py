@@ -53,4 +53,5 @@ def projected(model: nn.Module, width: int) -> nn.Module:
     features, classes = model.head.in_features, model.head.out_features
     head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))
     model.body, model.head = nn.Sequential(model.body, head), nn.Linear(width, classes)
+    model.width = width
     return model

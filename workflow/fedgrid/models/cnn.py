@@ -7,6 +7,8 @@ from torch import nn
 
 WEIGHTS = {}  # no weights are published
 MEGABYTES = 1  # of its parameters, in single precision
+BLOCKS = ("0", "2", "5", "head")
+ENCODER = 2
 
 
 def body(shape: tuple[int, int, int], width: int = 64) -> tuple[nn.Module, int]:

@@ -11,17 +11,19 @@ from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # no weights are published
 MEGABYTES = 13  # of its parameters, in single precision
+BLOCKS = ("0", "9", "21", "33", "69", "head")  # a block begins where maps become smaller
+ENCODER = 5
 INDEPENDENT = False  # an image's output depends on the other images of its batch
 # Output channels and stride of the depthwise-separable blocks.
-BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
-BLOCKS += (*((512, 1),) * 5, (1024, 2), (1024, 1))
+LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
+LAYERS += (*((512, 1),) * 5, (1024, 2), (1024, 1))
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
     """Return the body: a 3x3 stem and 13 blocks, average-pooled; for images of any size."""
     layers = [*layer(shape[0], 32)]
     before = 32
-    for after, stride in BLOCKS:
+    for after, stride in LAYERS:
         layers += layer(before, before, stride=stride, groups=before)
         layers += layer(before, after, kernel=1)
         before = after

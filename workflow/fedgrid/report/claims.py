@@ -8,7 +8,7 @@ fidelity study where a sentence is about it, decide by paired tests over seeds
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import tables, verdicts
+from fedgrid.analysis import choice, tables, verdicts
 
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
@@ -26,12 +26,18 @@ def draw(
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
     claim: int | None = None,
+    settings: pd.DataFrame | None = None,
+    interpolation: pd.DataFrame | None = None,
+    best: dict | None = None,
 ) -> pd.DataFrame:
     """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
 
     A claim without runs, and without scores if it is about these, has only the paper's evidence.
+    `best` keeps the best runs by the metric of each measure, and reads the runs' `settings`.
     """
-    values, printed = verdicts.measured(study, runs, scores), verdicts.published(study)
+    choose = choice.chooser(runs, settings, best)
+    values = verdicts.measured(study, runs, scores, interpolation, choose)
+    printed = verdicts.published(study)
     about = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
         about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
@@ -108,12 +114,13 @@ def counted(seeds: float) -> str:
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: pd.DataFrame, best: dict | None = None) -> str:
     """Describe the verdicts."""
     if table.empty:
         return "The study has no claims."
-    return (
+    said = (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
         "decide it."
     )
+    return f"{said} {choice.describe(best)}".strip()

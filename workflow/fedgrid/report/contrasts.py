@@ -5,7 +5,7 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 
 import pandas as pd
 
-from fedgrid.analysis import tables, verdicts
+from fedgrid.analysis import choice, tables, verdicts
 
 BY_CLAIM = True  # as for `claims`
 NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
@@ -17,9 +17,13 @@ def draw(
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
     claim: int | None = None,
+    settings: pd.DataFrame | None = None,
+    interpolation: pd.DataFrame | None = None,
+    best: dict | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
-    values = verdicts.measured(study, runs, scores)
+    choose = choice.chooser(runs, settings, best)
+    values = verdicts.measured(study, runs, scores, interpolation, choose)
     found = [
         verdicts.compare(one, values).assign(claim=number)
         for number, one in verdicts.numbered(study, claim)
@@ -30,14 +34,15 @@ def draw(
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: pd.DataFrame, best: dict | None = None) -> str:
     """Describe the numbers."""
     if table.empty:
         return (
             "There is no comparison: the study has no claims, or there are no runs of the methods "
             "that its claims compare."
         )
-    return (
+    said = (
         "Differences over seeds with their 95 % intervals (paired t-test) behind each claim: "
         f"{tables.each(table, 'scale')} scale."
     )
+    return f"{said} {choice.describe(best)}".strip()

@@ -29,7 +29,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     )
     table = table.merge(all_seeds.reset_index(), on=CELL)
     table = table[table["seeds"] == table.pop("all_seeds")]
-    table = table.iloc[table.groupby(CELL, sort=False).ngroup().argsort(kind="stable")]
+    table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
     return named(tables.with_alpha(table.assign(scale=scale)).round(4), metric)
 
 
@@ -40,19 +40,16 @@ def lost(runs: pd.DataFrame) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Draw small panels that share axes: a row per dataset, a column per partition."""
-    datasets, partitions = table["dataset"].unique(), table["partition"].unique()
-    figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
+    """Draw small panels, a row per dataset, a column per partition, with one legend for all."""
+    figure, grid = figures.setting_panels(table, study)
     look = figures.lines(table["method"])
-    for dataset, row in zip(datasets, grid, strict=bool(len(table))):
-        for partition, axes in zip(partitions, row, strict=True):
-            here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
+    for row in filter(None, grid):
+        for axes, here in row:
             curves(axes, here, look, study)
-            axes.set_title(figures.setting(study, dataset, partition))
-        row[0].set_ylabel(tables.axis_label(table))
-    for axes in grid[-1]:
+        row[0][0].set_ylabel(tables.axis_label(table))
+    for axes, _ in grid[-1]:
         axes.set_xlabel("round")
-    figures.legend(figure, grid[0])
+    figures.legend(figure, [axes for row in grid for axes, _ in row])
     return figure
 
 

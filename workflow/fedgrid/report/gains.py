@@ -110,14 +110,7 @@ def gap(table: pd.DataFrame, of: str) -> pd.Series:
     if f"{of}gain" not in table:
         return pd.Series("", table.index)
     rows = table[[f"{of}{name}" for name in gains.GAIN]].itertuples(index=False)
-    return pd.Series([interval(*row) for row in rows], table.index)
-
-
-def interval(gain: float, low: float, high: float) -> str:
-    """Return a gain with its interval as a text."""
-    if np.isnan(gain):
-        return ""
-    return f"{gain:+.2f}" + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
+    return pd.Series([tables.interval(*row, sign="+") for row in rows], table.index)
 
 
 def written(values: pd.Series, form: str) -> pd.Series:

@@ -50,14 +50,15 @@ DATASET: dict[str, Rule] = {
     "TEST": SIZE,
     "CLASSES": WHOLE,
     "SHAPE": (
-        "three whole numbers above 0, such as (1, 28, 28)",
-        lambda value: isinstance(value, tuple) and len(value) == 3 and all(map(whole, value)),
+        "three whole numbers above 0, such as (1, 28, 28), or with TOKENS one, such as (80,)",
+        lambda value: isinstance(value, tuple) and len(value) in (1, 3) and all(map(whole, value)),
     ),
     "STATISTICS": (
         'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}, or {} to measure it',
         lambda value: named(value) and (value == {} or "standard" in value),
     ),
 }
+MOST_TOKENS = 256  # different values of a uint8
 HASH = re.compile("[0-9a-f]{8,64}")
 MAY: dict[str, Rule] = {  # optional constants of a dataset's file
     "HASHES": (
@@ -65,7 +66,12 @@ MAY: dict[str, Rule] = {  # optional constants of a dataset's file
         lambda value: texts(value) and all(map(HASH.fullmatch, value)),
     ),
     "LOSSY": BOOL,
+    "TOKENS": (
+        f"a whole number from 2 to {MOST_TOKENS}, such as 81",
+        lambda value: whole(value) and 2 <= value <= MOST_TOKENS,
+    ),
     "WRITERS": BOOL,
+    "TEST_WRITERS": BOOL,
 }
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
@@ -76,6 +82,12 @@ MODEL: dict[str, Rule] = {
     "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
     "CHANNELS_LAST": BOOL,
     "INDEPENDENT": BOOL,
+    "TOKENS": BOOL,
+    "BLOCKS": (
+        'a tuple of at least two texts that ends in "head", such as ("0", "3", "head")',
+        lambda value: type(value) is tuple and texts(value) and [*value[1:]][-1:] == ["head"],
+    ),
+    "ENCODER": ("a whole number above 0, such as 2", whole),
 }
 NEEDED = ("saliency", "latents")  # the stages whose results `training/build.py` reads for methods
 METHOD: dict[str, Rule] = {
@@ -85,6 +97,7 @@ METHOD: dict[str, Rule] = {
     ),
     "INDEPENDENT": BOOL,
     "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
+    "SPLITS": BOOL,
     "LEAST_COHORT": WHOLE,
     "MODELS_KEPT": (
         "a number of at least 0, such as 1",
@@ -101,7 +114,14 @@ def dataset(name: str) -> None:
         if constant not in source.definitions(module):
             words, _ = DATASET[constant]
             raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
-    hashes, arrays = source.literal(module, "HASHES", ()), 4 + source.literal(module, "WRITERS", 0)
+    tokens(module)
+    writers = [source.literal(module, name, False) for name in ("WRITERS", "TEST_WRITERS")]
+    if writers == [False, True]:
+        raise UsageError(
+            f"{source.file(module)}: TEST_WRITERS is True, and WRITERS is not: give the writers of "
+            "training images too, with `WRITERS = True`"
+        )
+    hashes, arrays = source.literal(module, "HASHES", ()), 4 + sum(writers)
     if len(hashes) not in (0, arrays):
         raise UsageError(
             f"{source.file(module)}: HASHES has {len(hashes)} texts for {arrays} arrays: give one "
@@ -123,6 +143,27 @@ def dataset(name: str) -> None:
     function(module, "load", "load(root)")
 
 
+def tokens(module: str) -> None:
+    """Raise a UsageError unless shape and statistics are those of tokens, or those of images."""
+    has_tokens = source.literal(module, "TOKENS", 0) > 0
+    shape, measures = (source.literal(module, name) for name in ("SHAPE", "STATISTICS"))
+    if has_tokens and len(shape) != 1:
+        raise UsageError(
+            f"{source.file(module)}: SHAPE is {shape}, and with TOKENS it is one number, the "
+            "length of a sequence, such as (80,)"
+        )
+    if not has_tokens and len(shape) == 1:
+        raise UsageError(
+            f"{source.file(module)}: SHAPE is {shape}, which is the length of a sequence of "
+            "tokens: write TOKENS, the number of symbols, or (channels, height, width)"
+        )
+    if has_tokens and measures:
+        raise UsageError(
+            f"{source.file(module)}: STATISTICS are those of images, and with TOKENS the inputs "
+            "are sequences of tokens: write `STATISTICS = {}`"
+        )
+
+
 def statistics(value: Any, channels: int) -> bool:
     """Whether `value` is a mean and a deviation above 0 for each channel."""
     lists = isinstance(value, tuple | list) and all(isinstance(p, tuple | list) for p in value)
@@ -133,8 +174,20 @@ def statistics(value: Any, channels: int) -> bool:
 
 def model(name: str) -> None:
     """Raise a UsageError that names the file if it is not right for a model."""
-    constants(f"models.{name}", MODEL)
-    function(f"models.{name}", "body", "body(shape)")
+    module = f"models.{name}"
+    constants(module, MODEL)
+    tokens = source.literal(module, "TOKENS", False)
+    function(module, "body", "body(shape, tokens)" if tokens else "body(shape)")
+    blocks, encoder = source.literal(module, "BLOCKS", ()), source.literal(module, "ENCODER", 0)
+    if blocks and not 0 < encoder < len(blocks):
+        raise UsageError(
+            f"{source.file(module)}: of {len(blocks)} BLOCKS, ENCODER says how many are the "
+            f"encoder, from 1 to {len(blocks) - 1}, and it is {encoder}"
+        )
+    if encoder and not blocks:
+        raise UsageError(
+            f"{source.file(module)}: ENCODER counts BLOCKS, which are missing: add them"
+        )
 
 
 def method(name: str) -> None:

@@ -2,7 +2,8 @@
 
 A dataset's file gives the first digits of its arrays' hashes (`HASHES`, as `fedgrid.data` writes
 the arrays). `HASHES = ()` says that none are published. The first correct reading then writes its
-hashes to a file under the root, and later readings must have the same.
+hashes to a file under the root, and later readings must have the same; an array that is new to the
+dataset is added to the file.
 
 JPEG decoders may differ a little (`LOSSY`). If this machine's decoder gives other pixels for a
 known picture, hashes of images cannot be compared. A warning says so, and only the numbers, labels
@@ -55,6 +56,8 @@ def verify(module: ModuleType, name: str, root: Path, found: dict[str, str]) -> 
             f"{name}: {' and '.join(wrong)} under {root} differ from the published dataset "
             f"(sha256 of the arrays against {origin(note, module)}): delete or replace its files"
         )
+    elif not all(known):
+        keep(note, {array: digits[:DIGITS] for array, digits in found.items()})
 
 
 def origin(note: Path, module: ModuleType) -> str:
@@ -63,12 +66,15 @@ def origin(note: Path, module: ModuleType) -> str:
 
 
 def noted(note: Path, arrays: list[str]) -> list[str]:
-    """Return the hashes that the first reading stored, or an empty list."""
+    """Return the hashes that the first reading stored, or an empty list.
+
+    The hash of an array that the dataset did not have then is empty.
+    """
     if not note.exists():
         return []
     with files.whole(str(note)):
         kept = dict(reversed(line.split()) for line in note.read_text().splitlines())
-        return [kept[array] for array in arrays]
+        return [kept.get(array, "") for array in arrays]
 
 
 def keep(note: Path, hashes: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ from fedgrid.federation import cohorts
 from fedgrid.partitions import check_writers, parse_name
 from fedgrid.runtime import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.study.protocol import LOCAL, PROTOCOL
+from fedgrid.study.protocol import LOCAL, PROTOCOL, has_client_test
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
@@ -47,11 +47,13 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     """Refuse a protocol that cannot be used with this dataset."""
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         check_type(f"protocol `{name}`: {key}", value, PROTOCOL[key])
-    check_optimiser(f"protocol `{name}`", protocol)
+    check_local(f"protocol `{name}`", protocol)
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
     known(f"normalization of {dataset}", protocol["normalization"], statistics or ("standard",))
+    check_tokens(f"protocol `{name}`", protocol, dataset)
+    check_client_test(f"protocol `{name}`", protocol, dataset)
     for key in protocol["augment"]:
         there = source.literal("federation.augment", "DRAWS")
         known(f"augmentation of protocol `{name}`", key, there)
@@ -76,19 +78,84 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_optimiser(where: str, protocol: dict) -> None:
-    """Refuse momentum without SGD, and fields by method that are none of local training."""
-    if protocol["momentum"] and protocol["optimiser"] != "sgd":
+def check_tokens(where: str, protocol: dict, dataset: str) -> None:
+    """Refuse a model of tokens with images; with tokens, one of images, and augmentation."""
+    tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
+    reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
+    if tokens and not reads_tokens:
         raise UsageError(
-            f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
-            f"{protocol['optimiser']}: set `momentum: 0`, or `optimiser: sgd`"
+            f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
+            "sequences of tokens: choose a model with `TOKENS = True` in its file"
         )
+    if reads_tokens and not tokens:
+        raise UsageError(
+            f"{where}: the model {model} reads sequences of tokens, and the inputs of the dataset "
+            f"{dataset} are images: choose a model of images, or a dataset with `TOKENS` in its "
+            "file"
+        )
+    if tokens and protocol["augment"]:
+        raise UsageError(
+            f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
+            "sequences of tokens: set `augment: []`"
+        )
+
+
+def check_client_test(where: str, protocol: dict, dataset: str) -> None:
+    """Refuse tests of writers beside other tests, and with a dataset that does not give them."""
+    if protocol["client_test_from"] != "writers":
+        return
+    if protocol["client_test"]:
+        raise UsageError(
+            f"{where}: with `client_test_from: writers` the test samples of clients come from the "
+            f"test set, and client_test {protocol['client_test']} takes training samples: set "
+            "`client_test: 0`"
+        )
+    if protocol["validation"] and protocol["validation_from"] == "test":
+        raise UsageError(
+            f"{where}: `client_test_from: writers` gives every sample of the test set to a client, "
+            "so that none is left for `validation_from: test`: set `validation_from: clients`"
+        )
+    if not source.literal(f"datasets.{dataset}", "TEST_WRITERS", False):
+        raise UsageError(
+            f"{where}: `client_test_from: writers` needs the writer of each test sample, and the "
+            f"dataset {dataset} has none: choose a dataset with `TEST_WRITERS = True` in its file"
+        )
+
+
+def check_local(where: str, protocol: dict) -> None:
+    """Refuse fields of local training that do not go together, and others by method."""
+    check_optimiser(where, protocol)
+    check_steps(where, protocol)
     for part, fields in protocol["by_method"].items():
         known(f"method in `by_method` of {where}", part, registered("methods"))
         for field, value in fields.items():
             known(f"field of local training in `by_method` of {where}", field, LOCAL)
             check_type(f"{where}: by_method: {part}: {field}", value, PROTOCOL[field])
-        check_optimiser(f"{where}: by_method: {part}", protocol | fields | {"by_method": {}})
+        check_local(f"{where}: by_method: {part}", protocol | fields | {"by_method": {}})
+
+
+def check_steps(where: str, protocol: dict) -> None:
+    """Refuse limits of local steps where local work is counted in steps, or that cross."""
+    least, most = protocol["least_steps"], protocol["most_steps"]
+    if (least or most) and protocol["local_unit"] == "steps":
+        raise UsageError(
+            f"{where}: least_steps and most_steps limit local epochs, and local work is counted in "
+            "steps: set both to 0, or `local_unit: epochs`"
+        )
+    if most and least > most:
+        raise UsageError(
+            f"{where}: least_steps {least} is more than most_steps {most}: lower it, or set "
+            "`most_steps: 0` for no limit"
+        )
+
+
+def check_optimiser(where: str, protocol: dict) -> None:
+    """Refuse momentum without SGD."""
+    if protocol["momentum"] and protocol["optimiser"] != "sgd":
+        raise UsageError(
+            f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
+            f"{protocol['optimiser']}: set `momentum: 0`, or `optimiser: sgd`"
+        )
 
 
 def check_cohort(name: str, method: dict, protocol: dict) -> None:
@@ -109,11 +176,38 @@ def check_partition(partition: str, dataset: str) -> None:
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
+def check_whole_writers(name: str, protocol: dict, partition: str) -> None:
+    """Refuse tests of writers with a partition that does not deal out whole writers."""
+    kind, _ = parse_name(partition)
+    whole = source.literal(f"partitions.{kind}", "WRITERS", False)
+    if protocol["client_test_from"] == "writers" and protocol["clients"] > 1 and not whole:
+        raise UsageError(
+            f"protocol `{name}`: `client_test_from: writers` needs clients that share no writer, "
+            f"and the partition {shown(partition)} deals out single samples: choose the partition "
+            "writers"
+        )
+
+
+def check_images(what: str, dataset: str) -> None:
+    """Refuse work on images with a dataset of tokens; the error begins with `what`."""
+    if source.literal(f"datasets.{dataset}", "TOKENS", 0):
+        raise UsageError(
+            f"{what} needs images, and the inputs of the dataset {dataset} are sequences of "
+            "tokens: choose a dataset of images"
+        )
+
+
+def check_needs(name: str, method: dict, dataset: str) -> None:
+    """Refuse a method that encodes images with a dataset of tokens."""
+    if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
+        check_images(f"method `{name}`", dataset)
+
+
 def needs_client_test(method: str) -> str:
     """Return the error for a method whose clients are evaluated, without test data for them."""
     return (
         f"method `{method}` is evaluated on every client's own test data, and the protocol gives "
-        "clients none: set its `client_test`, for example to 0.2"
+        "clients none: set its `client_test`, for example to 0.2, or `client_test_from: writers`"
     )
 
 
@@ -121,12 +215,12 @@ def check_evaluation(name: str, method: dict, protocol: dict) -> None:
     """Refuse a method with private parameters where its clients cannot be evaluated."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
-    if not protocol["client_test"]:
+    if not has_client_test(protocol):
         raise UsageError(needs_client_test(name))
     if protocol["validation"] and protocol["validation_from"] == "test":
         raise UsageError(
-            f"method `{name}` has no complete model at the server to validate on a part of the "
-            "test set: set `validation_from: clients`"
+            f"method `{name}` is validated with every client's own model, which needs validation "
+            "data of clients, not a part of the test set: set `validation_from: clients`"
         )
 
 
@@ -139,6 +233,41 @@ def check_model(name: str, method: dict, model: str) -> None:
             f"{model} mixes the images of a batch: choose a model with running statistics, such "
             "as resnet18"
         )
+
+
+def check_blocks(name: str, method: dict, model: str) -> None:
+    """Refuse a method that keeps blocks private with a model without them, or with other blocks."""
+    blocks = source.literal(f"models.{model}", "BLOCKS", ())
+    for part in (part for part in method if source.literal(f"methods.{part}", "SPLITS", False)):
+        if not blocks:
+            raise UsageError(
+                f"method `{name}` keeps blocks of the network private, and the model {model} names "
+                "none: choose a model with `BLOCKS` in its file, or add them"
+            )
+        split = method[part].get("split")
+        if split is not None and not (type(split) is int and 0 <= split < len(blocks)):
+            raise UsageError(
+                f"method `{name}`: split {shown(repr(split))} is not a number of blocks below the "
+                f"split, from 0 to {len(blocks) - 1}, because the model {model} has {len(blocks)}"
+            )
+
+
+def check_case(names: list[str]) -> None:
+    """Refuse names that differ in case only where the file system takes them for the same."""
+    plain = [name.casefold() for name in names]
+    same = [name for name in names if plain.count(name.casefold()) > 1]
+    if same and ignores_case(Path.cwd()):
+        raise UsageError(
+            f"the methods {', '.join(same)} differ in case only, and the file system of "
+            f"{Path.cwd()} takes their folders for the same: work on one that distinguishes case, "
+            "or choose other methods"
+        )
+
+
+def ignores_case(folder: Path) -> bool:
+    """Whether the file system of a folder takes upper and lower case for the same."""
+    other = str(folder).swapcase()
+    return other != str(folder) and Path(other).exists()
 
 
 def is_file(text: str) -> bool:

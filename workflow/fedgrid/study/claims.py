@@ -65,9 +65,26 @@ def measures(claim: dict) -> list[str]:
 
 def needs_runs(claim: dict) -> bool:
     """Whether a claim is about runs."""
-    return bool({*measures(claim)} & {*source.literal("analysis.verdicts", "OF_RUNS")})
+    return any(map(is_of_runs, measures(claim)))
 
 
 def needs_experiments(claim: dict) -> bool:
     """Whether a claim is about the fidelity study."""
-    return bool({*measures(claim)} - {*source.literal("analysis.verdicts", "OF_RUNS")})
+    return not all(map(is_of_runs, measures(claim)))
+
+
+def is_of_runs(measure: str) -> bool:
+    """Whether a measure is of runs, or of what is computed from them afterwards."""
+    named = literal("OF_RUNS"), *literal("OF_KIND").values()
+    return measure.startswith(literal("COEFFICIENT")) or any(measure in of for of in named)
+
+
+def needs_kind(claim: dict, kind: str) -> bool:
+    """Whether a claim needs a kind of collected table; some are there for some measures only."""
+    own = literal("OF_KIND").get(kind)
+    return own is None or bool({*measures(claim)} & {*own})
+
+
+def literal(name: str) -> Any:
+    """Return a constant of the module that computes measures, without importing it."""
+    return source.literal("analysis.verdicts", name)

@@ -14,15 +14,18 @@ from typing import NamedTuple
 
 import yaml
 
-from fedgrid.runtime import cli, records, source
+from fedgrid.runtime import cli, contract, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.checks import (
     check_cohort,
     check_evaluation,
+    check_images,
     check_model,
+    check_needs,
     check_partition,
     check_protocol,
     check_type,
+    check_whole_writers,
 )
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import stage_fields, stage_modules
@@ -90,6 +93,9 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
     if asked.set:
         check_ranges(run["protocol"])
         check_protocol("--set", run["protocol"], run["dataset"])
+    if stage in contract.NEEDED:
+        check_images(f"the stage {stage}", run["dataset"])
+    check_needs(run["name"]["method"], run["method"], run["dataset"])
     if "model" in run["protocol"]:
         check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
     if stage == "train":
@@ -150,6 +156,7 @@ def run_of_name(name: str) -> dict:
     check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
     check_protocol(names["protocol"], run["protocol"], run["dataset"])
+    check_whole_writers(names["protocol"], run["protocol"], run["partition"])
     return run
 
 
@@ -163,8 +170,11 @@ def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str,
     name = RUN.format(**run["name"])
     how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
     for one in (name_ for name_ in wanted if name_ in paths):
-        require(paths[one], f"python -m fedgrid.{one} {how.get(one, name)}")
+        require(paths[one], f"python -m fedgrid.{MAKERS.get(one, one)} {how.get(one, name)}")
     return {one: paths[one] for one in wanted if one in paths}
+
+
+MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
 
 
 def work_on(run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:

@@ -12,19 +12,25 @@ from typing import Any
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.study.checks import (
     EXPERIMENTS,
+    check_blocks,
+    check_case,
     check_cohort,
     check_evaluation,
+    check_local,
     check_model,
+    check_needs,
     check_partition,
     check_printed,
     check_protocol,
     check_type,
+    check_whole_writers,
 )
 from fedgrid.study.claims import (
     MARK,
     check_others,
     find_claim,
     needs_experiments,
+    needs_kind,
     part_for_claim,
     split_grid,
 )
@@ -173,9 +179,10 @@ class Grid(Resolver):
         claim = find_claim(study, self.studies[study], number)
         found = {}
         for name, text in self.studies[study]["products"][product]["from"].items():
-            if text.partition("/")[0] in COLLECTED:
+            kind = text.partition("/")[0]
+            if kind in COLLECTED:
                 text = f"{text}{MARK}{number}"
-                wanted = True
+                wanted = needs_kind(claim, kind)
             else:
                 wanted = needs_experiments(claim)
             if wanted and self._is_there(study, scale, text):
@@ -245,13 +252,19 @@ class Grid(Resolver):
             check_protocol(name, self.protocol(name), dataset)
         for name, dataset in product(listed(block["partition"]), listed(block["dataset"])):
             check_partition(str(name), dataset)
+        for name, partition in product(listed(block["protocol"]), listed(block["partition"])):
+            check_whole_writers(name, self.protocol(name), str(partition))
         for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
             method = self.method(name, dataset)
+            check_needs(name, method, dataset)
             for protocol in map(self.protocol, listed(block["protocol"])):
                 check_model(name, method, protocol["model"])
                 check_evaluation(name, method, protocol)
                 check_cohort(name, method, protocol)
-                self.own_fields(protocol, method)
+                check_blocks(name, method, protocol["model"])
+                own = self.own_fields(protocol, method)
+                check_local(f"method `{name}`", protocol | own | {"by_method": {}})
+        check_case(listed(block["method"]))
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")

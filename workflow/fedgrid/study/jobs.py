@@ -1,9 +1,10 @@
 """The memory of a job, the stages before it, and the modules of its code."""
 
+from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
-from fedgrid.study.protocol import ANY, STAGES
+from fedgrid.study.protocol import ANY, OF_METHOD, STAGES
 
 
 def memory_mb(run: dict) -> int:
@@ -14,12 +15,31 @@ def memory_mb(run: dict) -> int:
     clients' optimisers if these are kept.
     """
     protocol = run["protocol"] | run.get("own", {})
-    model = source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
+    kept = models_kept(run) * protocol["clients"]
+    return round(4000 + model_mb(protocol) * (12 + 2 * cohort + kept))
+
+
+def state_gb(run: dict) -> float:
+    """Return the size of a run's last state in GB: the server's model, and what clients keep."""
+    protocol = run["protocol"] | run.get("own", {})
+    cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
+    keepers = min(protocol["clients"], cohort * protocol["rounds"])
+    return model_mb(protocol) * (2 + models_kept(run) * keepers) / 1000
+
+
+def model_mb(protocol: dict) -> float:
+    """Return the size of the protocol's model in MB."""
+    return source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+
+
+def models_kept(run: dict) -> float:
+    """Return the number of models that each client keeps, counting those of its optimiser."""
+    protocol = run["protocol"] | run.get("own", {})
     kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
     if protocol.get("optimiser_state") == "kept":
         kept += 1 if protocol["optimiser"] == "sgd" else 2
-    return round(4000 + model * (12 + 2 * cohort + kept * protocol["clients"]))
+    return kept
 
 
 def method_modules(run: dict) -> list[str]:
@@ -41,19 +61,19 @@ def stage_modules(stage: str, run: dict) -> list[str]:
     if "model" not in STAGES[stage]:
         return [stage]
     backends = (f"engine.backends.{name}" for name in registered("engine/backends"))
-    method = method_modules(run) if stage == "train" else ()
+    method = method_modules(run) if stage in OF_METHOD else ()
     return [stage, f"models.{run['protocol']['model']}", *backends, *method]
 
 
 def stages_until(last: str, run: dict) -> set[str]:
     """Return the stages that a run goes through until the last one, as its method asks for."""
-    wanted = {"partition", last, *(needed_stages(run) if last == "train" else ())}
+    wanted = {"partition", last, *(("train", *needed_stages(run)) if last in OF_METHOD else ())}
     return wanted | ({"pretrain"} if "saliency" in wanted else set())
 
 
 def stage_fields(stage: str, run: dict) -> list[str]:
     """Return the protocol's fields that a stage depends on, with those of the stages it needs."""
-    needed = needed_stages(run) if stage == "train" else ()
+    needed = needed_stages(run) if stage in OF_METHOD else ()
     return [*dict.fromkeys(field for one in (stage, *needed) for field in STAGES[one])]
 
 
@@ -63,11 +83,11 @@ def run_of_stage(stage: str, run: dict) -> dict:
     What all methods share depends neither on the name of the protocol nor on the method, and so not
     on the fields that are the method's own.
     """
-    own = run.get("own", {}) if stage == "train" else {}
+    own = run.get("own", {}) if stage in OF_METHOD else {}
     run = {key: value for key, value in run.items() if key not in ("cells", "own")}
     fields = run["protocol"] | own
     protocol = {field: fields[field] for field in stage_fields(stage, run)}
-    if stage != "train":
+    if stage not in OF_METHOD:
         nobody = {"protocol": ANY, "method": ANY}
         run = run | {"name": run["name"] | nobody, "method": {}}
     return run | {"protocol": protocol}

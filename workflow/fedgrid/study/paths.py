@@ -12,8 +12,8 @@ RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # depends on (`Resolver.cells`), so protocols that agree in these share the files.
 CELL = "{dataset}/{partition}/{cell}/seed{seed}"
 PARTITION = "{dataset}/{partition}/{recipe}-{clients}{held}/seed{seed}"  # what all protocols share
-# The part `held` of a partition's path: shares that are kept for tests and validation.
-HELD_OUT = r"(?:-test([0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
+# The part `held` of a partition's path: what is kept for tests and validation.
+HELD_OUT = r"(?:-test(writers|[0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
 # Files of runs that are collected into one table each (`collect.py`).
 COLLECTED = {
     "runs": f"runs/{RUN}/metrics.csv",
@@ -22,12 +22,15 @@ COLLECTED = {
     "seconds": f"runs/{RUN}/summary.json",
     "settings": f"runs/{RUN}/summary.json",
     "partition": f"partition/{PARTITION}.npz",
+    "sizes": f"partition/{PARTITION}.npz",
     "saliency": f"saliency/{CELL}.csv",
     "encoding": f"saliency/{CELL}.json",
+    "interpolation": f"interpolation/{RUN}.csv",
 }
+OF_RUN = tuple(kind for kind, path in COLLECTED.items() if RUN in path)  # others share theirs
 # Fields of a protocol that become columns of these tables.
 SUMMED = ("rounds", "metric", "tail", "participation", "sampler", *SHARED)
-INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents")  # of stages
+INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents", "metrics")  # of stages
 CELLS = ("pretrain", "saliency", "latents")  # stages whose files all methods share
 
 
@@ -51,8 +54,9 @@ def cell_hash(stage: str, protocol: dict) -> str:
 
 def partition_names(protocol: dict) -> dict[str, str]:
     """Return the names in a partition's path, from the protocol's fields."""
-    test, share, of = (protocol.get(field, PROTOCOL[field]) for field in HELD)
+    test, origin, share, of = (protocol.get(field, PROTOCOL[field]) for field in HELD)
     held = f"-test{test:g}" if test else ""
+    held = "-testwriters" if origin == "writers" else held
     held += f"-validation{share:g}-{of}" if share else ""
     return {"recipe": protocol["recipe"], "clients": protocol["clients"], "held": held}
 
@@ -60,7 +64,9 @@ def partition_names(protocol: dict) -> dict[str, str]:
 def held_fields(held: str) -> dict[str, float | str]:
     """Return the protocol's fields that `held`, in a partition's path, stands for."""
     test, share, of = re.fullmatch(HELD_OUT, held).groups()
-    given = float(test or 0), float(share or 0), of or PROTOCOL["validation_from"]
+    origin = "writers" if test == "writers" else PROTOCOL["client_test_from"]
+    own = 0.0 if test == "writers" else float(test or 0)
+    given = own, origin, float(share or 0), of or PROTOCOL["validation_from"]
     return dict(zip(HELD, given, strict=True))
 
 
@@ -72,6 +78,7 @@ def input_paths(run: dict) -> dict[str, str]:
     protocol, names = run["protocol"], run["name"]
     partition = PARTITION.format(**names, **partition_names(protocol))
     paths = {"data": f"data/{run['dataset']}", "partition": f"partition/{partition}.npz"}
+    paths["metrics"] = f"runs/{RUN.format(**names)}/metrics.csv"
     ends = {"pretrain": "", "saliency": ".npz", "latents": ".npz"}
     for stage, cell in run.get("cells", {}).items():
         paths[stage] = f"{stage}/{CELL.format(**names, cell=cell)}{ends[stage]}"

@@ -1,11 +1,17 @@
 """Find and check the files of tables and figures without importing them."""
 
+from typing import Any
+
 from fedgrid.runtime import contract, source
-from fedgrid.runtime.names import UsageError, known, registered
+from fedgrid.runtime.names import UsageError, known, listed, registered
+from fedgrid.study.protocol import PROTOCOL
 
 GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and options
 CATEGORY = "Results"  # the default heading in the report
 AS_FIGURE, AS_TABLE = ("csv", "svg"), ("csv", "tex", "html")  # default formats
+BEST = "best"  # an option of every product: only the best of runs that differ in some fields
+BEST_KEYS = ("over", "by")
+BEST_SOURCES = ("runs", "settings")  # what the choice reads
 FIGURES = (".pdf", ".svg")  # formats of products that have a `plot`
 
 
@@ -38,7 +44,9 @@ def check_product(where: str, study: str, product: str, about: dict) -> None:
     """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
     module = product_module(study, product, about)
     contract.product(module, about["formats"])
-    needed, possible = source.parameters(module, "draw")
+    best_of_product(module, about.get("with", {}))
+    check_best_sources(where, about)
+    needed, possible = parameters_of(module, about.get("with", {}))
     there = {*about["from"], *about.get("with", {}), *GIVEN}
     if missing := [name for name in needed if name not in there]:
         raise UsageError(
@@ -47,3 +55,57 @@ def check_product(where: str, study: str, product: str, about: dict) -> None:
         )
     for name in () if possible is None else sorted({*about["from"]} | {*about.get("with", {})}):
         known(f"source or option of {where}", name, {*possible} - {*GIVEN})
+
+
+def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | None]:
+    """Return the arguments that a product must have, and all that it may have, or None for any.
+
+    With the option `best`, the sources for the choice are among both.
+    """
+    needed, possible = source.parameters(module, "draw")
+    if BEST not in options or chooses_itself(module):
+        return needed, possible
+    more = [name for name in BEST_SOURCES if name not in needed]
+    return [*needed, *more], possible and [*possible, *more, BEST]
+
+
+def chooses_itself(module: str) -> bool:
+    """Whether a product's `draw` takes `best`, because it has a choice for each of its metrics."""
+    return BEST in source.arguments(module, "draw")
+
+
+def best_of_product(module: str, options: dict) -> dict | None:
+    """Return the option `best` with the metric to choose by; None if the product chooses itself.
+
+    The metric is that of the product, if `best` names none.
+    """
+    if BEST in options:
+        check_best(source.file(module), options[BEST])
+    if BEST not in options or chooses_itself(module):
+        return None
+    return {"by": options.get("metric", "accuracy")} | options[BEST]
+
+
+def check_best(where: str, best: Any) -> None:
+    """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
+    if not isinstance(best, dict) or not listed(best.get("over")):
+        raise UsageError(
+            f"{where}: `best` does not say in which fields the runs differ: write "
+            "`best: {over: lr, by: own_mean}`, where `by` may be left out"
+        )
+    for name in best:
+        known(f"key of `best` in {where}", name, BEST_KEYS)
+    for name in listed(best["over"]):
+        known(f"field of a protocol in `best` of {where}", name, PROTOCOL)
+    if not isinstance(best.get("by", ""), str):
+        raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
+
+
+def check_best_sources(where: str, about: dict) -> None:
+    """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
+    missing = [name for name in BEST_SOURCES if name not in about["from"]]
+    if BEST in about.get("with", {}) and missing:
+        raise UsageError(
+            f"{where}: `best` reads the source `{missing[0]}`: name it under `from`, with the same "
+            "grid as the others"
+        )

@@ -31,12 +31,15 @@ PROTOCOL: dict[str, Any] = {
     "local": 10,
     "local_unit": "steps",
     "batches": "fresh",
+    "least_steps": 0,
+    "most_steps": 0,
     "batch": 64,
     "smallest_batch": 8,
     "lr": 0.01,
     "lr_decay": 1.0,
     "momentum": 0.0,
     "weight_decay": 0.0,
+    "clip": 0.0,
     "optimiser": "sgd",
     "optimiser_state": "reset",
     "beta1": 0.9,
@@ -49,6 +52,7 @@ PROTOCOL: dict[str, Any] = {
     "evaluate_every": 10,
     "metrics": [],
     "client_test": 0.0,
+    "client_test_from": "clients",
     "evaluate_clients": "all",
     "clients_every": 1,
     "validation": 0.0,
@@ -59,15 +63,17 @@ PROTOCOL: dict[str, Any] = {
     "autoencoder_fit": 0.0,
 }
 
-HELD = ("client_test", "validation", "validation_from")  # which samples no client trains on
+# Which samples are tests of clients or validation data.
+HELD = ("client_test", "client_test_from", "validation", "validation_from")
 SHARED = ("recipe", "clients", *HELD)  # fields that a partition depends on
 # Fields that do not change a run's training. `by_method` does, through the fields that it changes.
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
-OPTIMISER = ("optimiser", "optimiser_state", "beta1", "beta2", "epsilon")
+OPTIMISER = ("optimiser", "optimiser_state", "beta1", "beta2", "epsilon", "clip")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision", *OPTIMISER)
 # The fields that `by_method` may change.
-LOCAL = ("local", "local_unit", "batch", "lr", "lr_decay", "momentum", "weight_decay", *OPTIMISER)
+LOCAL = ("local", "local_unit", "least_steps", "most_steps", "batch", "lr", "lr_decay")
+LOCAL += ("momentum", "weight_decay", *OPTIMISER)
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.
 STAGES = {
@@ -77,3 +83,11 @@ STAGES = {
     "latents": (*SHARED, *_LOCAL, "autoencoder_fit"),
     "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
+STAGES["interpolation"] = STAGES["train"]
+OF_METHOD = ("train", "interpolation")  # stages of a run, which no methods share
+
+
+def has_client_test(protocol: dict[str, Any]) -> bool:
+    """Whether a protocol gives clients test samples of their own."""
+    of_writers = protocol.get("client_test_from") == "writers"
+    return of_writers or bool(protocol.get("client_test"))

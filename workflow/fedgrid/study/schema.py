@@ -1,5 +1,6 @@
 """Check config.yaml and studies against their schemas; an error is one sentence."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,17 @@ def check(
     `part` is the schema's definition to check against, or None for the whole schema. Unless
     `required`, keys of the first level may be missing.
     """
-    rules = yaml.safe_load(schema.read_text())
-    rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
-    rules = rules if required else rules | {"required": []}
-    errors = Draft202012Validator(rules).iter_errors(value)
-    if error := best_match(errors):
+    if error := best_match(validator(schema, part, required).iter_errors(value)):
         where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
         raise UsageError(f"{name}: {where + ': ' if where else ''}{said(error)}")
+
+
+@cache  # a study with sweeps checks thousands of protocols
+def validator(schema: Path, part: str | None, required: bool) -> Draft202012Validator:
+    """Return what checks values against a schema, or a part of it, as `check` does."""
+    rules = yaml.safe_load(schema.read_text())
+    rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
+    return Draft202012Validator(rules if required else rules | {"required": []})
 
 
 TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: value` pairs"}

@@ -19,6 +19,7 @@ from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.checks import needs_client_test
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages
+from fedgrid.study.protocol import has_client_test
 
 
 def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[Engine, RunState]:
@@ -32,9 +33,9 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
         name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
     }
     build, method = architecture(run, paths, data), build_method(run)
-    if not method.private:
-        metrics.check(protocol.get("metrics", ()), data.test_labels, data.counts.shape[1])
     made = Engine(build, method, protocol, data, machine.backend, artifacts)
+    if made.architecture.complete_server:
+        metrics.check(protocol.get("metrics", ()), data.test_labels, data.counts.shape[1])
     return made, made.start(seeds.seed("model", *data.names))
 
 
@@ -43,20 +44,24 @@ def architecture(run: dict, paths: dict[str, Path], data: Federation):
     weights = run["protocol"]["weights"]
     file = None if weights == "none" else paths.get("weights") or Path(weights)
     shape = tuple(data.images.shape[1:])
-    return lambda seed: models.build(
-        run["protocol"]["model"], shape, data.counts.shape[1], file, seed
-    )
+    name, classes = run["protocol"]["model"], data.counts.shape[1]
+    return lambda seed: models.build(name, shape, classes, file, seed, tokens=data.tokens)
 
 
 def build_method(run: dict) -> Method:
     """Return the run's method: its files, combined; UsageError if it needs client tests."""
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
-    if (made.private or made.evaluate) and not run["protocol"].get("client_test"):
+    if (made.private or made.evaluate) and not has_client_test(run["protocol"]):
         raise UsageError(needs_client_test(" with ".join(run["method"])))
     if made.average_optimiser and run["protocol"].get("optimiser_state") == "kept":
         raise UsageError(
             f"method `{' with '.join(run['method'])}` averages the clients' optimisers, and the "
             "protocol lets each client keep its own: set `optimiser_state: reset`"
+        )
+    if made.train_served and run["protocol"].get("optimiser", "sgd") != "sgd":
+        raise UsageError(
+            f"method `{' with '.join(run['method'])}` takes a second step on each batch, which "
+            "only SGD can do: set `optimiser: sgd`, or the method's `shared_step: false`"
         )
     return made
 

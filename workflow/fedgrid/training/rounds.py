@@ -10,6 +10,7 @@ from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
+from fedgrid.study.protocol import has_client_test
 
 NOT_COMPLETE = {"accuracy": None, "loss": None}  # of a server without the private parameters
 
@@ -42,7 +43,7 @@ def is_evaluated(protocol: dict, number: int) -> bool:
 
 def evaluates_clients(protocol: dict, number: int) -> bool:
     """Whether clients are evaluated after this round."""
-    if not (protocol["client_test"] and is_evaluated(protocol, number)):
+    if not (has_client_test(protocol) and is_evaluated(protocol, number)):
         return False
     every = protocol["evaluate_every"] * protocol["clients_every"]
     return number % every == 0 or number == protocol["rounds"]
@@ -50,7 +51,7 @@ def evaluates_clients(protocol: dict, number: int) -> bool:
 
 def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None) -> dict[str, Any]:
     """Return all that is measured after a round; `seen` has evaluated the round's clients."""
-    complete = not engine.method.private
+    complete = engine.architecture.complete_server
     row = engine.evaluate(state.server) if complete else dict(NOT_COMPLETE)
     row = join(row, engine.evaluate_server(state))
     row = join(row, engine.evaluate_validation(state))

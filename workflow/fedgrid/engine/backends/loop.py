@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
@@ -41,6 +42,9 @@ class Backend:
         for x, y in client.batches:
             gradients, loss = self.gradients(client, params, trained, x, y)
             state = self.optimiser.step(trained, gradients, state, client.lr)
+            if which := network.trained_twice:
+                gradients = self.gradients_of_served([trained[i] for i in which], x, y)
+                state = self.optimiser.step_again(which, trained, gradients, state, client.lr)
             losses.append(loss)
         nothing = torch.zeros((), device=network.device)
         loss = torch.stack(losses).mean() if losses else nothing
@@ -74,3 +78,10 @@ class Backend:
             corrected = method.correct(step, named)
             gradients = [corrected[name] for name in network.trainable]
         return list(gradients), loss.detach()
+
+    def gradients_of_served(self, trained: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
+        """Return the gradients of the cross-entropy of the server's part of the model."""
+        with self.architecture.precision():
+            _, logits = self.architecture.live_served(x)
+        loss = F.cross_entropy(logits.to(self.architecture.dtype), y)
+        return list(torch.autograd.grad(loss, trained, materialize_grads=True))

@@ -7,6 +7,7 @@ is halved, with a warning.
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import ceil
 
 import torch
@@ -18,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.backends import _recurrent
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, State, along, listed, local_loss, named
 from fedgrid.engine.state import own_model, reseed
@@ -30,11 +32,13 @@ class Backend:
     """Trains as many clients at once as the memory allows."""
 
     def __init__(self, architecture: Architecture, method: Method, protocol: dict):
+        _recurrent.check(architecture.live)
         self.architecture = architecture
         lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
-        self.optimiser = Optimiser(protocol, lasting)
+        self.optimiser = Optimiser(protocol, lasting, stacked=True)
         self.size: int | None = None  # clients in a stack, after running out of memory
         self.step = Recorded(LocalStep(architecture, method))
+        self.step_of_served = Recorded(ServedStep(architecture, method))
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers."""
@@ -82,10 +86,20 @@ class Backend:
         trained = [models[name] for name in self.architecture.trainable]
         resting = None if batch.all_busy else idle
         state = self.optimiser.step(trained, gradients, state, clients.lr, idle=resting)
-        for name, new in statistics.items():
-            kept = new if batch.all_busy else torch.where(along(idle, new), models[name], new)
-            models[name] = kept
+        take_over(models, statistics, resting)
+        if which := self.architecture.trained_twice:
+            gradients, _, statistics = self.step_of_served(
+                models, *given, batch.x, batch.y, mask, clients.counts
+            )
+            state = self.optimiser.step_again(which, trained, gradients, state, clients.lr, resting)
+            take_over(models, statistics, resting)
         return state, loss.masked_fill(idle, 0)
+
+
+def take_over(models: Model, statistics: Model, idle: Tensor | None) -> None:
+    """Put BatchNorm's new statistics into the models, in place, but for the clients `idle`."""
+    for name, new in statistics.items():
+        models[name] = new if idle is None else torch.where(along(idle, new), models[name], new)
 
 
 class LocalStep:
@@ -100,12 +114,11 @@ class LocalStep:
 
     def __init__(self, architecture: Architecture, method: Method):
         self.architecture, self.method = architecture, method
+        self.trained = architecture.trainable
 
     def __call__(self, state, *rest):
-        """Return gradients by trainable parameter, losses (clients,) and statistics."""
-        trained = {
-            name: state[name].detach().requires_grad_() for name in self.architecture.trainable
-        }
+        """Return gradients by trained parameter, losses (clients,) and statistics."""
+        trained = {name: state[name].detach().requires_grad_() for name in self.trained}
         mapped = vmap(self.loss, self.each, randomness="different")
         value, statistics, *outputs = mapped(state | trained, *rest)
         grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
@@ -142,6 +155,23 @@ class LocalStep:
         return Step(params, sent, memory, shared, *rest, forward=self.architecture.forward)
 
 
+class ServedStep(LocalStep):
+    """One more local step of all clients, which trains the server's part of the model alone."""
+
+    def __init__(self, architecture: Architecture, method: Method):
+        super().__init__(architecture, replace(method, correct=None))
+        self.trained = [architecture.trainable[i] for i in architecture.trained_twice]
+
+    def loss(self, state, server, shared, memory, x, y, valid, counts):
+        """Return the cross-entropy of one client's part, and its batch statistics."""
+        masked, entries = Masked(valid, state), self.architecture.of_server(state)
+        with self.architecture.precision(), masked:
+            features, logits = functional_call(self.architecture.live_served, entries, (x,))
+        outputs = [output.to(self.architecture.dtype) for output in (features, logits)]
+        step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
+        return step.cross_entropy(), masked.statistics
+
+
 class Recorded:
     """A function of nested tensors that is traced once per shape of its arguments, then replayed.
 
@@ -172,15 +202,21 @@ class Recorded:
             flattened, result = tree_flatten(self.function(*tree_unflatten(leaves, form)))
             return flattened
 
-        # Tensors are identified by `id`, and one tensor may occur in several places.
-        graph = make_fx(flat)(*(leaf.detach() for leaf in leaves))
+        # Tensors are identified by `id`, and one tensor may occur in several places. A resumed run
+        # records in another round, so what recording draws must not move the random numbers.
+        gpus = {leaf.device for leaf in leaves if leaf.device.type == "cuda"}
+        with torch.random.fork_rng(gpus):
+            graph = make_fx(flat)(*(leaf.detach() for leaf in leaves))
         graph.graph.eliminate_dead_code()
         graph.recompile()
         return graph, result
 
 
 class Masked(TorchFunctionMode):
-    """BatchNorm in training mode over the valid samples only, without writing to its buffers."""
+    """BatchNorm in training mode over the valid samples only, without writing to its buffers.
+
+    LSTMs become plain operations, which vmap needs.
+    """
 
     def __init__(self, valid: Tensor, state: Model):
         super().__init__()
@@ -188,12 +224,14 @@ class Masked(TorchFunctionMode):
         self.names = {id(tensor): name for name, tensor in state.items()}
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
-        """Every call of torch's API passes here; only BatchNorms in training mode are changed."""
+        """Every call of torch's API passes here; BatchNorms in training and LSTMs are changed."""
         keywords = keywords or {}
         if function is F.batch_norm:
             named = dict(zip(_BATCH_NORM, arguments, strict=False)) | keywords
             if named["training"]:
                 return self.batch_norm(**named)
+        if function is torch.lstm:
+            return _recurrent.unrolled(*arguments, **keywords)
         return function(*arguments, **keywords)
 
     def batch_norm(self, input, running_mean, running_var, weight, bias, training, momentum, eps):

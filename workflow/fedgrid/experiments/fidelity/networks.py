@@ -105,5 +105,4 @@ def shuffled(setting: dict[str, Any], epochs: int, drawn: Originals, rng):
     from fedgrid.federation import schedule
 
     batches = {"batch": setting["batch"], "smallest_batch": SMALLEST}
-    protocol = batches | {"local": epochs, "local_unit": "epochs"}
-    return schedule.batches(len(drawn.images), protocol, rng)
+    return schedule.batches(len(drawn.images), batches | schedule.epochs(epochs), rng)

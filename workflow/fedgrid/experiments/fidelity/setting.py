@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from fedgrid.experiments.fidelity.greymaps import CONTRASTS
 from fedgrid.runtime import cli, contract, source
 from fedgrid.runtime.names import UsageError, known, registered
-from fedgrid.study.checks import check_type
+from fedgrid.study.checks import check_images, check_type
 
 # The fields of a setting, with an example of each.
 FIELDS: dict[str, Any] = {
@@ -120,6 +120,7 @@ def check_counts(setting: dict[str, Any]) -> None:
             check_least(f"{field} of {name}", count, 1)
     for name in setting["images"]:
         contract.dataset(name)
+        check_images("the setting", name)
     check_least("number of images", sum(setting["images"].values()), SMALLEST)
     check_least("number of encoders", len(setting["encoders"]), 1)
 

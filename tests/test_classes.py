@@ -1,0 +1,104 @@
+"""Clients with a few whole classes each: the partitions classes5, classes20 and so on."""
+
+import numpy as np
+import pytest
+
+from fedgrid import datasets
+from fedgrid.federation.holdout import hold_out
+from fedgrid.federation.members import Partition, fits
+from fedgrid.partitions import classes, parse_name, write_label
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.protocol import PROTOCOL
+
+CIFAR10 = np.random.default_rng(0).permutation(np.arange(50_000) % 10)
+CIFAR100 = np.random.default_rng(0).permutation(np.arange(50_000) % 100)
+
+
+def made(labels, clients: int, number: str, *names) -> Partition:
+    """A partition, after a check that every sample has one client and the counts are right."""
+    there = int(labels.max()) + 1
+    found = classes.draw(labels, there, clients, "classwise", number, *(names or ("x", 0)))
+    assert fits(found, labels, there)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("labels", "number", "of_each", "holders"),
+    [(CIFAR10, "5", 100, 50), (CIFAR100, "20", 25, 20), (CIFAR10, "10", 50, 100)],
+)
+def test_every_client_has_equal_parts_of_as_many_classes(labels, number, of_each, holders):
+    counts = made(labels, 100, number).counts
+    assert (counts.sum(1) == 500).all()
+    assert ((counts > 0).sum(1) == int(number)).all()
+    assert ((counts > 0).sum(0) == holders).all()
+    assert set(counts.flat) <= {0, of_each}
+
+
+def test_two_clients_in_a_row_share_out_one_order_of_the_classes():
+    """With five of ten classes each; the order of the next two is another one."""
+    held = made(CIFAR10, 100, "5").counts > 0
+    assert (held[::2] != held[1::2]).all()
+    assert len(np.unique(held[::2], axis=0)) > 30
+
+
+def test_a_fifth_of_each_client_is_its_test_set():
+    found = made(CIFAR10, 100, "5")
+    found = hold_out(found, CIFAR10, 10_000, PROTOCOL | {"client_test": 0.2}, "x", 0)
+    assert fits(found, CIFAR10, 10)
+    assert {*map(len, found.members)} == {400}
+    assert {*map(len, found.tests)} == {100}
+
+
+def test_uneven_classes_are_cut_as_equally_as_can_be(tmp_path):
+    labels = datasets.load("digits", tmp_path).train_labels
+    counts = made(labels, 20, "5").counts
+    assert ((counts > 0).sum(1) == 5).all()
+    assert ((counts > 0).sum(0) == 10).all()
+    for c, total in enumerate(np.bincount(labels)):
+        parts = counts[counts[:, c] > 0, c]
+        assert set(parts.tolist()) <= {total // 10, total // 10 + 1}
+
+
+@pytest.mark.parametrize(("clients", "number"), [(7, "3"), (10, "3"), (4, "7"), (9, "9"), (2, "5")])
+def test_classes_of_a_client_differ_where_their_number_does_not_divide_that_of_all(clients, number):
+    for seed in range(20):
+        held = made(CIFAR10, clients, number, "x", seed).counts > 0
+        assert (held.sum(1) == int(number)).all()
+        least, more = divmod(clients * int(number), 10)
+        assert sorted(held.sum(0).tolist()) == [least] * (10 - more) + [least + 1] * more
+
+
+def test_samples_of_a_class_are_dealt_out_at_random():
+    found = made(np.arange(2000) % 10, 20, "5")
+    for ids in found.members:
+        of_class = ids[ids % 10 == ids[0] % 10]
+        assert np.ptp(of_class) > 1000  # of 2,000: twenty samples in a row span 200
+
+
+def test_a_partition_depends_on_the_names_alone():
+    one, other, third = (made(CIFAR10, 100, "5", "x", seed) for seed in (0, 0, 1))
+    assert all(map(np.array_equal, one.members, other.members))
+    assert not np.array_equal(one.counts, third.counts)
+    again = classes.draw(CIFAR10, 10, 100, "fedntd", "5", "x", 0)
+    assert all(map(np.array_equal, one.members, again.members))
+
+
+@pytest.mark.parametrize(
+    ("labels", "clients", "number", "says"),
+    [
+        (CIFAR10, 100, "11", "classes11 over 100 clients and 10 classes is no partition: a client"),
+        (CIFAR10, 3, "3", "classes3 over 3 clients and 10 classes is no partition: a client needs"),
+        (np.arange(99) % 10, 20, "5", "classes5 gives class 9 to 10 clients, and it has 9 samples"),
+    ],
+)
+def test_what_cannot_be_dealt_out_is_refused(labels, clients, number, says):
+    with pytest.raises(UsageError, match=says):
+        classes.draw(labels, 10, clients, "classwise", number, "x", 0)
+
+
+def test_names_and_labels():
+    assert parse_name("classes20") == ("classes", "20")
+    assert write_label("classes5") == "5 classes"
+    for wrong in ("classes0", "classes", "classes-5", "classes2.5"):
+        with pytest.raises(UsageError, match="no partition is called"):
+            parse_name(wrong)

@@ -1,0 +1,429 @@
+"""Datasets of text: tokens, windows, Shakespeare in its layouts, and the made-up dialects."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedgrid import data, datasets, partition
+from fedgrid.datasets import _text, dialects, shakespeare, tinyshakespeare
+from fedgrid.federation.federation import load_federation
+from fedgrid.federation.stored import open_data
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.protocol import PROTOCOL, SHARED
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+# --- characters and windows --------------------------------------------------------------------
+
+
+def decode(tokens) -> str:
+    """The characters of tokens, written out here once more."""
+    small = "abcdefghijklmnopqrstuvwxyz"
+    table = f"\n !\"&'(),-.0123456789:;>?{small.upper()}[]{small}}}"
+    return "".join([*table, "#"][token] for token in tokens)
+
+
+def test_the_table_has_leafs_eighty_characters_and_one_token_for_all_others():
+    assert _text.encode("\n !}").tolist() == [0, 1, 2, 79]
+    assert decode(range(80)) == _text.CHARACTERS
+    assert _text.UNKNOWN + 1 == shakespeare.TOKENS == tinyshakespeare.TOKENS == 81
+    tokens = _text.encode("a$\x7fé\u4e2d\U0001f600\ud800z")
+    assert decode(tokens) == "a######z"
+    assert tokens.dtype == np.uint8
+    assert _text.count_unknown(tokens) == 6
+
+
+def test_every_window_predicts_the_character_after_it():
+    text = "".join(chr(97 + n % 26) + str(n % 10) for n in range(50))  # 100 characters
+    rows, labels = _text.windows(_text.encode(text))
+    assert (rows.shape, rows.dtype, labels.dtype) == ((20, 80), np.uint8, np.int64)
+    assert [decode(row) for row in rows] == [text[n : n + 80] for n in range(20)]
+    assert decode(labels) == text[80:]
+
+
+@pytest.mark.parametrize(("length", "count"), [(0, 0), (79, 0), (80, 0), (81, 1), (82, 2)])
+def test_a_text_without_a_next_character_has_no_window(length, count):
+    rows, labels = _text.windows(np.zeros(length, np.uint8))
+    assert (rows.shape, labels.shape) == ((count, 80), (count,))
+
+
+def test_the_first_fifth_of_each_role_in_order_is_its_test_part():
+    sizes = [1, 2, 4, 5, 9, 10, 23]
+    roles = [
+        (np.full((size, 3), n, np.uint8), 100 * n + np.arange(size)) for n, size in enumerate(sizes)
+    ]
+    split = _text.split(roles)
+    tests = [0, 1, 1, 1, 1, 2, 4]
+    expected = [100 * n + i for n, count in enumerate(tests) for i in range(count)]
+    assert split.test_labels.tolist() == expected
+    rest = [100 * n + i for n, size in enumerate(sizes) for i in range(tests[n], size)]
+    assert split.train_labels.tolist() == rest
+    for rows, labels, writers in (
+        (split.train_images, split.train_labels, split.train_writers),
+        (split.test_images, split.test_labels, split.test_writers),
+    ):
+        np.testing.assert_array_equal(writers, labels // 100)
+        np.testing.assert_array_equal(rows[:, 0], writers)
+
+
+# --- Tiny Shakespeare ----------------------------------------------------------------------------
+
+LONG = "The quality of mercy is not strain'd, it droppeth as the gentle rain from heaven, "
+PLAY = f"""PORTIA:
+{LONG}
+upon the   place beneath:
+
+SHYLOCK:
+What judgment shall I dread?
+
+PORTIA:
+It is twice $ blest.
+
+ \tSecond Citizen:
+{LONG.upper()}
+yes.
+"""
+
+
+def write_play(root: Path, text: str = PLAY, **how) -> Path:
+    path = root / "shakespeare/input.txt"
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_text(text, **how)
+    return path
+
+
+def test_speeches_of_a_speaker_are_joined_and_their_windows_split(tmp_path, caplog):
+    write_play(tmp_path)
+    with caplog.at_level("INFO"):
+        split = datasets.load("tinyshakespeare", tmp_path)
+    portia = f"{LONG}upon the place beneath: It is twice # blest."
+    citizen = f"{LONG.upper()}yes."
+    sizes = [len(portia) - 80, len(citizen) - 80]
+    tests = [size // 5 for size in sizes]
+    assert np.bincount(split.test_writers).tolist() == tests
+    assert np.bincount(split.train_writers).tolist() == np.subtract(sizes, tests).tolist()
+    for text, role, first in zip((portia, citizen), (0, 1), tests, strict=True):
+        test, train = (split.test_writers == role), (split.train_writers == role)
+        assert decode(split.test_labels[test]) == text[80 : 80 + first]
+        assert decode(split.train_labels[train]) == text[80 + first :]
+        assert decode(split.train_images[train][0]) == text[first : first + 80]
+        assert decode(split.test_images[test][0]) == text[:80]
+    said = caplog.text
+    assert "1 of 3 speakers are left out, because they say no more than 80 characters" in said
+    assert f"1 of {len(portia + citizen)} characters are unknown, and share one token" in said
+    assert "is not the original Tiny Shakespeare" in said
+
+
+@pytest.mark.parametrize("how", [{"newline": "\r\n"}, {"encoding": "utf-8-sig"}])
+def test_other_ends_of_lines_and_a_byte_order_mark_change_nothing(how, tmp_path):
+    write_play(tmp_path / "a")
+    write_play(tmp_path / "b", **how)
+    one, other = (datasets.load("tinyshakespeare", tmp_path / name) for name in "ab")
+    assert all(map(np.array_equal, one, other))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "a speech begins with ``, expected the speaker's name and a colon"),
+        (":\nall", "a speech begins with `:`, expected the speaker's name"),
+        (f"{PLAY}\n\nExeunt\nall.", "a speech begins with `Exeunt`, expected the speaker's name"),
+        ("PORTIA:\nIt is twice blest.", "none of its 1 speakers says more than 80 characters: put"),
+        (f"PORTIA:\n{LONG[:80]}", "none of its 1 speakers says more than 80 characters"),
+    ],
+)
+def test_a_text_of_another_form_is_refused(text, says, tmp_path):
+    path = write_play(tmp_path, text)
+    with pytest.raises(UsageError, match=f"{path}: {says}"):
+        datasets.load("tinyshakespeare", tmp_path)
+
+
+def test_a_missing_text_and_one_that_is_none_are_named(tmp_path):
+    with pytest.raises(UsageError, match=r"is not in .*/shakespeare/input.txt: put there the fil"):
+        datasets.load("tinyshakespeare", tmp_path)
+    write_play(tmp_path).write_bytes(b"PORTIA:\n\xff\xfe")
+    with pytest.raises(UsageError, match=r"input.txt is damaged \(UnicodeDecodeError"):
+        datasets.load("tinyshakespeare", tmp_path)
+
+
+def test_the_real_text_is_whole(caplog):
+    root = Path(os.environ.get("FEDGRID_DATA") or REPOSITORY / "../shared/data")
+    if not (root / tinyshakespeare.FILE).exists():
+        pytest.skip(f"no Tiny Shakespeare in {root}; FEDGRID_DATA can name another folder")
+    with caplog.at_level("INFO"):
+        split = datasets.load("tinyshakespeare", root)
+    assert "is not the original" not in caplog.text
+    assert "53 of 309 speakers are left out" in caplog.text
+    assert "1 of 1025768 characters are unknown" in caplog.text
+    assert (len(split.train_labels), len(split.test_labels)) == (804_331, 200_957)
+    assert split.train_writers.max() + 1 == len(np.unique(split.train_writers)) == 256
+    lines = (root / tinyshakespeare.FILE).read_text().split("\n\n")
+    romeo = [speech.removeprefix("ROMEO:") for speech in lines if speech.startswith("ROMEO:\n")]
+    text = " ".join(" ".join(romeo).split())
+    own = text[80 : 80 + (len(text) - 80) // 5]
+    tests = [decode(split.test_labels[split.test_writers == role]) for role in range(256)]
+    assert tests.count(own) == 1
+
+
+# --- Shakespeare ---------------------------------------------------------------------------------
+
+NAMES = {"THE_TEMPEST_ARIEL": 11, "HAMLET_GHOST": 5, "MACBETH_PORTER": 1}  # not in their order
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    """A window per row: blanks, a number, and a letter after them."""
+    rows = [
+        (name, f"{50 - n:79d},", chr(97 + n)) for name, count in NAMES.items() for n in range(count)
+    ]
+    return pd.DataFrame(rows, columns=["character_id", "x", "y"])
+
+
+def leaf(table: pd.DataFrame) -> dict:
+    """The content of a file of LEAF's."""
+    own = dict([*table.groupby("character_id", sort=False)])
+    return {
+        "users": [*own],
+        "num_samples": [*map(len, own.values())],
+        "user_data": {
+            name: {"x": part["x"].tolist(), "y": part["y"].tolist(), "raw": "all"}
+            for name, part in own.items()
+        },
+    }
+
+
+def write_leaf(root: Path, contents: list, folder: str = "shakespeare/all_data") -> None:
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    for number, content in enumerate(contents):
+        (root / folder / f"all_data_{number}.json").write_text(json.dumps(content))
+
+
+def test_windows_are_in_their_order_and_the_first_fifth_of_each_role_is_its_test(table, tmp_path):
+    write_leaf(tmp_path, [leaf(table[:14]), leaf(table[14:])])  # HAMLET_GHOST is in both files
+    split = datasets.load("shakespeare", tmp_path)
+    assert decode(split.test_labels) == "a" + "ab"
+    assert split.test_writers.tolist() == [0, 2, 2]  # HAMLET, THE_TEMPEST; MACBETH has no test
+    assert decode(split.train_labels) == "bcde" + "a" + "cdefghijk"
+    assert split.train_writers.tolist() == [0] * 4 + [1] + [2] * 9
+    assert decode(split.train_images[3]) == f"{46:79d},"
+    assert decode(split.test_images[2]) == f"{49:79d},"
+
+
+@pytest.mark.parametrize("folder", ["shakespeare/all_data", "shakespeare"])
+def test_all_layouts_give_the_same(folder, table, tmp_path, monkeypatch):
+    monkeypatch.setattr(pd, "read_parquet", lambda path, engine, columns: pd.read_pickle(path))
+    write_leaf(tmp_path / "leaf", [leaf(table)], folder)
+    table.loc[[0, 3], "y"] = [" ", '"']
+    found = []
+    for name in ("csv/shakespeare", "a/shakespeare/data", "b/shakespeare/default/train"):
+        (tmp_path / name).mkdir(parents=True)
+    write_leaf(tmp_path / "leaf", [leaf(table)], folder)
+    table.to_csv(tmp_path / "csv/shakespeare/shakespeare.csv", index=False)
+    table.to_pickle(tmp_path / "a/shakespeare/data/train-00000-of-00001.parquet")
+    for number, part in enumerate((table[:4], table[4:])):
+        part.to_pickle(tmp_path / f"b/shakespeare/default/train/000{number}.parquet")
+    found = [datasets.load("shakespeare", tmp_path / name) for name in ("leaf", "csv", "a", "b")]
+    for other in found[1:]:
+        assert all(map(np.array_equal, found[0], other))
+    assert decode(found[0].test_labels) == "a" + " b"
+
+
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="pyarrow is installed")
+def test_without_pyarrow_the_error_says_what_to_do(table, tmp_path):
+    (tmp_path / "shakespeare/data").mkdir(parents=True)
+    table.to_pickle(tmp_path / "shakespeare/data/train-0.parquet")
+    with pytest.raises(UsageError, match=r"install pyarrow, or put shakespeare\.csv beside"):
+        datasets.load("shakespeare", tmp_path)
+
+
+def of_first(change):
+    """Change the data of the first role."""
+    return lambda content: change(content["user_data"]["THE_TEMPEST_ARIEL"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (of_first(lambda own: own["x"].pop()), "ARIEL has 10 windows and 11 labels, expected 11 o"),
+        (of_first(lambda own: own.update(x=[], y=[])), "ARIEL has 0 windows and 0 labels, expecte"),
+        (lambda c: c["num_samples"].__setitem__(0, 0), "11 labels, expected some of both: repla"),
+        (of_first(lambda own: own["x"].__setitem__(3, "abc")), "ARIEL has the window `abc`, exp"),
+        (of_first(lambda own: own["x"].__setitem__(3, [1] * 80)), "ARIEL has the window `.*`, ex"),
+        (
+            of_first(lambda own: own["x"].__setitem__(3, "a" * 81)),
+            "expected a text of the length 8",
+        ),
+        (of_first(lambda own: own["y"].__setitem__(3, "ab")), "ARIEL has the label `ab`, expecte"),
+        (of_first(lambda own: own["y"].__setitem__(3, 7)), "ARIEL has the label `7`, expected a t"),
+        (lambda c: c["user_data"].pop("HAMLET_GHOST"), r"all_data_0.json is damaged \(KeyError"),
+        (lambda c: c.pop("users"), r"all_data_0.json is damaged \(KeyError"),
+        (lambda c: c.update(users=[], num_samples=[]), "the json files of .* hold no windows"),
+    ],
+)
+def test_bad_json_is_named(change, says, table, tmp_path):
+    change(content := leaf(table))
+    write_leaf(tmp_path, [content])
+    with pytest.raises(UsageError, match=says):
+        datasets.load("shakespeare", tmp_path)
+
+
+def test_broken_files_and_none_are_named(table, tmp_path):
+    with pytest.raises(UsageError, match=r"not in .*/shakespeare: put there LEAF's folder all_dat"):
+        datasets.load("shakespeare", tmp_path)
+    write_leaf(tmp_path, [leaf(table)])
+    path = tmp_path / "shakespeare/all_data/all_data_0.json"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(UsageError, match=r"all_data_0.json is damaged \(JSONDecodeError"):
+        datasets.load("shakespeare", tmp_path)
+    path.unlink()
+    table.drop(columns="y").to_csv(tmp_path / "shakespeare/shakespeare.csv", index=False)
+    with pytest.raises(UsageError, match=r"shakespeare.csv is damaged \(ValueError"):
+        datasets.load("shakespeare", tmp_path)
+
+
+def test_other_numbers_than_the_whole_datasets_are_told_and_read(table, tmp_path, caplog):
+    table.loc[2, "y"] = "*"
+    write_leaf(tmp_path, [leaf(table)])
+    with caplog.at_level("INFO"):
+        split = datasets.load("shakespeare", tmp_path)
+    assert "holds 17 windows of 3 roles, and the whole dataset 4226158 of 1129" in caplog.text
+    assert "1 of 17 next characters are unknown" in caplog.text
+    assert (split.train_labels == 80).sum() == 1
+
+
+def test_the_whole_datasets_numbers_are_not_told(table, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(shakespeare, "TOTAL", (17, 3))
+    write_leaf(tmp_path, [leaf(table)])
+    datasets.load("shakespeare", tmp_path)
+    assert "the whole dataset" not in caplog.text
+
+
+# --- dialects ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spoken() -> datasets.Split:
+    return datasets.load("dialects", None)
+
+
+def chances() -> np.ndarray:
+    """The chance of each letter after each letter, by role; all other letters share a quarter."""
+    usual = dialects._successors(np.random.RandomState(0))
+    found = np.full((20, 20, 20), 0.25 / 19)
+    np.put_along_axis(found, usual[:, :, None], 0.75, axis=2)
+    return found
+
+
+def test_dialects_are_partly_common_and_every_letter_is_as_frequent():
+    chance = chances()
+    np.testing.assert_allclose(chance.sum(1), 1)  # so equal shares of all letters stay equal
+    assert (chance[:, 8:] == chance[0, 8:]).all()
+    assert len(np.unique(chance.argmax(2), axis=0)) == 20
+
+
+def test_the_texts_follow_their_dialects(spoken):
+    usual = chances().argmax(2)
+    right = usual[spoken.train_writers, spoken.train_images[:, -1]] == spoken.train_labels
+    assert right.mean() == pytest.approx(0.75, abs=0.03)
+    by_role = [right[spoken.train_writers == role].mean() for role in range(20)]
+    assert min(by_role) > 0.55
+    others = usual[(spoken.train_writers + 1) % 20, spoken.train_images[:, -1]]
+    assert (others == spoken.train_labels).mean() < 0.6
+    unusual = np.bincount((spoken.train_labels - usual[0, spoken.train_images[:, -1]]) % 20)
+    assert (unusual[1:] > 0).all()  # every other letter can follow
+
+
+def test_the_best_accuracies_are_those_of_the_docstring(spoken):
+    """With the role, without it, and without it but by the whole window."""
+    chance = chances()
+    assert chance.max(2).mean() == pytest.approx(0.75)
+    assert f"{chance.mean(0).max(1).mean():.1%}".replace("%", " %") in dialects.__doc__
+    before, after = spoken.test_images[:, :-1], spoken.test_images[:, 1:]
+    likely = np.log(chance[:, before, after]).sum(2)  # (roles, windows)
+    which = np.exp(likely - likely.max(0))
+    mixed = np.einsum("rw,rwk->wk", which / which.sum(0), chance[:, spoken.test_images[:, -1]])
+    assert f"{mixed.max(1).mean():.1%}".replace("%", " %") in dialects.__doc__
+    assert "75.0 %" in dialects.__doc__
+
+
+def test_every_role_has_as_many_windows_and_its_first_are_its_tests(spoken):
+    assert np.bincount(spoken.train_writers).tolist() == [96] * 20
+    assert np.bincount(spoken.test_writers).tolist() == [24] * 20
+    for role in range(20):
+        rows = np.concatenate(
+            [
+                spoken.test_images[spoken.test_writers == role],
+                spoken.train_images[spoken.train_writers == role],
+            ]
+        )
+        np.testing.assert_array_equal(rows[1:, :-1], rows[:-1, 1:])  # one text, in its order
+    assert {*spoken.train_labels.tolist()} == {*range(20)}
+
+
+# --- stages --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    out = tmp_path / "data/dialects"
+    data.main(["dialects", "--root", str(tmp_path), "--out", str(out)])
+    return out
+
+
+def test_tokens_are_described_and_not_measured(decoded, spoken):
+    opened = open_data(decoded)
+    assert (opened.tokens, opened.shape, opened.classes) == (20, (16,), 20)
+    assert opened.meta["statistics"] == {}
+    np.testing.assert_array_equal(opened.train_images, spoken.train_images)
+    np.testing.assert_array_equal(opened.test_writers, spoken.test_writers)
+    assert "tokens" not in datasets.describe("digits", datasets.load("digits", None))
+
+
+def test_a_token_that_is_no_symbol_is_refused(decoded, spoken):
+    wrong = spoken.test_images.copy()
+    wrong[7, 3] = 20
+    says = r"test images hold the token 20, but must lie between 0 and 19"
+    with pytest.raises(UsageError, match=f"dialects: {says}"):
+        datasets.check("dialects", spoken._replace(test_images=wrong))
+    np.save(decoded / "test_images.npy", wrong)
+    with pytest.raises(UsageError, match=says):
+        open_data(decoded)
+
+
+def test_a_federation_of_roles_has_tokens_and_no_statistics(decoded, tmp_path, spoken):
+    protocol = {field: PROTOCOL[field] for field in SHARED}
+    protocol |= {"clients": 20, "client_test_from": "writers"}
+    spec = {
+        "name": dict.fromkeys(("protocol", "dataset", "partition", "method", "seed"), "any"),
+        **{"protocol": protocol, "dataset": "dialects", "partition": "writers"},
+        **{"method": {}, "seed": 0},
+    }
+    paths = {"data": decoded, "partition": tmp_path / "made.npz"}
+    out = ["--out", str(paths["partition"])]
+    partition.main([json.dumps(spec), "--inputs", f"data={decoded}", *out])
+    run = spec | {"protocol": PROTOCOL | protocol}
+    found = load_federation(run, paths, torch.device("cpu"), torch.float64)
+    assert found.tokens == 20
+    assert found.mean.shape == found.std.shape == (0,)
+    assert found.mean.dtype == torch.float64
+    assert {*map(len, found.members)} == {96}
+    for client, members in enumerate(found.members):  # a client is a role
+        (role,) = np.unique(spoken.train_writers[members])
+        own = found.client_tests.of_client(client)
+        assert own.tolist() == np.flatnonzero(spoken.test_writers == role).tolist()
+
+
+def test_the_texts_need_no_torch():
+    code = "import sys\nfrom fedgrid import datasets\ndatasets.load('dialects', None)\n"
+    code += "sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY / "workflow")}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0

@@ -1,0 +1,167 @@
+"""The best of candidates that differ in tuned fields only, such as the learning rate.
+
+Candidates are methods or protocols with the same seeds. The one with the best mean score over seeds
+is chosen, or the first of several. A candidate with a diverged run is chosen only if all candidates
+have one.
+
+A product's option `best` keeps, for every method, dataset and partition, the best of the protocols
+that differ in the fields `over` only. Its rows then have the name of the first of these protocols,
+and two more columns: the chosen values, and the metric by which they were chosen.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import pandas as pd
+
+from fedgrid.analysis import fields, metrics
+from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.runtime.names import UsageError, known, listed
+
+CANDIDATE = ["method", "protocol"]
+GROUP = ["method", "dataset", "partition", "setting"]  # whose protocols are compared
+CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
+VALIDATION = "validation_accuracy"
+
+# Returns the rows of a table that belong to the runs that are best by a metric.
+Chooser = Callable[[pd.DataFrame, str], pd.DataFrame]
+
+
+# -- candidates -----------------------------------------------------------------------------------
+
+
+def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
+    """Return the columns of the fields in which candidates may differ."""
+    of_protocol = [name.removeprefix("protocol.") for name in every if is_of_protocol(name)]
+    for name in over:
+        known("field of these protocols", name, of_protocol)
+    return [n for n in every if not is_of_protocol(n) or n.removeprefix("protocol.") in over]
+
+
+def is_of_protocol(name: str) -> bool:
+    """Whether a column is a field of the protocol."""
+    return name.startswith("protocol.")
+
+
+def settings_of(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
+    """Return the setting of every protocol: the first protocol that differs in tuned fields only.
+
+    Without tuned fields of protocols, every protocol is a setting of its own.
+    """
+    if not any(map(is_of_protocol, tuned)):
+        return {name: name for name in scores["protocol"]}
+    fixed = [name for name in every if is_of_protocol(name) and name not in tuned]
+    first = scores.drop_duplicates("protocol")
+    values = fields.select_runs(every, first)[fixed].fillna("").itertuples(index=False, name=None)
+    known_as: dict[tuple, str] = {}
+    pairs = zip(first["protocol"], values, strict=True)
+    return {protocol: known_as.setdefault(value, protocol) for protocol, value in pairs}
+
+
+def rank_candidates(runs: pd.DataFrame, lowest: bool) -> tuple[pd.Series, int]:
+    """Return the mean deciding score of every candidate in `runs`, and the place of the best."""
+    refuse_other_seeds(runs)
+    decides = mean_over_seeds(runs, CANDIDATE, "deciding_score")["mean"].round(10)
+    return decides, 0 if decides.isna().all() else decides.idxmin() if lowest else decides.idxmax()
+
+
+def refuse_other_seeds(runs: pd.DataFrame) -> None:
+    """Raise a UsageError if a candidate has other seeds than the first."""
+    seeds = runs.groupby(CANDIDATE, sort=False)["seed"].agg(lambda of: tuple(sorted(of)))
+    if odd := [" ".join(name) for name, of in seeds.items() if of != seeds.iloc[0]]:
+        raise UsageError(
+            f"candidates are compared with the same seeds, but {odd[0]} has other seeds than "
+            f"{' '.join(seeds.index[0])}: run both with the same seeds"
+        )
+
+
+def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
+    """Raise a UsageError if a run has no score to choose by, and did not diverge."""
+    without = scores.loc[scores["deciding_score"].isna() & ~scores["diverged"], "method"]
+    if len(without):
+        raise UsageError(
+            f"the best candidate is chosen by `{deciding}`, and the runs of "
+            f"{', '.join(without.unique())} have none: {advice}"
+        )
+
+
+# -- the best protocol of each method -------------------------------------------------------------
+
+
+def choose_best(
+    runs: pd.DataFrame, settings: pd.DataFrame, over: str | list[str], by: str
+) -> pd.DataFrame:
+    """Return a row per method, dataset, partition and setting: the chosen protocol and values.
+
+    A method without the metric has nothing to choose by, and no row.
+    """
+    scores = score_runs(runs, by)
+    scores["deciding_score"] = scores[by]
+    every = fields.select_runs(fields.read_fields(settings), scores)
+    tuned = [name for name in tuned_fields(every, listed(over)) if is_of_protocol(name)]
+    scores["setting"] = scores["protocol"].map(settings_of(scores, every, tuned))
+    scores = with_metric(scores)
+    refuse_undecided(scores, by, "let all protocols of a method evaluate it")
+    lowest = metrics.lower_is_better(by)
+    rows = [best_protocol(of, every, tuned, lowest) for _, of in scores.groupby(GROUP, sort=False)]
+    return pd.DataFrame(rows, columns=[*CELL, "setting", "chosen"]).assign(chosen_by=by)
+
+
+def with_metric(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores without those groups that lack the metric."""
+    lacks = scores["deciding_score"].isna() & ~scores["diverged"]
+    keys = [scores[name] for name in GROUP]
+    any_score = scores["deciding_score"].notna().groupby(keys).transform("any")
+    return scores[any_score | ~lacks.groupby(keys).transform("any")]
+
+
+def best_protocol(runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], lowest: bool) -> dict:
+    """Return the row of a group: its best protocol, and the values of the tuned fields."""
+    _, best = rank_candidates(runs, lowest)
+    first = runs.drop_duplicates(CANDIDATE).iloc[[best]]
+    (values,) = fields.write_fields(fields.select_runs(every, first), tuned)
+    return first[[*CELL, "setting"]].iloc[0].to_dict() | {"chosen": values}
+
+
+def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the chosen runs, under the first protocol's name, with what was chosen.
+
+    They are in the order of `chosen`: a method that is first in the grid stays first, whatever is
+    chosen for it.
+    """
+    kept = chosen[[*CELL, "setting", *CHOICE]].merge(table, on=CELL)
+    return kept.assign(protocol=kept["setting"])[[*table, *CHOICE]]
+
+
+def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
+    """Add what was chosen, by the runs `kept`, to a table whose rows are of methods in settings."""
+    if not {*CELL} <= {*table} or {*CHOICE} & {*table} or not {*CHOICE} <= {*kept}:
+        return table
+    return table.merge(kept[[*CELL, *CHOICE]].drop_duplicates(), how="left", on=CELL)
+
+
+def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None) -> Chooser:
+    """Return a function that keeps the rows of the runs that are best by a metric.
+
+    Without `best` it keeps all rows. With `by` in `best`, this metric decides for all.
+    """
+    if not best:
+        return lambda table, by: table
+
+    @cache
+    def chosen(by: str) -> pd.DataFrame:
+        if runs is None or settings is None:
+            raise UsageError("`best` reads runs and their fields: name the sources runs, settings")
+        return choose_best(runs, settings, best["over"], by)
+
+    return lambda table, by: keep_chosen(table, chosen(best.get("by", by)))
+
+
+def describe(best: dict | None, by: str = "each number itself") -> str:
+    """Return a sentence for a caption: what was chosen, and on which data; empty without `best`."""
+    if not best:
+        return ""
+    over, by = " and ".join(listed(best["over"])), best.get("by", by)
+    chosen = f"Of each method, the best {over} by {metrics.words(by)}"
+    data = "" if by == VALIDATION else "; chosen on the test data, so it is too good"
+    return f"{chosen}{data}."

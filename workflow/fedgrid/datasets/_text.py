@@ -1,0 +1,59 @@
+"""Characters as tokens, and the windows of a text that predict its next character.
+
+The table of characters is LEAF's (arXiv 1812.01097): 80 symbols. Token 80 stands for all other
+characters, so datasets have `TOKENS = 81` and as many classes.
+"""
+
+import numpy as np
+
+from fedgrid.datasets import Split
+
+LENGTH = 80  # characters of a window
+CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+UNKNOWN = len(CHARACTERS)  # the token of every other character
+
+# The windows of a text, uint8 (n, length), and the token after each, int64 (n,).
+Windows = tuple[np.ndarray, np.ndarray]
+
+
+def encode(text: str) -> np.ndarray:
+    """Return the token of each character, uint8 (n,)."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    table = np.full(128, UNKNOWN, np.uint8)
+    table[[*map(ord, CHARACTERS)]] = np.arange(len(CHARACTERS))
+    return table[np.minimum(codes, 127)]  # no character of the table has the code 127
+
+
+def count_unknown(tokens: np.ndarray) -> int:
+    """Return how many characters are not in the table."""
+    return int((tokens == UNKNOWN).sum())
+
+
+def windows(tokens: np.ndarray, length: int = LENGTH) -> Windows:
+    """Return every window of a text that has a next token, in order; none of a shorter text."""
+    if len(tokens) <= length:
+        return np.empty((0, length), np.uint8), np.empty(0, np.int64)
+    rows = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)
+    return rows[:, :-1], rows[:, -1].astype(np.int64)
+
+
+def split(roles: list[Windows]) -> Split:
+    """Return the first fifth of each role's windows, in order, as test windows.
+
+    It is rounded down, but at least one window of a role with two or more; a role with one window
+    trains on it. A role is a writer, by its place in the list. So all roles train, and neighbouring
+    windows overlap: what a test window predicts may be read in a training window.
+    """
+    sizes = np.array([len(labels) for _, labels in roles])
+    firsts = np.where(sizes > 1, np.maximum(sizes // 5, 1), 0)
+    pairs = [*zip(roles, firsts.tolist(), strict=True)]
+    train = joined([(rows[first:], labels[first:]) for (rows, labels), first in pairs])
+    test = joined([(rows[:first], labels[:first]) for (rows, labels), first in pairs])
+    numbers = np.arange(len(roles))
+    return Split(*train, *test, np.repeat(numbers, sizes - firsts), np.repeat(numbers, firsts))
+
+
+def joined(parts: list[Windows]) -> Windows:
+    """Return the windows of all parts, one part after the other."""
+    rows, labels = zip(*parts, strict=True)
+    return np.concatenate(rows), np.concatenate(labels)

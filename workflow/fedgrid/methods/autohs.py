@@ -1,0 +1,35 @@
+"""AutoHS: hard selection, soft attention with Gumbel noise on its coefficients (`_fusion.py`).
+
+In training, noise is drawn once per batch. The text's weights are then the softmax of the noisy
+coefficients. The code's are 1 for the larger one and 0 for the other, with the gradient of the
+softmax. In evaluation there is no noise, and the weights are soft: neither text nor code says more.
+"""
+
+from fedgrid.method import Method
+from fedgrid.methods import _fusion
+
+PRIVATE = ("private.",)
+SPLITS = True  # the model must name its blocks
+MODELS_KEPT = 1  # models per client
+
+
+def method(
+    temperature: float = 2.0,
+    form: str = "text",
+    shared_step: bool = True,
+    forgets: bool = False,
+) -> Method:
+    """temperature: of the softmax; form: "text" or "code"; shared_step: as `_fusion.py` says.
+
+    forgets: the placebo, which draws private entries anew whenever their client takes part.
+    """
+    return _fusion.fuse(
+        "autohs",
+        form,
+        temperature,
+        shared_step,
+        forgets,
+        matrix=False,
+        noise=True,
+        hard=form == "code",
+    )

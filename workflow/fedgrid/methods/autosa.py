@@ -1,0 +1,24 @@
+"""AutoSA: soft attention, one pair of weights for both classifiers (`_fusion.py`).
+
+The coefficients alpha_0 and alpha_1 mix the shared and the private features.
+"""
+
+from fedgrid.method import Method
+from fedgrid.methods import _fusion
+
+PRIVATE = ("private.",)
+SPLITS = True  # the model must name its blocks
+MODELS_KEPT = 1  # models per client
+
+
+def method(
+    temperature: float = 2.0,
+    form: str = "text",
+    shared_step: bool = True,
+    forgets: bool = False,
+) -> Method:
+    """temperature: of the softmax; form: "text" or "code"; shared_step: as `_fusion.py` says.
+
+    forgets: the placebo, which draws private entries anew whenever their client takes part.
+    """
+    return _fusion.fuse("autosa", form, temperature, shared_step, forgets, matrix=False)

@@ -1,0 +1,1 @@
+"""Products of the study of privatisation ways (Li et al., 2021)."""

@@ -1,0 +1,84 @@
+"""The automatic ways over the rounds: both accuracies, and the learned coefficients (figure 10).
+
+Of each data set and method, the upper panel has the accuracies, the lower one the coefficients as
+they are learned, before a softmax turns two of them into weights.
+"""
+
+import re
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL
+from fedgrid.report.convergence import lost
+from fedgrid.report.privatization.ways import ACCURACIES
+from fedgrid.runtime.names import UsageError
+
+COEFFICIENT = re.compile(r"(alpha|beta)(_\d)+")
+HEIGHT = 1.6  # inches of a panel
+
+
+def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """Return a row per method, setting, round and curve, which is an accuracy or a coefficient."""
+    coefficients = [name for name in runs if COEFFICIENT.fullmatch(name)]
+    if not coefficients:
+        raise UsageError(
+            "no run of the grid has coefficients: name methods that learn them, such as autocs"
+        )
+    percent = {name: 100 * runs[of] for name, of in ACCURACIES.items()}
+    there = runs.assign(**percent)[~lost(runs)]
+    facts = [*CELL, "round", "rounds", "seed"]
+    long = there.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
+    table = long.dropna(subset="value").groupby([*CELL, "curve", "round"], sort=False).agg(
+        mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
+        rounds=("rounds", "first"),
+    ).reset_index()  # fmt: skip
+    seeds = runs.groupby(CELL)["seed"].nunique().rename("all_seeds")
+    table = table.merge(seeds.reset_index(), on=CELL)
+    table = table[table["seeds"] == table.pop("all_seeds")]
+    return table.assign(scale=scale).round(4)
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw two rows of panels per setting, a column per method."""
+    settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
+    methods = table["method"].unique()
+    size = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
+    figure, grid = figures.panels(2 * len(settings), len(methods), **size)
+    look = figures.lines([*ACCURACIES, *sorted({*table["curve"]} - {*ACCURACIES})])
+    for at, ((dataset, partition, _), of) in enumerate(settings):
+        for column, method in enumerate(methods):
+            here = of[of["method"] == method]
+            top, bottom = grid[2 * at][column], grid[2 * at + 1][column]
+            curves(top, here[here["curve"].isin(ACCURACIES)], look)
+            curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
+            title = figures.setting(study, dataset, partition)
+            top.set_title(f"{figures.label(study, method)}\n{title}")
+        grid[2 * at][0].set_ylabel("accuracy (%)")
+        grid[2 * at + 1][0].set_ylabel("coefficient")
+    for axes in grid[-1]:
+        axes.set_xlabel("round")
+    figures.legend(figure, [axes for row in grid for axes in row], columns=4, order=[*look])
+    return figure
+
+
+def curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
+    """Draw a line and its band for every curve."""
+    for name, of in table.groupby("curve", sort=False):
+        axes.plot(of["round"], of["mean"], label=name, **look[name])
+        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
+        axes.fill_between(of["round"], low, high, color=look[name]["color"], alpha=0.12, lw=0)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the lines."""
+    if table.empty:
+        return "There is nothing to show: runs diverged before their first evaluation."
+    return (
+        "Upper panels: accuracy of the server's model (aggregation) and mean accuracy of clients' "
+        "own models (personalisation). Lower panels: the server's coefficients before the softmax; "
+        "index 0 is of the shared part, 1 of the private one. Mean and standard deviation over "
+        f"seeds: {tables.scope(table)}."
+    )

@@ -1,0 +1,60 @@
+"""Both accuracies over the rounds in several settings of one data set (figure 7).
+
+A row of panels per accuracy, a column per protocol and data set.
+"""
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import choice, figures, metrics, tables
+from fedgrid.analysis.scores import SETTING
+from fedgrid.report import convergence
+from fedgrid.report.privatization.ways import ACCURACIES
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: dict,
+    scale: str,
+    settings: pd.DataFrame | None = None,
+    best: dict | None = None,
+) -> pd.DataFrame:
+    """Return a row per accuracy, method, setting and round: means over seeds.
+
+    `best` keeps the best runs by each accuracy, and reads the runs' `settings`.
+    """
+    choose, parts = choice.chooser(runs, settings, best), []
+    for name, of in ACCURACIES.items():
+        kept = choose(runs, of)
+        curves = convergence.draw(kept, study, scale, of).drop(columns="of", errors="ignore")
+        parts.append(choice.add_choice(curves, kept).assign(what=name, of=of))
+    return pd.concat(parts, ignore_index=True)
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw the panels; a line has the same look in all of them."""
+    columns = [*table.groupby(SETTING, sort=False).groups]
+    figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
+    look = figures.lines(table["method"])
+    for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
+        for axes, setting in zip(row, columns, strict=True):
+            here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
+            convergence.curves(axes, table[here], look, study)
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.unit(of)}")
+    for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
+        names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
+        axes.set_title(", ".join(names))
+    for axes in grid[-1]:
+        axes.set_xlabel("round")
+    figures.legend(figure, [axes for row in grid for axes in row])
+    return figure
+
+
+def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+    """Describe the lines."""
+    ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
+    said = (
+        "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
+        f"(personalisation), mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
+    )
+    return f"{said} {choice.describe(best)}".strip()

@@ -1,0 +1,76 @@
+"""The accuracy of clients between their shared and their private branch (figure 9).
+
+Alpha is the weight of the shared features, beta that of the shared classifier's probabilities; with
+both 1 the model is the shared one, with both 0 the private one. Cells are equally large, whatever
+the distance of their values.
+"""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL
+
+POINT = ["alpha", "beta"]
+
+
+def draw(interpolation: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+    """Return a row per run's setting and point: percent over seeds; `best` marks the highest."""
+    table = interpolation.groupby([*CELL, *POINT], sort=False).agg(
+        accuracy=("mean", lambda of: 100 * of.mean()),
+        std=("mean", lambda of: 100 * of.std()),
+        seeds=("seed", "nunique"),
+        rounds=("rounds", "first"),
+        clients=("clients", "first"),
+    ).reset_index().round(4)  # fmt: skip
+    table = table.rename(columns={"accuracy": "mean"})
+    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    highest = table.groupby(CELL)["mean"].transform("max")
+    table = table.assign(best=table["mean"] == highest, scale=scale)
+    order = table.groupby(CELL, sort=False).ngroup()
+    return table.assign(rank=order).sort_values(["rank", *POINT]).drop(columns="rank")
+
+
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw a heat map per method and setting, two in a row, with a mark on the best points."""
+    settings = [*table.groupby(CELL, sort=False)]
+    columns = min(len(settings), 2)
+    figure, grid = figures.panels(-(-len(settings) // columns), columns, width=3.4, height=2.9)
+    flat = [axes for row in grid for axes in row]
+    for axes in flat[len(settings) :]:
+        axes.set_visible(False)
+    for axes, ((method, dataset, partition, _), of) in zip(flat, settings, strict=False):
+        heat(axes, of)
+        several = f"{figures.label(study, method)}: " * (table["method"].nunique() > 1)
+        axes.set_title(several + figures.setting(study, dataset, partition))
+    return figure
+
+
+def heat(axes: Axes, of: pd.DataFrame) -> None:
+    """Draw one heat map: beta upwards, alpha to the right."""
+    cells = of.pivot(index="beta", columns="alpha", values="mean")
+    image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
+    best = of[of["best"]]
+    at = cells.columns.get_indexer(best["alpha"]), cells.index.get_indexer(best["beta"])
+    axes.plot(*at, "*", color="white", markeredgecolor="black", markersize=9)
+    axes.set_xticks(range(len(cells.columns)), [f"{a:g}" for a in cells.columns], rotation=90)
+    axes.set_yticks(range(len(cells.index)), [f"{b:g}" for b in cells.index])
+    axes.set(xlabel="alpha: shared features", ylabel="beta: shared classifier")
+    axes.grid(visible=False)
+    axes.figure.colorbar(image, ax=axes, label="accuracy (%)")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the figure, and name the best points."""
+    best = table[table["best"]].drop_duplicates(CELL)
+    points = [
+        f"{row.dataset_label} ({row.alpha:g}, {row.beta:g}) with {row.mean:.2f}"
+        for row in best.itertuples()
+    ]
+    return (
+        "Mean accuracy of all clients on their own test samples, in percent, with features alpha h "
+        "+ (1 - alpha) h' and probabilities beta p + (1 - beta) p', of the shared branch and the "
+        f"private one (with a prime): {tables.scope(table)}. A star marks the best point (alpha, "
+        f"beta): {'; '.join(points)}."
+    )

@@ -1,0 +1,75 @@
+"""The benchmarks: clients, classes, samples of a client, and test samples (table 1).
+
+Beside our numbers are those that the paper prints. The partitions are those of the first seed.
+"""
+
+import pandas as pd
+
+from fedgrid.analysis import figures, tables
+from fedgrid.partitions import write_label
+from fedgrid.runtime import source
+from fedgrid.runtime.names import known
+
+NUMBERS = {  # by column, its heading
+    "clients": "clients",
+    "classes": "classes",
+    "training": "training samples of a client",
+    "test": "test samples of a client",
+    "global_test": "global test samples",
+}
+
+
+def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataFrame:
+    """Return a row per data set and partition; `printed` names the entry of `published`.
+
+    A data set that is printed and has no partition has a row with the printed numbers alone.
+    """
+    first = sizes[sizes["seed"] == sizes["seed"].min()]
+    groups = first.groupby(["dataset", "partition"], sort=False)
+    table = pd.DataFrame([dict(dataset=d, partition=p) | count(of, d) for (d, p), of in groups])
+    entries = study["published"]
+    theirs = entries[known("entry of `published`", printed, entries)]
+    values = pd.DataFrame.from_dict(theirs["values"], "index", columns=theirs["columns"])
+    values = values.add_prefix("printed_").rename_axis("dataset").reset_index()
+    table = table.merge(values, how="outer", on="dataset", sort=False)
+    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    return table.assign(seed=first["seed"].iloc[0], scale=scale).round(2)
+
+
+def count(of: pd.DataFrame, dataset: str) -> dict:
+    """Return the numbers of one partition; clients' tests can be parts of the global test set."""
+    in_file = source.literal(f"datasets.{dataset}", "TEST")
+    return {
+        "clients": len(of),
+        "classes": source.literal(f"datasets.{dataset}", "CLASSES"),
+        "training": of["training"].mean(),
+        "test": of["test"].mean(),
+        "global_test": in_file or of["test"].sum(),
+    }
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per data set: ours and, behind it in brackets, the printed number."""
+    facts = table.to_dict("records")
+    shown = {head: [beside(row, name) for row in facts] for name, head in NUMBERS.items()}
+    partitions = table["partition"].astype(object).fillna("").map(write_label)
+    index = pd.MultiIndex.from_arrays(
+        [table["dataset_label"], partitions], names=["dataset", "partition"]
+    )
+    return pd.DataFrame(shown, index=index)
+
+
+def beside(row: dict, name: str) -> str:
+    """Return our number and the printed one, as far as they are there: `400 (400)`."""
+    ours, theirs = (row.get(key) for key in (name, f"printed_{name}"))
+    texts = "" if pd.isna(ours) else f"{ours:,.10g}", "" if pd.isna(theirs) else f"({theirs:,.10g})"
+    return " ".join(filter(None, texts))
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the numbers."""
+    return (
+        "The benchmarks; samples of a client are means over clients. In brackets is what the paper "
+        f"prints. Partitions of seed {tables.each(table, 'seed')} (1 seed), "
+        f"{tables.each(table, 'scale')} scale."
+    )
