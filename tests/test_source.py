@@ -168,7 +168,7 @@ def drawn_before() -> dict[str, str]:
         (f"{REPORT}/figure4", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
         (f"{REPORT}/table1", "- table[", "+ table[", {"table1"}),
         ("report/claims", '"no runs at', '"none at', {"claims"}),
-        ("report/convergence", "alpha=0.12", "alpha=0.13", {"convergence"}),
+        ("report/convergence", 'set_xlabel("round")', 'set_xlabel("rounds")', {"convergence"}),
         ("report/ablation", ":.1f}", ":.2f}", COMPARED),
         ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
         ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them

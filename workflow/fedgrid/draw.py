@@ -20,6 +20,7 @@ from fedgrid.runtime import cli, contract, files, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import OF_RUN
 from fedgrid.study.products import (
+    BEST,
     FIGURES,
     GIVEN,
     best_of_product,
@@ -88,8 +89,8 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(found, function, with_options(getattr(file, function), options))
     found.best = best_of_product(module, options)
-    if found.best and hasattr(found, "caption"):
-        found.caption = partial(with_choice, found.caption, found.best)
+    if BEST in options and hasattr(found, "caption"):
+        found.caption = partial(with_choice, found.caption, found.best or options[BEST])
     return found
 
 

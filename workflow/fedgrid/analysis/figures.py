@@ -95,6 +95,13 @@ def setting_panels(
     return figure, found
 
 
+def plot_band(axes: Axes, of: pd.DataFrame, along: str, look: dict, **style) -> None:
+    """Draw the means along a column as a line, with the deviation as a band around it."""
+    axes.plot(of[along], of["mean"], **style, **look)
+    low, high = of["mean"] - of["std"], of["mean"] + of["std"]
+    axes.fill_between(of[along], low, high, color=look["color"], alpha=0.12, lw=0)
+
+
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:

@@ -114,13 +114,12 @@ def counted(seeds: float) -> str:
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
-def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+def caption(table: pd.DataFrame) -> str:
     """Describe the verdicts."""
     if table.empty:
         return "The study has no claims."
-    said = (
+    return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
         "decide it."
     )
-    return f"{said} {choice.describe(best)}".strip()

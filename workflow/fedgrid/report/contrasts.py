@@ -34,15 +34,14 @@ def draw(
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
 
 
-def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     if table.empty:
         return (
             "There is no comparison: the study has no claims, or there are no runs of the methods "
             "that its claims compare."
         )
-    said = (
+    return (
         "Differences over seeds with their 95 % intervals (paired t-test) behind each claim: "
         f"{tables.each(table, 'scale')} scale."
     )
-    return f"{said} {choice.describe(best)}".strip()

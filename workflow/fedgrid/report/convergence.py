@@ -59,9 +59,7 @@ def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> Non
         name = figures.label(study, method)
         if table["protocol"].nunique() > 1:
             name += f" ({figures.label(study, protocol, 'protocol')})"
-        axes.plot(of["round"], of["mean"], label=name, **look[method])
-        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-        axes.fill_between(of["round"], low, high, color=look[method]["color"], alpha=0.12, lw=0)
+        figures.plot_band(axes, of, "round", look[method], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -203,9 +203,7 @@ def scaled(axes: Axes, values: pd.Series) -> pd.Series:
 
 def plot_line(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the line of a series that has the field."""
-    axes.plot(of["place"], of["mean"], marker="o", markersize=3, label=name, **look)
-    low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-    axes.fill_between(of["place"], low, high, color=look["color"], alpha=0.12, lw=0)
+    figures.plot_band(axes, of, "place", look, marker="o", markersize=3, label=name)
     gone = of[of["diverged"] > 0]
     plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from fedgrid.engine.architecture import Architecture
@@ -40,10 +39,15 @@ class Backend:
         trained = [live[name] for name in network.trainable]
         state, losses = listed(client.optimiser, network.trainable), []
         for x, y in client.batches:
-            gradients, loss = self.gradients(client, params, trained, x, y)
+            gradients, loss = self.gradients(
+                network.live, self.method, client, params, trained, x, y
+            )
             state = self.optimiser.step(trained, gradients, state, client.lr)
             if which := network.trained_twice:
-                gradients = self.gradients_of_served([trained[i] for i in which], x, y)
+                twice = [trained[i] for i in which]  # the second step on a batch is FedAvg's
+                gradients, _ = self.gradients(
+                    network.live_served, Method(), client, params, twice, x, y
+                )
                 state = self.optimiser.step_again(which, trained, gradients, state, client.lr)
             losses.append(loss)
         nothing = torch.zeros((), device=network.device)
@@ -51,12 +55,19 @@ class Backend:
         return live, loss, named(state, network.trainable)
 
     def gradients(
-        self, client: LocalWork, params: Model, trained: list[Tensor], x: Tensor, y: Tensor
+        self,
+        module: nn.Module,
+        method: Method,
+        client: LocalWork,
+        params: Model,
+        trained: list[Tensor],
+        x: Tensor,
+        y: Tensor,
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the gradients of one step, by trainable parameter, and the loss."""
-        network, method = self.architecture, self.method
+        """Return the gradients of one step, by trained parameter, and the loss."""
+        network = self.architecture
         with network.precision():
-            features, logits = network.live(x)
+            features, logits = module(x)
         valid = torch.ones(len(y), dtype=network.dtype, device=network.device)
         step = Step(
             params,
@@ -78,10 +89,3 @@ class Backend:
             corrected = method.correct(step, named)
             gradients = [corrected[name] for name in network.trainable]
         return list(gradients), loss.detach()
-
-    def gradients_of_served(self, trained: list[Tensor], x: Tensor, y: Tensor) -> list[Tensor]:
-        """Return the gradients of the cross-entropy of the server's part of the model."""
-        with self.architecture.precision():
-            _, logits = self.architecture.live_served(x)
-        loss = F.cross_entropy(logits.to(self.architecture.dtype), y)
-        return list(torch.autograd.grad(loss, trained, materialize_grads=True))

@@ -7,12 +7,11 @@ is halved, with a warning.
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import ceil
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
@@ -37,8 +36,11 @@ class Backend:
         lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
         self.optimiser = Optimiser(protocol, lasting, stacked=True)
         self.size: int | None = None  # clients in a stack, after running out of memory
-        self.step = Recorded(LocalStep(architecture, method))
-        self.step_of_served = Recorded(ServedStep(architecture, method))
+        names = architecture.trainable
+        twice = [names[i] for i in architecture.trained_twice]
+        self.step = Recorded(LocalStep(architecture, method, architecture.live, names))
+        served = architecture.live_served  # the second step on a batch is FedAvg's
+        self.step_of_served = Recorded(LocalStep(architecture, Method(), served, twice))
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers."""
@@ -112,9 +114,11 @@ class LocalStep:
     # The leading client axis of state, server, shared, memory, x, y, valid, counts; None: no axis.
     each = (0, None, None, 0, 0, 0, 0, 0)
 
-    def __init__(self, architecture: Architecture, method: Method):
+    def __init__(
+        self, architecture: Architecture, method: Method, module: nn.Module, trained: list[str]
+    ):
         self.architecture, self.method = architecture, method
-        self.trained = architecture.trainable
+        self.module, self.entries, self.trained = module, [*module.state_dict()], trained
 
     def __call__(self, state, *rest):
         """Return gradients by trained parameter, losses (clients,) and statistics."""
@@ -129,9 +133,9 @@ class LocalStep:
 
     def loss(self, state, server, shared, memory, x, y, valid, counts):
         """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
-        masked = Masked(valid, state)
+        masked, entries = Masked(valid, state), {name: state[name] for name in self.entries}
         with self.architecture.precision(), masked:
-            outputs = functional_call(self.architecture.live, state, (x,))
+            outputs = functional_call(self.module, entries, (x,))
         outputs = [output.to(self.architecture.dtype) for output in outputs]
         step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
         with masked:  # a teacher may use batch statistics too
@@ -153,23 +157,6 @@ class LocalStep:
         params = {name: state[name] for name in self.architecture.parameters}
         sent = own_model(server, memory)
         return Step(params, sent, memory, shared, *rest, forward=self.architecture.forward)
-
-
-class ServedStep(LocalStep):
-    """One more local step of all clients, which trains the server's part of the model alone."""
-
-    def __init__(self, architecture: Architecture, method: Method):
-        super().__init__(architecture, replace(method, correct=None))
-        self.trained = [architecture.trainable[i] for i in architecture.trained_twice]
-
-    def loss(self, state, server, shared, memory, x, y, valid, counts):
-        """Return the cross-entropy of one client's part, and its batch statistics."""
-        masked, entries = Masked(valid, state), self.architecture.of_server(state)
-        with self.architecture.precision(), masked:
-            features, logits = functional_call(self.architecture.live_served, entries, (x,))
-        outputs = [output.to(self.architecture.dtype) for output in (features, logits)]
-        step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
-        return step.cross_entropy(), masked.statistics
 
 
 class Recorded:

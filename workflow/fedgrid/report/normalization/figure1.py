@@ -53,9 +53,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 def curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
     """Draw a line and its band for every client."""
     for client, of in table.groupby("client", sort=False):
-        axes.plot(of["round"], of["mean"], label=f"client {client}", **look[client])
-        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-        axes.fill_between(of["round"], low, high, color=look[client]["color"], alpha=0.12, lw=0)
+        figures.plot_band(axes, of, "round", look[client], label=f"client {client}")
 
 
 def caption(table: pd.DataFrame) -> str:

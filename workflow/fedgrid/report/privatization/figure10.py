@@ -67,9 +67,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 def curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every curve."""
     for name, of in table.groupby("curve", sort=False):
-        axes.plot(of["round"], of["mean"], label=name, **look[name])
-        low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-        axes.fill_between(of["round"], low, high, color=look[name]["color"], alpha=0.12, lw=0)
+        figures.plot_band(axes, of, "round", look[name], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -50,11 +50,10 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
-    said = (
+    return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         f"(personalisation), mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
     )
-    return f"{said} {choice.describe(best)}".strip()

@@ -115,13 +115,12 @@ def bars(axes: Axes, table: pd.DataFrame) -> None:
         axes.set_ylim(max(0, lowest - 0.3 * (highest - lowest)), None)
 
 
-def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
     cut = " The vertical axes may begin above 0."
     lost = " A bar is missing if a run diverged." * bool(table["diverged"].any())
-    said = (
+    return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
         f"last {tables.each(table, 'tail')} rounds: {tables.scope(table)}.{cut}{lost}"
     )
-    return f"{said} {choice.describe(best)}".strip()

@@ -96,13 +96,12 @@ def texts(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
     return found.mask(lost > 0, said)
 
 
-def caption(table: pd.DataFrame, best: dict | None = None) -> str:
+def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     metric = tables.counted(table).replace("test accuracy", "accuracy")
-    said = (
+    return (
         f"The {metric} in percent with its 95 % interval over seeds, of the server's model on the "
         "test set (aggregation) and of clients' own models on their own test samples, mean over "
         "clients (personalisation); the same of each way's placebo, whose private part is drawn "
         f"anew at every participation, and the paired difference: {tables.scope(table)}."
     )
-    return f"{said} {choice.describe(best)}".strip()
