@@ -461,7 +461,7 @@ EDITS = {
         DRAWN, set(),
     ),
     "another product": (
-        f"{PACKAGE}/report/convergence.py", "alpha=0.12", "alpha=0.13", {}, set(),
+        f"{PACKAGE}/report/convergence.py", ".round(4)", ".round(5)", {}, set(),
     ),
     "a label": (WRITTEN, "  fedavg: FedAvg\n", "  fedavg: Averaging\n", DRAWN, set()),
     "a published value": (WRITTEN, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, set()),
