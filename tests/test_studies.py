@@ -265,6 +265,7 @@ def test_a_source_without_which_a_product_can_be_drawn_may_be_missing(tmp_path):
 
 
 def test_a_product_that_needs_all_its_sources_is_not_drawn_from_some(tmp_path):
-    both = "{draw: tuned, from: {runs: runs/main, settings: settings/part}, with: {over: lr}, formats: [csv]}"
+    given = "from: {runs: runs/main, settings: settings/part}, with: {over: lr}"
+    both = f"{{draw: tuned, {given}, formats: [csv]}}"
     grid = read(tmp_path, SMALLER.replace("  printed:", f"  tuned: {both}\n  printed:"))
     assert "tuned" not in grid.products("mine", "quick") + grid.products("mine", "small")
