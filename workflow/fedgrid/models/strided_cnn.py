@@ -29,3 +29,11 @@ def body(shape: tuple[int, int, int], width: int = 64) -> tuple[nn.Module, int]:
         nn.Linear(64 * eighth, width),
         nn.ReLU(),
     ), width
+
+
+def initialise(model: nn.Module) -> None:
+    """Draw weights as He et al. (ICCV 2015) for ReLU, and set biases to 0."""
+    for module in model.body:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            nn.init.zeros_(module.bias)
