@@ -96,9 +96,12 @@ def named(table: pd.DataFrame, of: str) -> pd.DataFrame:
 def smoothed(values: pd.Series) -> float:
     """Return the last exponential moving average of the evaluations, started at the first."""
     there = values.dropna()
-    if there.empty:
-        return np.nan
-    return there.ewm(alpha=1 - SMOOTHING, adjust=False).mean().iloc[-1]
+    return np.nan if there.empty else moving_average(there).iloc[-1]
+
+
+def moving_average(values: pd.Series) -> pd.Series:
+    """Return the exponential moving average after every evaluation, started at the first."""
+    return values.ewm(alpha=1 - SMOOTHING, adjust=False).mean()
 
 
 FROM_RUNS = ("rounds", "metric", "tail", "of")  # columns that the runs of a group share
