@@ -52,7 +52,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     """Draw a panel per cell that all kept curves have: every curve and its moving average."""
     table = table[table["curve"].notna()]
     cells = list(table.groupby(CELL, sort=False))
-    size = {"width": 2 * figures.WIDTH, "height": 1.3 * figures.HEIGHT}
+    size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
     figure, grid = figures.panels(len(cells), 1, **size)
     look = figures.colours(table["curve"])
     for (axes,), (_, of) in zip(grid, cells, strict=False):
@@ -71,7 +71,7 @@ def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
         axes.plot(of["round"], of["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
         axes.plot(of["round"], of["average"], **style, lw=1.6, label=f"{curve}, moving average")
     for value in table["published"].dropna().unique():
-        axes.axhline(value, color="0.3", ls="--", lw=0.8, label="published")
+        axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
 
 
 def titled(table: pd.DataFrame) -> str:
@@ -105,7 +105,9 @@ def described(evaluations: pd.DataFrame) -> list[str]:
         here = (gaps[CELL] == pd.Series(dict(zip(CELL, cell, strict=True)))).all(axis="columns")
         first = of["curve"].iloc[0]
         found += [compared(first, other, gap) for other, gap in gaps[here].groupby("curve_other")]
-    keeps = f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
+    keeps = (
+        f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
+    )
     return [*found, keeps] if found else []
 
 
