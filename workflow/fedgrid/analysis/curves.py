@@ -17,11 +17,13 @@ NUMBERS = ["seed", "round", "accuracy"]
 def kept_curves(study: dict) -> pd.DataFrame:
     """Return a row per evaluation: accuracy and moving average in percent, published percent.
 
-    The column `curve` has the name of the origin. Cells that an origin lacks are left out.
+    The column `curve` has the name of the origin. Cells that an origin lacks are left out, and so
+    are rounds without an accuracy.
     """
     rows = [row | {"curve": name} for name, of in study.get("curves", {}).items() for row in of]
     table = pd.DataFrame(rows, columns=[*CURVE, "round", "accuracy"])
     table[NUMBERS] = table[NUMBERS].apply(pd.to_numeric)
+    table = table.dropna(subset="accuracy")
     origins = table.groupby(CELL)["curve"].transform("nunique")
     table = in_order(table[origins == len(study.get("curves", {}))])
     averages = table.groupby(CURVE)["accuracy"].transform(moving_average)

@@ -114,8 +114,9 @@ def described(evaluations: pd.DataFrame) -> list[str]:
 def summed_up(row) -> str:
     """Return a curve's best, last and last smoothed accuracy in words."""
     return (
-        f"{row.curve} has {row.best:.2f} at best (round {row.best_round:g}), {row.last:.2f} after "
-        f"the last round and {row.average:.2f} as its last moving average"
+        f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
+        f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
+        "last moving average"
     )
 
 
