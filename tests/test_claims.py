@@ -730,7 +730,8 @@ def test_a_tail_is_the_protocols_own_and_final_is_the_last_round():
 
 def test_claims_are_judged_by_metric_each_with_its_number_and_its_share():
     study = {"claims": [above(), above(over=["b", "c"], share=0.4), above(over="nobody")]}
-    runs = pd.concat([two_faced(), two_faced().query("method == 'b'").assign(method="c")])
+    c = two_faced().query("method == 'b'").assign(method="c", accuracy=0.9)  # always above a
+    runs = pd.concat([two_faced(), c])
     found = verdicts.judge_by_metric(study, runs, ("best", "smoothed"))
     assert found["claim"].tolist() == [1, 1, 2, 2, 3, 3]
     assert found["metric"].tolist() == 3 * ["best", "smoothed"]
@@ -781,6 +782,15 @@ def test_a_further_metric_is_one_that_some_runs_do_not_have_as_their_own():
         verdicts.other_metrics(two_faced(), ["beste"])
 
 
+def test_what_the_paper_contradicts_does_not_count_as_a_change():
+    claim = claim_of("highest accuracies") | {"over": ["fedsl-f2"]}
+    runs = made.runs({"fedsls": [60, 61, 60.5], "fedsl-f2": [50, 51, 50.5]})
+    table = product.draw(STUDY | {"claims": [claim]}, "quick", runs, metrics=["final"])
+    assert table["verdict"].tolist() == [verdicts.CONTRADICTED]
+    assert table["verdict_final"].tolist() == [verdicts.HOLDS]
+    assert table["changes"].tolist() == [False]
+
+
 def test_claims_without_runs_are_undecided_with_every_metric():
     table = product.draw({"claims": [above()]}, "quick", metrics=["best"])
     assert table[["our_verdict", "verdict_best"]].eq(verdicts.UNDECIDED).all(axis=None)
@@ -799,6 +809,11 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
     table = contrasts.draw(study, "quick", two_faced(), metrics=["best", "smoothed", "final"])
     plain = contrasts.draw(study, "quick", two_faced())
     assert table[plain.columns].equals(plain)
+    assert [*table.columns.difference(plain.columns)] == [
+        "changes",
+        *(f"{number}_{way}" for number in ("difference", "high", "low", "verdict")
+          for way in ("final", "smoothed")),
+    ]  # fmt: skip
     assert table["claim"].tolist() == [1, 3]
     first, steady = table.to_dict("records")
     assert (first["verdict"], first["verdict_smoothed"]) == (verdicts.HOLDS, verdicts.FAILS)
