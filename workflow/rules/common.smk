@@ -494,7 +494,7 @@ def product_path(study, product):
 
 def facts(study):
     """Return a hash of those parts of a study that products are drawn with, besides its runs."""
-    shown = ("published", "reference", "claims", "labels")
+    shown = ("published", "reference", "curves", "claims", "labels")
     return digest({key: STUDIES[study].get(key) for key in shown})
 
 
