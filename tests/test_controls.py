@@ -99,6 +99,12 @@ def test_the_intervals_decide(method, placebo, verdict):
     assert row(made.runs(around(method, placebo)))["verdict"] == verdict
 
 
+def test_a_placebo_that_is_the_same_as_its_method_gains_too():
+    percents = around(55, 50)
+    same = row(made.runs(percents | {"swapped": percents["fedsls"]}))
+    assert (same["beyond_placebo_low"], same["verdict"]) == (0, "the placebo gains, too")
+
+
 def test_a_method_that_is_the_same_as_the_plain_one_has_no_gain():
     assert row(made.runs(PERCENTS | {"fedsls": PERCENTS["fedavg"]}))["verdict"] == "no gain"
 
@@ -108,6 +114,10 @@ def test_what_the_intervals_do_not_decide_is_undecided():
     wide_gain = percents | {"fedsls": [40, 58, 70]}
     assert row(made.runs(wide_gain))["gain"] > 0
     assert row(made.runs(wide_gain))["verdict"] == "undecided"
+    # The placebo gains; whether the method does is open.
+    found = row(made.runs(around(55, 60) | {"fedsls": [40, 58, 70]}))
+    assert found["gain_low"] < 0 < found["placebo_gain_low"]
+    assert found["verdict"] == "undecided"
     wide_loss = percents | {"fedsls": [40, 50, 66]}
     assert row(made.runs(wide_loss))["gain"] == pytest.approx(-1)
     assert row(made.runs(wide_loss))["verdict"] == "undecided"
