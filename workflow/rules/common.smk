@@ -392,6 +392,8 @@ def refuse_targets(words):
     pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
     for target in filter(None, map(pattern.fullmatch, words)):
         study, scale, part, product = target.groups()
+        if Path(part or "").name in COLLECTED:
+            continue  # a collected table, which may have the name of a product
         if product in STUDIES.get(study or config["study"], NO_STUDY)["products"]:
             refuse_nothing(study or config["study"], scale or config["scale"], product)
             if study and (part or "") != GRID.part():
