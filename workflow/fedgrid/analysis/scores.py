@@ -141,15 +141,21 @@ def pair_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame
     Differences are in percentage points. Runs of a seed share partition, cohorts and initial
     weights, so they form pairs. UsageError if there are no such pairs.
     """
-    keys = [*SETTING, "seed"]
-    ours = means.loc[means["method"] == method, [*keys, "accuracy", "diverged"]]
-    theirs = means[means["method"].isin(over)].rename(columns={"method": "over"})
-    pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
+    pairs = subtract_runs(means, method, over)
     if pairs.empty:
         there = ", ".join(means["method"].unique())
         raise UsageError(
             f"this needs runs of {method} and of {' or '.join(over)}, but the runs are of {there}"
         )
+    return pairs
+
+
+def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame:
+    """Return the rows of `pair_runs`; there are none if no setting has a pair."""
+    keys = [*SETTING, "seed"]
+    ours = means.loc[means["method"] == method, [*keys, "accuracy", "diverged"]]
+    theirs = means[means["method"].isin(over)].rename(columns={"method": "over"})
+    pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
     difference = pairs["accuracy_ours"] - pairs["accuracy"]
     return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
 
