@@ -5,6 +5,11 @@ Results are made by hand for a study of two methods and two seeds; every kind of
 
 import csv
 import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from difflib import ndiff
 from io import StringIO
 from pathlib import Path
@@ -13,13 +18,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from conftest import ENVIRONMENT, copied
 from fedgrid import collect, draw, keep
+from fedgrid.analysis.kept import describe_kept
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
 from made import STUDIES
+from test_workflow import new_times_on_every_file, planned, rewrite, snakemake, start
 
 PROTOCOL = {"base": "fedsls-quick", "clients": 3, "rounds": 10, "evaluate_every": 5, "tail": 4}
 BLOCK = {"protocol": ["mini"], "dataset": ["digits"], "partition": ["dir0.1"], "seed": [0, 1]}
@@ -35,9 +43,9 @@ MADE = {"code": "4630d3819846", "device": "AMD EPYC", "threads": 1, "versions": 
 
 
 def grid_of(**protocol) -> Grid:
-    """The made-up study beside the others; a product of it reads every kind of table."""
+    """The made-up study beside FedSLS; a product of it reads every kind of table."""
     study = MINI | {"products": {}, "protocols": {"mini": PROTOCOL | protocol}}
-    made = Grid(STUDIES | {"mini": study})
+    made = Grid({"fedsls": STUDIES["fedsls"], "mini": study})
     made.studies["mini"]["products"] = EVERY
     return made
 
@@ -379,7 +387,7 @@ def without_column(store: Path) -> None:
     ])  # fmt: skip
 
 
-def edit(name: str, change) -> callable:
+def edit(name: str, change) -> Callable[[Path], None]:
     """Return a function that changes the lines of a table of the store."""
 
     def edited(store: Path) -> None:
@@ -481,3 +489,273 @@ def test_an_id_that_is_not_kept_is_refused(results):
     blocks = json.dumps(GRID.narrowed(*WHAT))
     with pytest.raises(UsageError, match=r"no id in .*index.csv is called `77`"):
         collect.main(["runs", blocks, "--kept", "mini/quick", "--ids", "77", "--out", "out.csv"])
+
+
+# -- what products say --------------------------------------------------------------------------
+
+SAID = "(fedgrid 0.1.0, torch 2.15.0, AMD EPYC; code 4630d3819846)"
+PRODUCTS = {
+    "table": {"from": {"runs": "runs/main", "settings": "settings/main"}},
+    "convergence": {"from": {"runs": "runs/main"}},
+}
+
+
+@pytest.fixture
+def study(results) -> Path:
+    """The file of the made-up study, beside the folder in which runs of it are kept."""
+    path = results.parent / "mini.yaml"
+    path.write_text(json.dumps(MINI | {"products": PRODUCTS}))
+    return path
+
+
+def drawn(study: Path, product: str, results: Path, *formats: str) -> dict[str, str]:
+    """The files of a product by format, drawn from the tables of runs in results, or kept."""
+    folder = study.parent / f"drawn_{results.name}"
+    for kind in ("runs", "settings"):
+        table = there(kind, results)
+        table = table if table["kept"].any() else table.drop(columns="kept")
+        path = folder / kind / "main.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(path, index=False)
+    wanted = PRODUCTS[product]["from"].items()
+    sources = [f"{name}={folder}/{text}.csv" for name, text in wanted]
+    out = [folder / f"{product}.{form}" for form in formats]
+    words = [product, "--study", str(study), "--sources", *sources, "--out", *map(str, out)]
+    draw.main(words)
+    return {path.suffix[1:]: path.read_text() for path in out}
+
+
+def shown(study: Path, product: str, results: Path, capsys) -> str:
+    """What `draw --show` prints of a product that is drawn already."""
+    path = study.parent / f"drawn_{results.name}" / f"{product}.csv"
+    capsys.readouterr()
+    draw.main([product, "--study", str(study), "--show", str(path)])
+    return capsys.readouterr().out
+
+
+def test_a_table_says_in_every_format_that_its_runs_are_kept(study, results, capsys):
+    keep_all(results)
+    said = f"Of 4 runs 4 are kept with the study {SAID}."
+    found = drawn(study, "table", NOWHERE, "csv", "tex", "html")
+    assert {*pd.read_csv(StringIO(found["csv"]))["kept"]} == {said}
+    assert found["tex"].splitlines()[0].endswith(f": 2 seeds, 10 rounds, quick scale. {said}")
+    assert f"quick scale. {said}</p>" in found["html"]
+    first, *rest = shown(study, "table", NOWHERE, capsys).splitlines()
+    assert first.endswith(said)
+    assert not any("kept" in line for line in rest)
+    assert found["html"].count("kept") == 1
+
+
+def test_a_figure_says_that_its_runs_are_kept(study, results, capsys):
+    keep_all(results)
+    found = drawn(study, "convergence", NOWHERE, "csv", "svg")
+    assert "kept with the study" in found["csv"]
+    assert "Of 4 runs 4 are kept with the study" in found["svg"]
+    first, *rest = shown(study, "convergence", NOWHERE, capsys).splitlines()
+    assert first.endswith(SAID + ".")
+    assert not any("kept" in line for line in rest)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_product_of_kept_runs_has_the_numbers_of_one_of_results(product, study, results):
+    keep_all(results)
+    ours, theirs = (
+        pd.read_csv(StringIO(drawn(study, product, folder, "csv")["csv"]))
+        for folder in (results, NOWHERE)
+    )
+    assert [*theirs] == [*ours, "kept"]
+    pd.testing.assert_frame_equal(theirs.drop(columns="kept"), ours, check_dtype=False, atol=1e-4)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_product_without_kept_runs_does_not_speak_of_them(product, study, results, capsys):
+    found = drawn(study, product, results, "csv", "svg" if product == "convergence" else "html")
+    assert not any("kept" in text for text in found.values())
+    assert "kept" not in shown(study, product, results, capsys)
+
+
+def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results, study):
+    keep_all(results)
+    entry = {"with": {"best": {"over": "lr"}}, **PRODUCTS["table"]}
+    product = draw.load_product("mini", "table", entry)
+    tables = {kind: draw.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
+    table = draw.draw_table(product, tables, MINI, "quick")
+    caption = product.caption(table.assign(kept="They are kept."))
+    assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)
+
+
+def flags(method: str = "fedavg", kept_seeds: tuple = (), seeds: int = 3, **names) -> pd.DataFrame:
+    """A row per run of a method, and whether it is kept."""
+    table = pd.DataFrame({"seed": range(seeds)}).assign(
+        protocol="mini", dataset="digits", partition="dir0.1", method=method, **names
+    )
+    return table.assign(kept=table["seed"].isin(kept_seeds))
+
+
+def index_of(*runs: tuple[str, int, dict]) -> dict[str, dict]:
+    """An index with what made these runs of a method and a seed."""
+    made = {"fedgrid": "0.1.0", "torch": "2.15.0", "device": "AMD EPYC", "code": "aaa"}
+    return {f"runs/mini/digits/dir0.1/{m}/seed{s}": made | more for m, s, more in runs}
+
+
+def test_the_sentence_counts_each_run_once():
+    index = index_of(("fedavg", 0, {}), ("fedavg", 1, {}))
+    sources = [("runs", flags(kept_seeds=(0, 1))), ("settings", flags(kept_seeds=(0,)))]
+    made = "fedgrid 0.1.0, torch 2.15.0, AMD EPYC; code aaa"
+    assert describe_kept(sources, index) == f"Of 3 runs 2 are kept with the study ({made})."
+    assert describe_kept(sources[1:], index) == f"Of 3 runs 1 is kept with the study ({made})."
+
+
+def test_the_sentence_names_the_most_frequent_maker_and_counts_the_others():
+    facts = [{"code": "bbb", "device": "Xeon"}, {"code": "ccc"}, {"code": "ccc"}, {"code": "ddd"}]
+    index = index_of(*(("fedavg", seed, more) for seed, more in enumerate(facts)))
+    said = describe_kept([("runs", flags(kept_seeds=(0, 1, 2, 3), seeds=4))], index)
+    assert "AMD EPYC and 1 other; code ccc and 2 others)" in said
+
+
+def test_the_sentence_leaves_out_runs_that_are_not_kept():
+    index = index_of(("fedavg", 0, {"code": "bbb"}), ("fedavg", 1, {}))
+    said = describe_kept([("runs", flags(kept_seeds=(1,)))], index)
+    assert "bbb" not in said
+
+
+def test_files_that_runs_share_are_counted_by_themselves():
+    shared = flags(kept_seeds=(0, 2))
+    assert describe_kept([("partition", shared)], {}) == (
+        "Of 3 partition files 2 are kept with the study."
+    )
+    both = [("runs", flags()), ("encoding", flags(kept_seeds=(0,), seeds=1))]
+    assert describe_kept(both, {}) == "Of 1 saliency file 1 is kept with the study."
+
+
+def test_nothing_is_said_if_nothing_is_kept():
+    other = pd.DataFrame({"encoder": ["area"], "ssim": [0.5]})  # an experiment
+    assert describe_kept([("runs", flags()), ("runs", other)], {}) == ""
+
+
+# -- the workflow -------------------------------------------------------------------------------
+
+OPTIONS = ("--config", "study=mini", "device=cpu")
+OF_MINI = "results/table.csv results/convergence.csv"
+TARGETS = ("--", *OF_MINI.split())
+REDRAWN = {"mini_table": 1, "mini_convergence": 1, "results_table": 1, "results_convergence": 1}
+COLLECTED_AGAIN = REDRAWN | {"runs_table": 1, "settings_table": 1}
+
+
+def in_project(project: Path, *command: str) -> str:
+    """What a command of the project's own code prints."""
+    environment = ENVIRONMENT | {"PYTHONPATH": str(project / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=environment, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project_with_kept(tmp_path_factory) -> Path:
+    """A project with kept runs of a study, and without results; it is drawn from the kept runs."""
+    project = copied(tmp_path_factory.mktemp("kept") / "project")
+    study = MINI | {"products": PRODUCTS}
+    (project / "workflow/studies/mini.yaml").write_text(json.dumps(study))
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            finish(project / "results", method, seed)
+    said = in_project(project, "fedgrid.keep", "mini", "quick")
+    assert said.startswith("4 runs are kept in ")
+    shutil.rmtree(project / "results")
+    snakemake(project, "--cores", "1", *OPTIONS, *TARGETS)
+    return project
+
+
+@pytest.fixture
+def kept_project(project_with_kept, tmp_path) -> Path:
+    """A copy for a test to change."""
+    return shutil.copytree(project_with_kept, tmp_path / "project", symlinks=True)
+
+
+STORE = "workflow/studies/reference/mini/quick"
+
+
+def forget(project: Path, method: str, seed: int) -> None:
+    """Remove a run from those that are kept."""
+    store = project / STORE
+    index = rows_of(store / "index.csv")
+    (of,) = (row["id"] for row in index if row["path"].endswith(f"{method}/seed{seed}"))
+    for path in store.iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not line.startswith(f"{of},")))
+
+
+@pytest.mark.slow
+def test_kept_runs_are_neither_trained_nor_is_their_data_needed(kept_project):
+    table = pd.read_csv(kept_project / "results/table.csv")
+    assert table["kept"].str.startswith("Of 4 runs 4 are kept").all()
+    assert not (kept_project / "results/data").exists()
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == {}
+    shutil.rmtree(kept_project / "results")
+    assert planned(kept_project, *OPTIONS, target=OF_MINI) == (COLLECTED_AGAIN, set())
+
+
+@pytest.mark.slow
+def test_a_run_that_is_no_longer_kept_is_trained(kept_project):
+    forget(kept_project, "fedprox", 1)
+    jobs, trained = planned(kept_project, *OPTIONS, target=OF_MINI)
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 1, "train": 1}
+    assert trained == {"fedprox"}
+
+
+@pytest.mark.slow
+def test_kept_runs_with_other_settings_are_trained(kept_project):
+    study = kept_project / "workflow/studies/mini.yaml"
+    rewrite(study, '"rounds": 10', '"rounds": 20')
+    jobs = planned(kept_project, *OPTIONS, target=OF_MINI).jobs
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 2, "train": 4}
+
+
+@pytest.mark.slow
+def test_without_kept_runs_all_are_trained(kept_project):
+    jobs = planned(kept_project, *OPTIONS, "kept=false", target=OF_MINI).jobs
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 2, "train": 4}
+
+
+@pytest.mark.slow
+def test_a_table_without_kept_runs_is_planned_as_if_none_were_kept(kept_project):
+    """FedAvg's runs are in results/, and its table has the same command with and without `kept`."""
+    shutil.rmtree(kept_project / "results")
+    for seed in BLOCK["seed"]:
+        finish(kept_project / "results", "fedavg", seed)
+    plan = ("--dry-run", "--printshellcmds", *OPTIONS, "method=fedavg")
+    plans = [
+        {*re.findall(r"-m fedgrid.collect .*", snakemake(kept_project, *plan, *more, *TARGETS))}
+        for more in ([], ["kept=false"])
+    ]
+    assert plans[0] == plans[1]
+    assert len(plans[0]) == 2
+    assert not any("--kept" in line for line in plans[0])
+
+
+@pytest.mark.slow
+def test_the_times_of_kept_tables_do_not_count_but_their_rows_do(kept_project):
+    new_times_on_every_file(kept_project)
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == {}
+    index = kept_project / STORE / "index.csv"
+    index.write_text(index.read_text().replace("AMD EPYC", "Xeon"))
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == COLLECTED_AGAIN
+
+
+@pytest.mark.slow
+def test_tables_with_kept_runs_are_verified(kept_project):
+    said = in_project(kept_project, "fedgrid.verify", "results")
+    assert re.search(r"[1-9]\d* good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded", said)
+
+
+@pytest.mark.slow
+def test_a_damaged_index_ends_the_workflow_in_one_sentence(kept_project):
+    index = kept_project / STORE / "index.csv"
+    index.write_text(index.read_text().replace("content,", "contents,", 1))
+    process = start(kept_project, "--dry-run", *OPTIONS, "--", "results/table.csv")
+    said, _ = process.communicate()
+    assert process.returncode == 1
+    assert f"index.csv has no column `content`: {kept.MEND}" in said

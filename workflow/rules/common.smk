@@ -60,6 +60,7 @@ from fedgrid.study.reading import (
     add_products,
     check_config,
     read_config,
+    read_flags,
     read_studies,
 )
 
@@ -88,6 +89,7 @@ def interpreter():
 
 
 try:
+    config = read_flags(config)
     check_config("config.yaml", config)
     TRACKERS = trackers.chosen(config.get("log"))
     if interpreter() == sys.executable:
