@@ -505,11 +505,23 @@ def test_a_wrong_command_is_answered_in_one_sentence(words, said, store):
     assert not store.exists()
 
 
-def test_an_id_that_is_not_kept_is_refused(results):
+def test_what_runs_share_is_not_kept_without_a_run(results, store):
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            remove(results, method, seed)
+    with pytest.raises(UsageError, match="no finished run of mini at the quick scale"):
+        keep_all(results)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("of", ["77", "of a partition", "elsewhere"])
+def test_an_id_that_is_not_kept_is_refused(of, results, store):
     keep_all(results)
-    blocks = json.dumps(GRID.narrowed(*WHAT))
-    with pytest.raises(UsageError, match=r"no id in .*index.csv is called `77`"):
-        collect.main(["runs", blocks, "--kept", "mini/quick", "--ids", "77", "--out", "out.csv"])
+    number = kept.read_index(store)[path_of("partition")]["id"] if "partition" in of else "77"
+    where = "mini/paper" if of == "elsewhere" else "mini/quick"
+    command = ["runs", json.dumps(GRID.narrowed(*WHAT)), "--kept", where, "--ids", number]
+    with pytest.raises(UsageError, match=f"no id of runs in .*index.csv is called `{number}`"):
+        collect.main([*command, "--out", "out.csv"])
 
 
 # -- what products say --------------------------------------------------------------------------

@@ -69,13 +69,14 @@ def main(arguments: list[str] | None = None) -> records.Work:
 def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Path, "pd.DataFrame"]:
     """Return the tables of kept items, by the path that each of them would have in `results`.
 
-    `where` is STUDY/SCALE. UsageError if an id is not kept.
+    `where` is STUDY/SCALE. UsageError if nothing of this kind is kept for an id.
     """
-    folder = kept.store_folder(*where.split("/", 1))
+    study, _, scale = where.partition("/")
+    folder = kept.store_folder(study, scale)
     index = kept.read_index(folder)
-    paths = {entry["id"]: path for path, entry in index.items()}
+    paths = {e["id"]: path for path, e in index.items() if kind in kept.hashes_of(e)}
     for one in ids:
-        known(f"id in {folder / kept.INDEX}", one, paths)
+        known(f"id of {kind} in {folder / kept.INDEX}", one, paths)
     rows = kept.read_items(folder, kind, index)
     return {results / kept.file_of_item(kind, paths[one]): as_table(rows[one]) for one in ids}
 

@@ -10,6 +10,7 @@ that is kept again replaces its rows, and a new one gets a new id, so that it on
 
 import csv
 import json
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,17 +45,21 @@ def main(arguments: list[str] | None = None) -> None:
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
     there = {path: item for path, item in wanted.items() if is_finished(item, asked.results)}
-    missing = sum(path.startswith("runs/") for path in wanted.keys() - there.keys())
-    if not there:
+    if not count_runs(there):
         raise UsageError(
             f"no finished run of {asked.study} at the {asked.scale} scale is in {asked.results}: "
             f"run `snakemake --config study={asked.study} scale={asked.scale}` first"
         )
     folder = kept.store_folder(asked.study, asked.scale)
     index = keep_items(there, folder, asked.results)
-    count = sum(path.startswith("runs/") for path in index)
-    print(f"{count} runs are kept in {folder}")
+    missing = count_runs(wanted) - count_runs(there)
+    print(f"{count_runs(index)} runs are kept in {folder}")
     print(f"{missing} runs of the grids are not finished in {asked.results}")
+
+
+def count_runs(paths: Iterable[str]) -> int:
+    """Return how many of the paths of items are of runs."""
+    return sum(path.startswith("runs/") for path in paths)
 
 
 def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> dict[str, Item]:
