@@ -14,6 +14,7 @@ from fedgrid.study.products import complete_product
 
 STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
 CONFIG = Path("config.yaml")
+FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
 def read_config(path: Path) -> dict:
@@ -23,6 +24,16 @@ def read_config(path: Path) -> dict:
     own = read_yaml(path) or {}
     check_config(path.name, own, required=False)
     return own
+
+
+def read_flags(config: dict) -> dict:
+    """Return a configuration in which the texts `true` and `false` of FLAGS are these values.
+
+    Snakemake leaves `--config kept=false` as text.
+    """
+    values = {"true": True, "false": False}
+    texts = {key: config[key] for key in FLAGS if isinstance(config.get(key), str)}
+    return config | {key: values.get(text.lower(), text) for key, text in texts.items()}
 
 
 def check_config(name: str, config: dict, required: bool = True) -> None:
