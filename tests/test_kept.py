@@ -287,8 +287,32 @@ def test_one_more_run_only_adds_lines(late, results, store):
     assert all(changes(old[name], new[name]) <= {"+"} for name in old)
     before, after = (ids_of(lines) for lines in (old["index.csv"], new["index.csv"]))
     assert min(after - before) > max(before)
+    paths = [row["path"] for row in rows_of(store / "index.csv")]
+    assert paths == sorted(paths)
     for name, lines in new.items():
         assert lines[0] == old[name][0]
+
+
+def test_columns_stay_where_they_are_when_a_run_comes_first(results, store):
+    """FedAvg's runs come before FedProx's, and have no column `norm`."""
+    for seed in BLOCK["seed"]:
+        remove(results, "fedavg", seed)
+    keep_all(results)
+    header = texts(store)["runs.csv"][0]
+    for seed in BLOCK["seed"]:
+        finish(results, "fedavg", seed)
+    keep_all(results)
+    assert texts(store)["runs.csv"][0] == header
+
+
+def test_the_index_says_which_run_diverged(results, store):
+    write(results / path_of("seconds"), content("seconds", resolved()) | {"diverged": 5})
+    keep_all(results)
+    index = kept.read_index(store)
+    said = {path: entry["diverged"] for path, entry in index.items() if path.startswith("runs/")}
+    assert [path for path, one in said.items() if one == "True"] == [
+        "runs/mini/digits/dir0.1/fedavg/seed0"
+    ]
 
 
 def test_what_is_kept_again_unchanged_has_the_same_bytes(results, store):
@@ -678,6 +702,11 @@ def test_files_that_runs_share_are_counted_by_themselves():
     )
     both = [("runs", flags()), ("encoding", flags(kept_seeds=(0,), seeds=1))]
     assert describe_kept(both, {}) == "Of 1 saliency file 1 is kept with the study."
+
+
+def test_a_source_in_another_folder_is_one_of_runs(store):
+    said = draw.describe_kept({"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}, store)
+    assert said == "Of 3 runs 1 is kept with the study."
 
 
 def test_nothing_is_said_if_nothing_is_kept():
