@@ -20,6 +20,7 @@ from pathlib import Path
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, RUN, collected_path, collecting_stage
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import STUDIES
 
 INDEX = "index.csv"
@@ -48,9 +49,15 @@ def folder_of_run(path: str) -> str:
 
 
 def hash_content(kind: str, run: dict) -> str:
-    """Return a hash of what a run's item depends on, without the names of protocol and method."""
+    """Return a hash of what a run's item depends on, without the names of protocol and method.
+
+    Fields of the protocol with their default are left out, so that what is kept still counts when
+    fedgrid has one more field.
+    """
     content = run_of_stage(collecting_stage(kind), run)
-    return hash_text(json.dumps({k: v for k, v in content.items() if k != "name"}, sort_keys=True))
+    changed = {k: v for k, v in content["protocol"].items() if v != PROTOCOL[k]}
+    content = {k: v for k, v in content.items() if k != "name"} | {"protocol": changed}
+    return hash_text(json.dumps(content, sort_keys=True))
 
 
 def hash_text(text: str) -> str:
