@@ -122,7 +122,7 @@ def summed_up(row) -> str:
 
 def compared(first: str, other: str, gaps: pd.DataFrame) -> str:
     """Return in words by how much means of some rounds differ between two origins."""
-    differences = gaps.sort_values("block")["difference"]
+    differences = gaps["difference"]  # in the order of the blocks
     low, high, late = differences.min(), differences.max(), differences.tail(LATE)
     return (
         f"Means of {curves.BLOCK} rounds of {first} minus those of {other}: {low:+.2f} to "
