@@ -5,23 +5,23 @@ a sentence of the page (`problems`), and the other tables are made all the same.
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, verdicts
+from fedgrid.analysis import choice, figures, tables, verdicts
 from fedgrid.draw import draw_table, load_product
 from fedgrid.page import making
 from fedgrid.page.standins import collect_there, judge_by_metric
 from fedgrid.partitions import write_label
-from fedgrid.report.claims import COMPARED
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
+COMPARED = [*verdicts.SETTING[:-1], "method", "over"]  # what names a comparison
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
 Sources = Callable[[dict], dict[str, pd.DataFrame]]  # the tables that a product's entry names
 Tables = dict[str, pd.DataFrame]
@@ -37,8 +37,8 @@ def gather_study(name: str, study: dict) -> Tables:
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
         found["reference"] = without_curves(reference)
-    tables = [tables_of(one, study) for one in study.get("claims", [])]
-    found["printed"]["tables"] = tables
+    claims = study.get("claims", [])
+    found["printed"]["tables"] = [tables_of(one, study) for one in claims]
     return {product: table for product, table in found.items() if len(table)}
 
 
@@ -115,12 +115,13 @@ def judged(name: str, scale: str, study: dict, read: Sources) -> Tables:
     evidence = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = verdicts.measured(study, **evidence, choose=choose)
     found = {
-        "claims": with_words(with_counts(claims, contrasts, values, study), study),
+        "claims": with_words(with_counts(claims, contrasts, values, study), contrasts, study),
         "contrasts": contrasts,
         "seeds": seed_by_seed(claims, values, study),
     }
     if evidence["runs"] is not None:
-        found["metrics"] = judge_by_metric(study, metrics=METRICS, **evidence, choose=choose)
+        by_metric = judge_by_metric(study, metrics=METRICS, **evidence, choose=choose)
+        found["metrics"] = by_metric.round({"difference": 4, "low": 4, "high": 4})
     return found
 
 
@@ -143,31 +144,32 @@ def with_counts(
     return pd.concat([claims, counts], axis=1).assign(pairs_diverged=lost)
 
 
-def with_words(table: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """Add the deciding comparison, or the one of a row, in words."""
-    rows = table[COMPARED].astype(object).fillna("").to_dict("records")
-    return table.assign(compared=[compared(row, study) for row in rows])
+def with_words(claims: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> pd.DataFrame:
+    """Add the deciding comparison in words; with its protocol, if a data set has several."""
+    several = tables.varies(contrasts, "protocol")
+    shown = claims if several else claims.assign(protocol="")
+    rows = shown[COMPARED].astype(object).fillna("").to_dict("records")
+    return claims.assign(compared=[compared(row, study) for row in rows])
 
 
 def compared(row: dict, study: dict) -> str:
     """Return a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
-    if not row["method"]:
-        return ""
-    method, over = (figures.label(study, row[axis]) for axis in ("method", "over"))
-    where = [
-        figures.label(study, row["dataset"]),
-        " to ".join(write_label(one) for one in row["partition"].split(" to ")),
-    ]
-    protocol = " to ".join(
-        figures.label(study, one, "protocol") for one in row["protocol"].split(" to ")
-    )
+    over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
+    labelled = partial(figures.label, study, axis="protocol")
+    where = figures.label(study, row["dataset"]), each(row["partition"], write_label)
+    measure = "" if row["measure"] == "accuracy" else row["measure"]
     parts = [
-        method + f" minus {over}" * bool(over),
-        "" if row["measure"] == "accuracy" else row["measure"],
+        figures.label(study, row["method"]) + over,
+        measure,
         ", ".join(filter(None, where)),
-        protocol,
+        each(row["protocol"], labelled),
     ]
     return "; ".join(filter(None, parts))
+
+
+def each(names: str, label: Callable[[str], str]) -> str:
+    """Return the labels of a name, or of the two names of a growth: `dir0.5 to dir0.1`."""
+    return " to ".join(label(name) for name in names.split(" to "))
 
 
 def seed_by_seed(claims: pd.DataFrame, values: pd.DataFrame, study: dict) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from fedgrid.page import marks, strips
 from fedgrid.page.sheets import Row, Sheet
 
 MOST = 26  # claims in a block of the picture
-LONGEST = 66  # characters of a sentence in the picture
+LONGEST = 54  # characters of a sentence in the picture
 SETTING = ("protocol", "dataset", "partition")
 Sheets = dict[str, Sheet]
 
@@ -33,9 +33,14 @@ class AtScale:
         return marks.mark_of(self.row["our_verdict"] if self.row else marks.NO_RUNS)
 
     @property
+    def depends(self) -> bool:
+        """Whether the numbers depend on the metric."""
+        return len({(row["our_verdict"], row["difference"], row["low"]) for row in self.metrics}) > 1
+
+    @property
     def changes(self) -> bool:
         """Whether the verdict depends on the metric."""
-        return len({row["verdict"] for row in self.metrics}) > 1
+        return len({row["our_verdict"] for row in self.metrics}) > 1
 
 
 @dataclass
@@ -59,7 +64,7 @@ class Claim:
         note = re.search(r" ?\[[^]]*]$", says) if len(says) > LONGEST else None
         end = note[0] if note else ""
         room = LONGEST - len(end)
-        return textwrap.shorten(says.removesuffix(end), room, placeholder=" …") + end
+        return textwrap.shorten(says.removesuffix(end), room, placeholder="…") + end
 
     @property
     def there(self) -> list[AtScale]:

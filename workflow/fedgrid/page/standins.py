@@ -32,5 +32,5 @@ def judge_by_metric(
             names = ("difference", "low", "high", "seeds")
             numbers = {name: claims.deciding(found)[name] for name in names}
             verdict = verdicts.verdict(found, claim.get("share"))
-            rows.append({"claim": number, "metric": metric, "verdict": verdict} | numbers)
+            rows.append({"claim": number, "metric": metric, "our_verdict": verdict} | numbers)
     return pd.DataFrame(rows)
