@@ -4,7 +4,7 @@ A table is missing if nothing is there to make it of. What stops a table, such a
 a sentence of the page (`problems`), and the other tables are made all the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -16,12 +16,14 @@ from fedgrid.draw import draw_table, load_product
 from fedgrid.page import making
 from fedgrid.page.standins import collect_there, judge_by_metric
 from fedgrid.partitions import write_label
+from fedgrid.report import claims, granularity
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
 COMPARED = [*verdicts.SETTING[:-1], "method", "over"]  # what names a comparison
+ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
 Sources = Callable[[dict], dict[str, pd.DataFrame]]  # the tables that a product's entry names
 Tables = dict[str, pd.DataFrame]
@@ -37,8 +39,7 @@ def gather_study(name: str, study: dict) -> Tables:
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
         found["reference"] = without_curves(reference)
-    claims = study.get("claims", [])
-    found["printed"]["tables"] = [tables_of(one, study) for one in claims]
+    found["printed"]["tables"] = tables_of(study)
     return {product: table for product, table in found.items() if len(table)}
 
 
@@ -47,18 +48,24 @@ def without_curves(reference: pd.DataFrame) -> pd.DataFrame:
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
-def tables_of(claim: dict, study: dict) -> str:
-    """Return the published tables, and their data sets, of which a claim compares values.
+def tables_of(study: dict) -> list[str]:
+    """Return, for each claim, the published tables and data sets of which it compares values.
 
     As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
     """
-    found = []
-    for name, table in study.get("published", {}).items():
-        values = verdicts.published({**study, "published": {name: table}})
-        datasets = verdicts.differences(claim, values)["dataset"].unique()
+    values = {
+        name: verdicts.published({**study, "published": {name: table}})
+        for name, table in study.get("published", {}).items()
+    }
+    return [", ".join(named_tables(claim, values)) for claim in study.get("claims", [])]
+
+
+def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
+    """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
+    for name, of in values.items():
+        datasets = verdicts.differences(claim, of)["dataset"].unique()
         if len(datasets):
-            found.append(f"{name} {datasets[0] if len(datasets) == 1 else 'all'}")
-    return ", ".join(found)
+            yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
 
 
 # -- of a study at a scale ------------------------------------------------------------------------
@@ -108,48 +115,70 @@ def judged(name: str, scale: str, study: dict, read: Sources) -> Tables:
     sources = read(entry)
     if not sources:
         return {}
-    claims = draw(name, "claims", entry, sources, study, scale)
-    contrasts = draw(name, "contrasts", entry, sources, study, scale)
     best = entry.get("with", {}).get("best")
     choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
-    evidence = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
-    values = verdicts.measured(study, **evidence, choose=choose)
-    found = {
-        "claims": with_words(with_counts(claims, contrasts, values, study), contrasts, study),
-        "contrasts": contrasts,
-        "seeds": seed_by_seed(claims, values, study),
-    }
-    if evidence["runs"] is not None:
-        by_metric = judge_by_metric(study, metrics=METRICS, **evidence, choose=choose)
-        found["metrics"] = by_metric.round({"difference": 4, "low": 4, "high": 4})
-    return found
+    given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
+    values = verdicts.measured(study, **given, choose=choose)
+    contrasts = compare_all(study, values)
+    pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
+    found = judge_all(study, values).merge(count(contrasts, pairs), on="claim")
+    found["compared"] = in_words(found, contrasts, study)
+    metrics = by_metric(found, study, given, choose)
+    tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
+    return tables | {"seeds": seed_by_seed(found, pairs)}
 
 
-def draw(name: str, file: str, entry: dict, sources: Tables, study: dict, scale: str):
-    """Return the table that a file of report/ draws with a product's options."""
-    product = load_product(name, file, entry | {"draw": file})
-    return draw_table(product, sources, study, scale)
+def judge_all(study: dict, values: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per claim, as the product `claims` has it."""
+    printed = verdicts.published(study)
+    rows = [
+        {"claim": number} | claims.row(claim, values, printed)
+        for number, claim in verdicts.numbered(study, None)
+    ]
+    return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
 
-def with_counts(
-    claims: pd.DataFrame, contrasts: pd.DataFrame, values: pd.DataFrame, study: dict
-) -> pd.DataFrame:
-    """Add the numbers of comparisons by verdict, and of pairs of runs in which one diverged."""
-    counts = pd.DataFrame({"comparisons": contrasts.groupby("claim").size()})
+def compare_all(study: dict, values: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per comparison of each claim, as the product `contrasts` has it."""
+    found = [
+        verdicts.compare(claim, values).assign(claim=number)
+        for number, claim in verdicts.numbered(study, None)
+    ]
+    table = pd.concat([one for one in found if len(one)] or found[:1])
+    return table[["claim", *COMPARED, *verdicts.JUDGED]].round(ROUNDED)
+
+
+def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+    """Return per claim: comparisons by verdict, and pairs of runs in which one diverged."""
+    table = pd.DataFrame({"comparisons": contrasts.groupby("claim").size()})
     for name, word in BY_VERDICT.items():
-        counts[name] = (contrasts["verdict"] == word).groupby(contrasts["claim"]).sum()
-    counts = counts.reindex(claims["claim"], fill_value=0).reset_index(drop=True)
-    every = [verdicts.differences(one, values) for _, one in verdicts.numbered(study, None)]
-    lost = [int((~np.isfinite(found["value"])).sum()) for found in every]
-    return pd.concat([claims, counts], axis=1).assign(pairs_diverged=lost)
+        table[name] = (contrasts["verdict"] == word).groupby(contrasts["claim"]).sum()
+    table = table.reindex(pairs, fill_value=0)
+    table["pairs_diverged"] = [(~np.isfinite(of["value"])).sum() for of in pairs.values()]
+    return table.rename_axis("claim").reset_index()
 
 
-def with_words(claims: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """Add the deciding comparison in words; with its protocol, if a data set has several."""
+def by_metric(found: pd.DataFrame, study: dict, given: Tables, choose: choice.Chooser):
+    """Return our verdict on each claim with every metric; none without runs.
+
+    Verdicts with the metric of the runs' protocols are `found` already.
+    """
+    if given["runs"] is None:
+        return pd.DataFrame()
+    own = [*given["runs"]["metric"].unique()]
+    others = [name for name in METRICS if own != [name]]
+    judged = judge_by_metric(study, metrics=others, **given, choose=choose)
+    ours = [found.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
+    table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
+    return table.round(ROUNDED)
+
+
+def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
+    """Return the deciding comparisons in words; with the protocol, if a data set has several."""
     several = tables.varies(contrasts, "protocol")
-    shown = claims if several else claims.assign(protocol="")
+    shown = found if several else found.assign(protocol="")
     rows = shown[COMPARED].astype(object).fillna("").to_dict("records")
-    return claims.assign(compared=[compared(row, study) for row in rows])
+    return [compared(row, study) for row in rows]
 
 
 def compared(row: dict, study: dict) -> str:
@@ -172,17 +201,18 @@ def each(names: str, label: Callable[[str], str]) -> str:
     return " to ".join(label(name) for name in names.split(" to "))
 
 
-def seed_by_seed(claims: pd.DataFrame, values: pd.DataFrame, study: dict) -> pd.DataFrame:
+def seed_by_seed(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
     """Return the difference of every seed in the deciding comparison of each claim."""
-    found = []
-    for number, claim in verdicts.numbered(study, None):
-        (row,) = claims.loc[claims["claim"] == number, COMPARED].to_dict("records")
-        every = verdicts.differences(claim, values)
-        same = (every[COMPARED] == pd.Series(row)).all(axis="columns")
-        ours = every[same].rename(columns={"value": "difference"}).sort_values("seed")
-        found.append(ours[[*COMPARED, "seed", "difference"]].assign(claim=number))
-    table = pd.concat(found) if found else pd.DataFrame()
-    return table[["claim", *COMPARED, "seed", "difference"]].round({"difference": 4})
+    rows = found[["claim", *COMPARED]].rename(columns={"claim": "number"}).itertuples(index=False)
+    every = [of_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
+    table = pd.concat(every).rename(columns={"value": "difference"})
+    return table[["claim", *COMPARED, "seed", "difference"]].round(ROUNDED)
+
+
+def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
+    """Return the rows of one comparison, by seed."""
+    same = (pairs[COMPARED] == pd.Series(names, COMPARED)).all(axis="columns")
+    return pairs[same].sort_values("seed", kind="stable")
 
 
 def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:

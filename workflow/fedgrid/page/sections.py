@@ -35,7 +35,8 @@ class AtScale:
     @property
     def depends(self) -> bool:
         """Whether the numbers depend on the metric."""
-        return len({(row["our_verdict"], row["difference"], row["low"]) for row in self.metrics}) > 1
+        numbers = ("our_verdict", "difference", "low")
+        return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
 
     @property
     def changes(self) -> bool:
