@@ -99,7 +99,7 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         (BLOCK, "", "mine.yaml: scales.quick.grids.main: None is not"),
         (f"- {BLOCK}", BLOCK, "mine.yaml: scales.quick.grids.main: .* is not a list"),
         ("seed: [0]", "seed: [[0]]", r"mine.yaml: .*seed: \[0\] is not"),
-        ("{runs: runs/main}", "{runs: runs/mein}", "no grid of mine, .* `mein`"),
+        ("{runs: runs/main}", "{runs: runs/mein}", "no grid of mine: convergence is called `mein`"),
         ("{runs: runs/main}", "[runs]", "mine.yaml: products.convergence.from: .* is not"),
         ("convergence", "convergense", "no product is called `convergense`: did you mean conver"),
         ("[csv, svg]", "[csv, csv]", "mine.yaml: products.convergence.formats"),
@@ -229,3 +229,43 @@ def test_a_configuration_of_a_command_need_not_be_whole(tmp_path):
     assert "mine" in configured(path).methods()
     path.write_text("")
     assert "mine" not in configured(path).methods()
+
+
+# -- a scale without some of the grids -----------------------------------------------------------
+
+SMALLER = STUDY.replace(
+    "products:",
+    f"""  small:
+    grids:
+      part:
+        - {BLOCK}
+products:
+  claims: {{from: {{runs: runs/main, scores: fidelity/scores}}, formats: [csv]}}
+  part: {{draw: table, from: {{runs: runs/part}}, formats: [csv]}}
+  printed: {{from: {{}}, formats: [csv]}}""",
+).replace("    grids:\n      main:", "    fidelity: {images: {digits: 1}}\n    grids:\n      main:")
+
+
+def test_a_scale_has_those_products_whose_sources_it_has(tmp_path):
+    grid = read(tmp_path, SMALLER)
+    assert grid.products("mine", "quick") == ["claims", "printed", "convergence"]
+    assert grid.products("mine", "small") == ["part", "printed"]
+    assert "part of mine is not drawn at the quick scale, which has no `part`" in said(
+        grid.check_product, "mine", "quick", "part"
+    )
+
+
+def test_a_source_without_which_a_product_can_be_drawn_may_be_missing(tmp_path):
+    smaller = SMALLER.replace("runs/main, scores", "runs/part, scores")
+    grid = read(tmp_path, smaller)
+    assert grid.sources("mine", "small", "claims") == {"runs": "runs/part"}
+    assert "claims" in grid.products("mine", "small")
+    # at the quick scale there is no grid `part`: claims are of the scores alone
+    assert grid.sources("mine", "quick", "claims") == {"scores": "fidelity/scores"}
+
+
+def test_a_product_that_needs_all_its_sources_is_not_drawn_from_some(tmp_path):
+    given = "from: {runs: runs/main, settings: settings/part}, with: {over: lr}"
+    both = f"{{draw: tuned, {given}, formats: [csv]}}"
+    grid = read(tmp_path, SMALLER.replace("  printed:", f"  tuned: {both}\n  printed:"))
+    assert "tuned" not in grid.products("mine", "quick") + grid.products("mine", "small")

@@ -311,10 +311,10 @@ def place(wildcards):
 
 def sources(study, product):
     """Return the sources of a product, by their names in its file."""
-    given = STUDIES[study]["products"][product]["from"]
 
     def found(wildcards):
         refuse_nothing(study, wildcards.scale, product)
+        given = GRID.sources(study, wildcards.scale, product)
         return source_paths(study, wildcards.scale, given)
 
     return found
@@ -427,13 +427,13 @@ def content(study, product):
     Without it, a product would look finished although its sources failed: Snakemake does not remake
     a missing file if a later one looks finished.
     """
-    given = STUDIES[study]["products"][product]["from"].values()
-    return lambda wildcards: digest(
-        [
-            source_content(study, wildcards.get("scale", config["scale"]), text)
-            for text in given
-        ]
-    )
+
+    def found(wildcards):
+        scale = wildcards.get("scale", config["scale"])
+        given = GRID.sources(study, scale, product).values()
+        return digest([source_content(study, scale, text) for text in given])
+
+    return found
 
 
 @cache  # many products share a grid

@@ -35,7 +35,7 @@ from fedgrid.study.claims import (
     split_grid,
 )
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import check_product
+from fedgrid.study.products import check_product, needed_sources
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import laid_over, read_config, read_studies
 from fedgrid.study.resolving import Resolver
@@ -164,9 +164,25 @@ class Grid(Resolver):
         """Return the study's products that the configuration leaves something to draw."""
         return [
             name
-            for name, about in self.studies[study]["products"].items()
-            if all(self._is_there(study, scale, text) for text in about["from"].values())
+            for name in self.studies[study]["products"]
+            if self.has_sources(study, scale, name)
+            and all(
+                self._is_there(study, scale, text)
+                for text in self.sources(study, scale, name).values()
+            )
         ]
+
+    def sources(self, study: str, scale: str, product: str) -> dict[str, str]:
+        """Return those sources of a product that the scale has, by their names in its file."""
+        given, there = self.studies[study]["products"][product]["from"], self._scale(study, scale)
+        return {name: text for name, text in given.items() if has_source(there, text)}
+
+    def has_sources(self, study: str, scale: str, product: str) -> bool:
+        """Whether the scale has what a product is drawn from; not every scale has every grid."""
+        about = self.studies[study]["products"][product]
+        there = self.sources(study, scale, product)
+        needed = needed_sources(study, product, about)
+        return bool(there or not about["from"]) and needed <= there.keys()
 
     def _is_there(self, study: str, scale: str, text: str) -> bool:
         kind, _, grid = text.partition("/")
@@ -178,7 +194,7 @@ class Grid(Resolver):
         """Return the sources that a product needs for one claim; none if nothing can be run."""
         claim = find_claim(study, self.studies[study], number)
         found = {}
-        for name, text in self.studies[study]["products"][product]["from"].items():
+        for name, text in self.sources(study, scale, product).items():
             kind = text.partition("/")[0]
             if kind in COLLECTED:
                 text = f"{text}{MARK}{number}"
@@ -190,8 +206,15 @@ class Grid(Resolver):
         return found
 
     def check_product(self, study: str, scale: str, name: str) -> None:
-        """Refuse a product for which the configuration leaves nothing to draw."""
-        for text in self.studies[study]["products"][name]["from"].values():
+        """Refuse a product of another scale, or for which the configuration leaves nothing."""
+        if not self.has_sources(study, scale, name):
+            given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
+            lacks = [text for text in given.values() if not has_source(there, text)]
+            raise UsageError(
+                f"{name} of {study} is not drawn at the {scale} scale, which has no "
+                f"`{lacks[0].rpartition('/')[2]}`: choose another scale, or add it to this one"
+            )
+        for text in self.sources(study, scale, name).values():
             if not self._is_there(study, scale, text):
                 asked = {axis: axis_values(self.config, axis)[0] for axis in AXES}
                 given = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
@@ -205,9 +228,9 @@ class Grid(Resolver):
 
     def _check_study(self, study: str, about: dict) -> None:
         check_sweep(self, f"{study}.yaml", about.get("sweep", {}))
+        for name, facts in about["products"].items():
+            self._check_product(f"{study}: {name}", study, name, facts, about["scales"])
         for scale, grids in about["scales"].items():
-            for name, facts in about["products"].items():
-                self._check_product(f"{study}, {scale} scale: {name}", study, name, facts, grids)
             for name, blocks in grids["grids"].items():
                 for block in blocks:
                     check_sweep(self, f"{study}.yaml: {name}", block.get("sweep", {}))
@@ -233,15 +256,20 @@ class Grid(Resolver):
             known(what, name, self.protocols if axis == "protocol" else self.methods())
 
     @staticmethod
-    def _check_product(where: str, study: str, name: str, facts: dict, scale: dict) -> None:
+    def _check_product(where: str, study: str, name: str, facts: dict, scales: dict) -> None:
+        """Refuse a source that no scale has."""
         check_product(where, study, name, facts)
         for text in facts["from"].values():
             kind, _, rest = text.partition("/")
+            if any(has_source(scale, text) for scale in scales.values()):
+                continue
             if kind in COLLECTED:
-                known(f"grid of {where}", rest, scale["grids"])
-            elif text not in EXPERIMENTS or EXPERIMENTS[text] not in scale:
-                there = [t for t, key in EXPERIMENTS.items() if key in scale]
-                known(f"source of {where}", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
+                grids = dict.fromkeys(name for scale in scales.values() for name in scale["grids"])
+                known(f"grid of {where}", rest, grids)
+            there = [
+                t for t, key in EXPERIMENTS.items() if any(key in of for of in scales.values())
+            ]
+            known(f"source of {where}", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
     def _check_block(self, block: dict) -> None:
         for axis in AXES:
@@ -268,3 +296,9 @@ class Grid(Resolver):
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+
+def has_source(scale: dict, text: str) -> bool:
+    """Whether a scale has the grid of a source kind/grid, or its experiment."""
+    kind, _, grid = text.partition("/")
+    return grid in scale["grids"] if kind in COLLECTED else EXPERIMENTS.get(text) in scale

@@ -69,6 +69,12 @@ def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | No
     return [*needed, *more], possible and [*possible, *more, BEST]
 
 
+def needed_sources(study: str, product: str, about: dict) -> set[str]:
+    """Return those sources of a product that it cannot be drawn without."""
+    needed, possible = parameters_of(product_module(study, product, about), about.get("with", {}))
+    return {name for name in about["from"] if possible is None or name in needed}
+
+
 def chooses_itself(module: str) -> bool:
     """Whether a product's `draw` takes `best`, because it has a choice for each of its metrics."""
     return BEST in source.arguments(module, "draw")
