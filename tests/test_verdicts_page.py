@@ -204,7 +204,7 @@ def test_verdicts_are_those_of_the_product_claims(out, results):
 def test_a_part_of_a_grid_is_counted_and_compared(out):
     total, digits = rows(out, "fedsls_quick_runs.csv")
     assert (total["grid"], total["there"], total["kept"]) == ("105", "45", "0")
-    assert digits["methods"] == "fedavg, moon, fedau, fedsls, fedsl-f2"
+    assert (digits["methods"], digits["names"]) == ("5", "fedavg, moon, fedau, fedsls, fedsl-f2")
     assert total["diverged_runs"] == "moon digits dir0.05 seed 1"
     first = rows(out, "fedsls_quick_claims.csv")[0]
     assert first["comparisons"] == "12"  # four of eight others, three partitions

@@ -9,14 +9,12 @@ import pandas as pd
 
 from fedgrid.analysis.scores import RUN
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import paths
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import STUDIES
 
 PRODUCTS = ("claims", "controls")  # what the page is about
-MAKERS = ["kept", "version", "code", "device", "threads", "torch"]
-WHOLE = "all"  # the data set of the row for the whole grid
+MAKERS = ["kept", "fedgrid", "code", "device", "threads", "torch"]
 HOUR = 3600
 
 
@@ -58,8 +56,8 @@ def what_was_run(
     both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
     groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
-    rows = [{"dataset": WHOLE, "protocol": ""} | counted(both)]
-    rows += [{"dataset": d, "protocol": p} | counted(of) for (d, p), of in groups]
+    rows = [{"protocol": ""} | counted(both)]
+    rows += [{"protocol": protocol} | counted(of) for (_, protocol), of in groups]
     table = pd.DataFrame(rows).assign(problem="", command="")
     table.loc[0, ["problem", "command"]] = problem, command(name, scale)
     return table
@@ -71,8 +69,10 @@ def counted(runs: pd.DataFrame) -> dict:
     lost = there[there["diverged"].astype(bool)]
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
     return {
+        "datasets": texts(there["dataset"]),
         "partitions": texts(there["partition"]),
-        "methods": texts(there["method"]),
+        "methods": there["method"].nunique(),
+        "names": texts(there["method"]),
         "seeds": there["seed"].nunique(),
         "rounds": texts(there["rounds"]),
         "grid": len(runs),
@@ -100,7 +100,7 @@ def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.D
     """Return a row per version, code and machine: number of runs, and hours without links."""
     index = kept_index(name, scale)
     facts = [
-        index.get(paths.RUN.format(**run), {}) | {"kept": True}
+        index.get(folder_of(run), {}) | {"kept": True}
         if run["kept"]
         else recorded(results / COLLECTED["seconds"].format(**run))
         for run in there.to_dict("records")
@@ -110,6 +110,11 @@ def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.D
     table[MAKERS] = table[MAKERS].astype(object).fillna("")
     made = table.groupby(MAKERS, sort=False).agg(runs=("hours", "size"), hours=("hours", "sum"))
     return made.reset_index().round({"hours": 4})
+
+
+def folder_of(run: dict) -> str:
+    """Return the folder of a run, relative to results/."""
+    return COLLECTED["runs"].format(**run).rpartition("/")[0]
 
 
 def kept_index(name: str, scale: str, folder: Path = STUDIES) -> dict[str, dict]:

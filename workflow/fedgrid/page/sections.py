@@ -10,7 +10,7 @@ from fedgrid.page import marks, strips
 from fedgrid.page.sheets import Row, Sheet
 
 MOST = 26  # claims in a block of the picture
-LONGEST = 54  # characters of a sentence in the picture
+LONGEST = 48  # characters of a sentence in the picture
 SETTING = ("protocol", "dataset", "partition")
 Sheets = dict[str, Sheet]
 

@@ -18,6 +18,7 @@ from fedgrid.study.grid import Grid
 HERE = Path(__file__).parent
 OF_STUDY = ("printed", "granularity", "reference")
 OF_SCALE = ("claims", "contrasts", "controls", "metrics", "seeds", "runs", "made")
+COUNTED = {"runs": "there", "kept": "kept"}  # facts of the page by columns of `runs`
 PRINTED = "printed"  # the first column of the picture: the paper's own numbers
 ABOUT = {
     "quick": "small built-in data and small networks; it says nothing of the paper's own data",
@@ -99,7 +100,11 @@ def facts(papers: list[Paper]) -> pd.DataFrame:
     """Return the numbers of the page's own sentences."""
     claims = sum(len(one.claims) for one in papers)
     level = 100 * (1 - verdicts.LEVEL)
-    return pd.DataFrame([{"papers": len(papers), "claims": claims, "interval_percent": level}])
+    totals = [sheets["runs"].rows[0] for one in papers for sheets in one.scales.values()]
+    runs = {name: sum(int(row[of]) for row in totals) for name, of in COUNTED.items()}
+    return pd.DataFrame(
+        [{"papers": len(papers), "claims": claims, "interval_percent": level} | runs]
+    )
 
 
 def render(**shown) -> str:
