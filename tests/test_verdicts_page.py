@@ -8,12 +8,13 @@ from html import unescape
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import made
 from fedgrid import collect, verdicts
 from fedgrid.analysis import verdicts as judging
-from fedgrid.page import evidence, making, marks, strips, write
+from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
@@ -203,7 +204,10 @@ def test_verdicts_are_those_of_the_product_claims(out, results):
 
 def test_a_part_of_a_grid_is_counted_and_compared(out):
     total, digits = rows(out, "fedsls_quick_runs.csv")
-    assert (total["grid"], total["there"], total["kept"]) == ("105", "45", "0")
+    grids = making.grids_of(STUDIES["fedsls"], "quick")
+    every = {tuple(run.items()) for grid in grids for run in GRID.runs("fedsls", "quick", grid)}
+    assert int(total["grid"]) == len(every) > 100
+    assert (total["there"], total["kept"]) == ("45", "0")
     assert (digits["methods"], digits["names"]) == ("5", "fedavg, moon, fedau, fedsls, fedsl-f2")
     assert total["diverged_runs"] == "moon digits dir0.05 seed 1"
     first = rows(out, "fedsls_quick_claims.csv")[0]
@@ -284,6 +288,54 @@ def test_the_tally_counts_every_claim_once_in_each_column(out):
         assert sum(counts) == int(row["claims"]) == len(STUDIES[row["study"]]["claims"])
 
 
+# -- placebos -------------------------------------------------------------------------------------
+
+CONTRAST = {"claim": 1, "measure": "accuracy", "method": "fedsls", "over": "fedavg"}
+CONTRAST |= {"protocol": "p", "dataset": "digits", "partition": "dir0.5 to dir0.1"}
+CONTROL = {"of": "accuracy", "method": "fedsls", "plain": "fedavg", "placebo": "uniform"}
+CONTROL |= {"protocol": "p", "dataset": "digits", "partition": "dir0.1"}
+
+
+def test_controls_of_a_claim_are_those_of_its_methods_and_settings(tmp_path):
+    others = [{"method": "fedau"}, {"plain": "fedprox"}, {"partition": "dir0.05"}]
+    others += [{"of": "own_mean"}, {"protocol": "q"}, {"dataset": "mnist"}]
+    controls = [CONTROL, CONTROL | {"partition": "dir0.5"}, *(CONTROL | one for one in others)]
+    sheets = {
+        "contrasts": Sheet(tmp_path / "contrasts.csv", pd.DataFrame([CONTRAST])),
+        "controls": Sheet(tmp_path / "controls.csv", pd.DataFrame(controls)),
+    }
+    assert sections.controls_of("1", sheets) == sheets["controls"].rows[:2]
+    assert sections.controls_of("2", sheets) == []
+
+
+def test_a_comparison_with_the_placebo_has_its_control_too(tmp_path):
+    of_placebo = CONTRAST | {"over": "uniform"}
+    (contrast,) = Sheet(tmp_path / "contrasts.csv", pd.DataFrame([of_placebo])).rows
+    (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL])).rows
+    assert sections.same_place(control, contrast)
+
+
+def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, monkeypatch):
+    control = CONTROL | {"protocol": "fedsls-quick", "plain": "fedsl-f2", "partition": "dir0.5"}
+    control |= {f"{name}_label": f"{name} 7" for name in ("method", "plain", "placebo", "dataset")}
+    control |= {"protocol_label": "P", "verdict": "the placebo gains, too"}
+    for at, name in enumerate(("gain", "placebo_gain", "beyond_placebo")):
+        control |= {name: at + 0.25, f"{name}_low": at - 0.5, f"{name}_high": at + 1.5}
+    table = {"controls": pd.DataFrame([control])}
+    monkeypatch.setattr(
+        evidence, "controlled", lambda n, scale, *_: table if scale == "quick" else {}
+    )
+    page = ask(tmp_path / "page.html", results, "fedsls")
+    (first,) = re.findall(r'<article class="claim" id="fedsls-1">.*?</article>', page, re.DOTALL)
+    shown = re.findall(r'data-column="(?:gain|placebo_gain|beyond_placebo)\w*">([^<]+)<', first)
+    assert shown[:9] == [
+        *("+0.25", f"{MINUS}0.50", "1.50"),
+        *("+1.25", "0.50", "2.50"),
+        *("+2.25", "1.50", "3.50"),
+    ]
+    assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
+
+
 # -- without runs, and with broken ones -----------------------------------------------------------
 
 
@@ -335,8 +387,6 @@ def test_other_files_and_studies_are_refused(tmp_path):
 
 
 def sheet(tmp_path: Path, **values) -> Sheet:
-    import pandas as pd
-
     return Sheet(tmp_path / "a.csv", pd.DataFrame([values]))
 
 

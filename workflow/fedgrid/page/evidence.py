@@ -17,7 +17,7 @@ from fedgrid.page import making
 from fedgrid.page.standins import collect_there, judge_by_metric
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, listed
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
@@ -216,10 +216,12 @@ def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
 
 
 def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:
-    """Return the table of the product `controls`; nothing if the study or the runs lack it."""
-    entry = study["products"].get("controls")
-    sources = read(entry) if entry else {}
-    if "runs" not in sources:
+    """Return the table of the product `controls`; nothing without it, or without placebos' runs."""
+    entry = study["products"].get("controls", {"from": {}})
+    sources = read(entry)
+    placebos = entry.get("with", {}).get("placebos", {}).values()
+    there = {*sources["runs"]["method"]} if "runs" in sources else set()
+    if there.isdisjoint(one for names in placebos for one in listed(names)):
         return {}
     product = load_product(name, "controls", entry)
     return {"controls": draw_table(product, sources, study, scale)}
