@@ -4,7 +4,7 @@ A table is missing if nothing is there to make it of. What stops a table, such a
 a sentence of the page (`problems`), and the other tables are made all the same.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def gather_study(name: str, study: dict) -> Tables:
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
         found["reference"] = without_curves(reference)
-    found["printed"]["tables"] = tables_of(study)
+    found["printed"]["tables"] = tables_of(study, found["printed"]["published_verdict"])
     return {product: table for product, table in found.items() if len(table)}
 
 
@@ -48,16 +48,18 @@ def without_curves(reference: pd.DataFrame) -> pd.DataFrame:
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
-def tables_of(study: dict) -> list[str]:
+def tables_of(study: dict, published: Iterable[str]) -> list[str]:
     """Return, for each claim, the published tables and data sets of which it compares values.
 
     As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
+    `published` are the verdicts from printed numbers; a claim without one compares no values.
     """
     values = {
         name: verdicts.published({**study, "published": {name: table}})
         for name, table in study.get("published", {}).items()
     }
-    return [", ".join(named_tables(claim, values)) for claim in study.get("claims", [])]
+    every = zip(study.get("claims", []), published, strict=True)
+    return [", ".join(named_tables(claim, values)) if said else "" for claim, said in every]
 
 
 def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
