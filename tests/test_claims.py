@@ -14,7 +14,7 @@ from fedgrid.experiments.fidelity import setting
 from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
 from fedgrid.report import contrasts
-from fedgrid.runtime.names import listed, registered
+from fedgrid.runtime.names import UsageError, listed, registered
 from fedgrid.study.claims import needs_experiments, needs_kind, needs_runs
 from made import STUDIES, STUDY
 
@@ -679,6 +679,150 @@ def test_contrasts_are_numbered_by_their_claims():
     assert table["claim"].tolist() == [1, 2, 2]
     assert table.columns[0] == "claim"
     assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])
+
+
+# --- verdicts with several metrics -----------------------------------------------------------
+
+
+def two_faced(own: str = "best", tail: int = 1) -> pd.DataFrame:
+    """Three seeds of a and b: a is better at best by 20 points, and worse by every other score.
+
+    After round 0 with 10 %, a has 80, 20, 20 and b 60, 40, 30, more by a little with each seed: 0.1
+    on average. The moving averages are 10, 38, 30.8, 26.48 and, without that, 10, 30, 34, 32.4.
+    """
+    curves = {"a": [10, 80, 20, 20], "b": [10, 60, 40, 30]}
+    about = {"rounds": 3, "metric": own, "tail": tail}
+    return pd.concat(
+        made.evaluations(
+            {r: (p + wobble * (method == "b" and r > 0)) / 100 for r, p in enumerate(percents)},
+            **about | {"method": method, "seed": seed},
+        )
+        for method, percents in curves.items()
+        for seed, wobble in enumerate([0, 0.1, 0.2])
+    )
+
+
+def by_metric(metrics: list[str], runs: pd.DataFrame, **more) -> pd.DataFrame:
+    found = verdicts.judge_by_metric({"claims": [above(**more)]}, runs, metrics)
+    return found.set_index("metric")
+
+
+def test_best_and_smoothed_can_give_opposite_verdicts():
+    found = by_metric(["smoothed", "best"], two_faced())
+    assert found["our_verdict"].to_dict() == {"smoothed": verdicts.FAILS, "best": verdicts.HOLDS}
+    smoothed = 26.48 - 32.4 - 0.1 * (1 - 0.6**3)
+    assert found["difference"].to_dict() == pytest.approx({"best": 19.9, "smoothed": smoothed})
+    assert (found["low"] < found["difference"]).all()
+    assert (found["high"] > found["difference"]).all()
+    assert found["seeds"].tolist() == [3, 3]
+    assert found.columns.tolist() == [
+        *("claim", "our_verdict", "difference", "low", "high", "seeds"),
+    ]
+
+
+def test_a_tail_is_the_protocols_own_and_final_is_the_last_round():
+    found = by_metric(["tail", "final"], two_faced(tail=2))
+    # means of the last two: 20 against 35; after the last round: 20 against 30, and 0.1 on average
+    assert found["difference"].to_dict() == pytest.approx({"tail": -15.1, "final": -10.1})
+    (same,) = by_metric(["tail"], two_faced(tail=1))["difference"]
+    assert same == pytest.approx(-10.1)
+
+
+def test_claims_are_judged_by_metric_each_with_its_number_and_its_share():
+    study = {"claims": [above(), above(over=["b", "c"], share=0.4), above(over="nobody")]}
+    c = two_faced().query("method == 'b'").assign(method="c", accuracy=0.9)  # always above a
+    runs = pd.concat([two_faced(), c])
+    found = verdicts.judge_by_metric(study, runs, ("best", "smoothed"))
+    assert found["claim"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert found["metric"].tolist() == 3 * ["best", "smoothed"]
+    assert found["our_verdict"].tolist() == [
+        *(verdicts.HOLDS, verdicts.FAILS, verdicts.HOLDS, verdicts.FAILS),
+        *(verdicts.UNDECIDED, verdicts.UNDECIDED),
+    ]
+    assert found["seeds"].isna().tolist() == [False] * 4 + [True] * 2
+
+
+def test_a_choice_among_runs_is_the_same_for_every_metric():
+    asked = []
+
+    def choose(table: pd.DataFrame, by: str) -> pd.DataFrame:
+        asked.append(by)
+        return table[table["seed"] < 2]
+
+    study = {"claims": [above()]}
+    found = verdicts.judge_by_metric(study, two_faced(), ["best", "smoothed"], choose=choose)
+    assert (found["seeds"].tolist(), asked) == ([2, 2], ["accuracy", "accuracy"])
+
+
+def test_a_column_per_further_metric_says_whether_the_verdict_changes():
+    study = STUDY | {"claims": [above(), {**above(), "method": "b", "over": "a", "measure": "d"}]}
+    table = product.draw(study, "quick", two_faced(), metrics=["best", "smoothed"])
+    plain = product.draw(study, "quick", two_faced())
+    assert table[plain.columns].equals(plain)  # the protocol's own metric decides, as before
+    assert [*table.columns.difference(plain.columns)] == ["changes", "verdict_smoothed"]
+    assert table["our_verdict"].tolist() == [verdicts.HOLDS, verdicts.UNDECIDED]
+    assert table["verdict_smoothed"].tolist() == [verdicts.FAILS, verdicts.UNDECIDED]
+    assert table["changes"].tolist() == [True, False]
+    assert "(smoothed): for 1 of 2 claims our verdict depends on it" in product.caption(table)
+    assert "scored in another way" not in product.caption(plain)
+    shown = product.wide(table)
+    assert shown["smoothed"].tolist() == table["verdict_smoothed"].tolist()
+    assert shown["changes"].tolist() == ["yes", "no"]
+    assert not {"smoothed", "changes"} & {*product.wide(plain)}
+
+
+def test_a_further_metric_is_one_that_some_runs_do_not_have_as_their_own():
+    mixed = pd.concat([two_faced("best"), two_faced("smoothed").assign(protocol="q")])
+    assert verdicts.other_metrics(mixed, ["best", "smoothed"]) == ["best", "smoothed"]
+    assert verdicts.other_metrics(two_faced("smoothed"), ["best", "smoothed"]) == ["best"]
+    assert verdicts.other_metrics(two_faced("best"), "final") == ["final"]
+    assert verdicts.other_metrics(None, ["best"]) == ["best"]
+    assert verdicts.other_metrics(two_faced(), None) == []
+    with pytest.raises(UsageError, match=r"no way to score a run is called `beste`: .* best"):
+        verdicts.other_metrics(two_faced(), ["beste"])
+
+
+def test_what_the_paper_contradicts_does_not_count_as_a_change():
+    claim = claim_of("highest accuracies") | {"over": ["fedsl-f2"]}
+    runs = made.runs({"fedsls": [60, 61, 60.5], "fedsl-f2": [50, 51, 50.5]})
+    table = product.draw(STUDY | {"claims": [claim]}, "quick", runs, metrics=["final"])
+    assert table["verdict"].tolist() == [verdicts.CONTRADICTED]
+    assert table["verdict_final"].tolist() == [verdicts.HOLDS]
+    assert table["changes"].tolist() == [False]
+
+
+def test_claims_without_runs_are_undecided_with_every_metric():
+    table = product.draw({"claims": [above()]}, "quick", metrics=["best"])
+    assert table[["our_verdict", "verdict_best"]].eq(verdicts.UNDECIDED).all(axis=None)
+    assert table["changes"].tolist() == [False]
+
+
+def test_one_claim_alone_has_its_own_verdict_with_every_metric():
+    study = {"claims": [{**above(), "method": "b", "over": "a"}, above()]}
+    table = product.draw(study, "quick", two_faced(), claim=2, metrics="smoothed")
+    assert table["claim"].tolist() == [2]
+    assert table["verdict_smoothed"].tolist() == [verdicts.FAILS]
+
+
+def test_contrasts_have_their_differences_and_verdicts_by_metric():
+    study = {"claims": [above(), above(over="nobody"), above(measure="steadiness")]}
+    table = contrasts.draw(study, "quick", two_faced(), metrics=["best", "smoothed", "final"])
+    plain = contrasts.draw(study, "quick", two_faced())
+    assert table[plain.columns].equals(plain)
+    assert [*table.columns.difference(plain.columns)] == [
+        "changes",
+        *(f"{number}_{way}" for number in ("difference", "high", "low", "verdict")
+          for way in ("final", "smoothed")),
+    ]  # fmt: skip
+    assert table["claim"].tolist() == [1, 3]
+    first, steady = table.to_dict("records")
+    assert (first["verdict"], first["verdict_smoothed"]) == (verdicts.HOLDS, verdicts.FAILS)
+    assert first["difference_final"] == pytest.approx(-10.1)
+    assert first["low_smoothed"] < first["difference_smoothed"] < first["high_smoothed"]
+    assert steady["difference"] == steady["difference_smoothed"]  # it is of all rounds
+    assert table["changes"].tolist() == [True, False]
+    empty = contrasts.draw({"claims": []}, "quick", two_faced(), metrics=["final"])
+    assert {"verdict_final", "changes"} <= {*empty}
 
 
 # --- the names in the study's claims ---------------------------------------------------------

@@ -52,6 +52,34 @@ def test_a_run_can_count_with_its_smoothed_accuracy():
     assert "moving average" in comparison.caption(compared(runs).reset_index())
 
 
+def test_the_last_moving_average_stands_beside_the_best_with_its_difference_to_the_published():
+    names = {"dataset": "cifar10", "partition": "dir0.05", "protocol": "fedlmd"}
+    found = compared(curve([20, 60, 40], **names), curve([20, 70, 10], seed=1, **names))
+    row = found.loc["fedavg"]
+    # 35.44, as above, and 0.6 * (0.6 * 14 + 0.4 * 70) + 0.4 * 10 = 25.84
+    assert row["smoothed"] == pytest.approx((35.44 + 25.84) / 2)
+    assert row["smoothed_difference"] == pytest.approx(row["smoothed"] - 33.02)
+    assert row["difference"] == pytest.approx(65 - 33.02)
+    cells = comparison.wide(found.reset_index())
+    assert cells.loc[("FedAvg", "smoothed")].tolist() == ["30.64 (-2.38)"]
+    about = "its last moving average (and the difference to the published value)"
+    assert about in comparison.caption(found.reset_index())
+
+
+def test_a_moving_average_without_a_published_value_stands_alone():
+    found = compared(curve([20, 60, 40])).reset_index()
+    assert comparison.wide(found).loc[("FedAvg", "smoothed")].tolist() == ["35.44"]
+    assert "difference" not in comparison.caption(found)
+
+
+def test_the_claims_of_the_study_are_judged_by_the_best_and_by_the_last_average():
+    claims, contrasts = module("claims"), module("contrasts")
+    for product in (claims, contrasts):
+        table = product.draw(**sources("claims"), study=STUDY, scale="quick")
+        assert {"verdict_smoothed", "changes"} <= {*table}
+        assert not {"verdict_best", "verdict_tail"} & {*table}  # best is the protocols' own
+
+
 def test_a_speed_up_is_a_ratio_of_first_rounds():
     # FedAvg is best, 50 %, after round 4; the other has that after round 2, a third one never.
     runs = curve([20, 30, 30, 50, 50, 40]), curve([20, 55, 20, 20, 60, 20], "fedlmd")

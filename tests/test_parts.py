@@ -70,6 +70,13 @@ def test_a_sweep_on_the_command_line(fresh):
     assert "a hyper-parameter of fedprox with its value" in said
 
 
+def test_a_collected_table_can_be_asked_for_although_a_product_has_its_name(fresh):
+    part = ("seed=0", "partition=dir0.1", "method=fedavg")
+    folder = "results/studies/fedsls/quick/partition=dir0.1/method=fedavg/seed=0"
+    jobs = planned(fresh, "--config", *part, target=f"{folder}/runs/table1.csv").jobs
+    assert jobs == {"data": 1, "partition": 1, "train": 1, "runs_table": 1}
+
+
 # --- shared runs ---------------------------------------------------------------------------------
 
 

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 import made
+from fedgrid import draw as command
 from fedgrid import reference
+from fedgrid.analysis import curves, figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
 from fedgrid.report import comparison
@@ -77,7 +79,7 @@ def mine(folder) -> dict:
     """What a study that names the kept runs has of them."""
     whole = "{title: mine, protocols: {}, scales: {}, products: {}, reference: kept.csv}"
     (folder / "mine.yaml").write_text(whole)
-    return {"reference": read_study(folder / "mine.yaml")["reference"]}
+    return {"reference": read_study(folder / "mine.yaml")["reference"], "curves": {}}
 
 
 def test_a_table_has_what_the_study_keeps_beside_ours(tmp_path, capsys):
@@ -121,4 +123,145 @@ def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):
 def test_a_reference_that_is_not_there_is_named(tmp_path):
     (tmp_path / "mine.yaml").write_text("title: mine\nreference: gone.csv\n")
     with pytest.raises(UsageError, match=r"gone\.csv"):
+        read_study(tmp_path / "mine.yaml")
+
+
+# --- curves of several origins -------------------------------------------------------------------
+
+
+def kept_curve(percents: dict[int, float], seed: int = 0, **names) -> list[dict[str, str]]:
+    """The rows of a file of curves, as texts: accuracies by round."""
+    about = NAMES | {"seed": str(seed)} | names
+    return [about | {"round": str(r), "accuracy": str(a)} for r, a in percents.items()]
+
+
+def with_curves(**by_origin: list[dict[str, str]]) -> dict:
+    """FedLMD's study without kept runs, and with these curves."""
+    return made.STUDIES["fedlmd"] | {"reference": [], "curves": by_origin}
+
+
+def test_curves_have_their_moving_averages_and_the_published_value():
+    ours = kept_curve({2: 40, 0: 10, 1: 60}) + kept_curve({0: 10}, method="fedntd")
+    table = product.draw(with_curves(ours=ours, theirs=kept_curve({1: 20, 2: 30}, 7)), "quick")
+    assert table["curve"].tolist() == 3 * ["ours"] + 2 * ["theirs"]  # none of FedNTD
+    assert table["round"].tolist() == [0, 1, 2, 1, 2]
+    # 10, then 0.6 * 10 + 0.4 * 60 = 30, then 0.6 * 30 + 0.4 * 40; 20, then 0.6 * 20 + 0.4 * 30
+    assert table["average"].tolist() == pytest.approx([10, 30, 34, 20, 24])
+    assert table["seed"].tolist() == [0, 0, 0, 7, 7]
+    assert set(table["published"]) == {33.02}
+    assert product.wide(table).empty  # the page has the kept runs
+
+
+def test_a_round_without_an_accuracy_is_left_out():
+    ours = kept_curve({0: 10, 1: "", 2: 60})
+    table = curves.kept_curves(with_curves(ours=ours))
+    assert table["average"].tolist() == pytest.approx([10, 0.6 * 10 + 0.4 * 60])
+
+
+def test_each_run_has_a_moving_average_of_its_own():
+    first, second = kept_curve({1: 10, 2: 60}), kept_curve({1: 20, 2: 30}, 1)
+    other = kept_curve({1: 50, 2: 50}, method="fedntd")
+    table = curves.kept_curves(with_curves(ours=first + second + other))
+    assert table["average"].tolist() == pytest.approx([10, 30, 20, 24, 50, 50])
+    ends = curves.last_numbers(table)
+    assert ends["average"].tolist() == pytest.approx([30, 24, 50])
+    assert ends["best_round"].tolist() == [2, 2, 1]
+
+
+def test_a_sentence_about_two_cells_has_the_numbers_of_each():
+    both = [kept_curve({1: at}) + kept_curve({1: 2 * at}, method="fedntd") for at in (10, 13)]
+    study = with_curves(ours=both[0], theirs=both[1])
+    found = product.caption(product.draw(study, "quick"))
+    assert found.count("Means of 20 rounds") == 2
+    assert found.index("theirs: -3.00") < found.index("Curves of FedNTD") < found.index("-6.00")
+
+
+def test_a_curve_of_another_protocol_or_partition_is_not_compared():
+    ours = kept_curve({1: 10})
+    for other in ({"protocol": "fedlmd-bf16"}, {"partition": "shards2"}, {"dataset": "mnist"}):
+        study = with_curves(ours=ours, theirs=kept_curve({1: 20}, **other))
+        assert curves.kept_curves(study).empty
+        assert "figure" not in product.caption(product.draw(study, "quick"))
+
+
+def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
+    # blocks of 20 rounds: by 1, 2, 3, 4 and 5 points; not counted are 0 and a round of one origin
+    ours = {r: 50 + (r - 1) // 20 for r in range(1, 101)} | {0: 0, 70: 90, 101: 99}
+    theirs = dict.fromkeys(range(1, 101), 49.0) | {0: 10, 70: 86}
+    table = product.draw(with_curves(ours=kept_curve(ours), theirs=kept_curve(theirs, 3)), "quick")
+    gaps = curves.block_differences(table)
+    assert gaps["difference"].tolist() == pytest.approx([1, 2, 3, 4, 5])
+    found = product.caption(table)
+    assert "Curves of FedAvg, CIFAR-10, alpha=0.05: ours (seed 0) has 99.00 at best" in found
+    assert "theirs (seed 3) has 86.00 at best, after round 70, 49.00 after the last round" in found
+    assert "Means of 20 rounds of ours minus those of theirs: +1.00 to +5.00" in found
+    assert "on average +3.00, and +4.00 in the last 60 rounds" in found
+
+
+def test_the_figure_shows_all_curves_and_the_published_value():
+    ours, theirs = kept_curve({0: 10, 1: 60, 2: 40}), kept_curve({1: 20, 2: 30}, 7)
+    study = with_curves(ours=ours, theirs=theirs)
+    table = product.draw(study, "quick")
+    with figures.style():
+        (axes,) = product.plot(table, study).axes
+    lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert lines["ours"] == [10, 60, 40]
+    assert lines["theirs, moving average"] == pytest.approx([20, 24])
+    assert lines["published: 33.02"] == [33.02, 33.02]
+    assert len(lines) == 5
+    assert axes.get_title() == "FedAvg, CIFAR-10, alpha=0.05"
+
+
+def test_the_kept_runs_stand_on_the_page_without_the_curves():
+    product_of_study = command.load_product("fedlmd", "reference", {})
+    study = made.STUDIES["fedlmd"]
+    table = product.draw(study, "quick")
+    cells = table[table["curve"].isna()]
+    assert len(product.wide(table)) == len(cells) == len(curve_cells(study))
+    written = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    assert command.laid_out(product_of_study, written).equals(product.wide(table))
+    assert product.caption(written) == product.caption(table)
+
+
+def curve_cells(study: dict) -> set[tuple]:
+    """The cells of the runs that a study keeps."""
+    return {tuple(row[name] for name in CELL) for row in study["reference"]}
+
+
+def test_fedlmds_public_code_is_compared_in_all_200_rounds():
+    table = product.draw(made.STUDIES["fedlmd"], "quick")
+    evaluations = table[table["curve"].notna()]
+    ends = curves.last_numbers(evaluations).set_index("curve")
+    assert ends.index.tolist() == ["ours", "the paper's public code"]
+    assert set(ends["method"]) == {"fedavg"}
+    blocks = curves.block_differences(evaluations)
+    assert blocks["block"].tolist() == list(range(200 // curves.BLOCK))
+    # the run of the table and that of the curve are the same
+    kept = table[table["curve"].isna()].set_index(CELL)
+    (cell,) = evaluations[CELL].drop_duplicates().itertuples(index=False, name=None)
+    assert kept.loc[cell, "mean"] == ends.loc["ours", "best"]
+    assert kept.loc[cell, "smoothed"] == pytest.approx(ends.loc["ours", "average"], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("curves", "message"),
+    [
+        ("5", "mine.yaml: curves: 5 is not"),
+        ("{ours: 5}", "mine.yaml: curves.ours: 5 is not a list"),
+        ("{ours: gone.csv}", r"mine.yaml: the curves ours gone\.csv cannot be read"),
+        ("{ours: short.csv}", r"the curves ours short\.csv, line 2, has not 2 values"),
+        ("{ours: few.csv}", "curves.ours: 'protocol' is a required property"),
+        ("{ours: late.csv}", "curves.ours.round: `2.5` is not a whole number"),
+        ("{ours: high.csv}", "curves.ours.accuracy: `high` is not a number"),
+    ],
+)
+def test_wrong_curves_are_answered_in_one_sentence(curves, message, tmp_path):
+    head, start = "method,dataset,partition,protocol,seed,round,accuracy", "a,d,dir0.1,p,0,"
+    tables = {"short": "a,b\n1", "few": "method,dataset,partition\na,d,dir0.1"}
+    tables |= {"late": f"{head}\n{start}2.5,50", "high": f"{head}\n{start}2,high"}
+    for name, text in tables.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    whole = f"{{title: mine, protocols: {{}}, scales: {{}}, products: {{}}, curves: {curves}}}"
+    (tmp_path / "mine.yaml").write_text(whole)
+    with pytest.raises(UsageError, match=message):
         read_study(tmp_path / "mine.yaml")

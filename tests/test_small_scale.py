@@ -11,7 +11,7 @@ PAPER = {
     "normalization-small": "normalization",
     "fedlmd-small": "fedlmd",
     "privatization-small": "privatization-fecifar",
-    "privatization-small-speakers": "privatization-shakespeare",
+    "privatization-small-speakers": "privatization-shakespeare-code",
 }
 KEPT = ("recipe", "sampler", "local", "local_unit", "batch", "most_steps", "augment", "client_test")
 KEPT += ("client_test_from", "evaluate_clients", "optimiser", "metric", "clients", "participation")

@@ -100,8 +100,9 @@ def test_everything_is_planned_once(fresh):
     cells = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
     assert cells.items() <= jobs.items()
     # beyond the table's: dynamic weights, three other taus, five readings, two protocols at two
-    # alphas; maps of three encoders, of which one needs no seed
-    assert jobs["train"] == 81 + 9 + 3 * 3 + 5 * 3 + 2 * 2 * 3
+    # alphas, three controls and six more methods of `concentration`; maps of three encoders, of
+    # which one needs no seed
+    assert jobs["train"] == 81 + 9 + 3 * 3 + 5 * 3 + 2 * 2 * 3 + (3 + 6) * 9
     assert {name: jobs[name] for name in ("originals", "maps", "scores", "costs")} == {
         **{"originals": 1, "maps": 3 + 3 + 1, "scores": 1, "costs": 1}
     }

@@ -16,18 +16,28 @@ tables:
     saliency    a row per client: R_k by the default reading
     encoding    a row per saliency file: the costs of pretraining and encoding
     interpolation  a row per run, alpha and beta: the clients' accuracies between two branches
+
+With `--kept fedsls/small --ids 0 1 2` the items of these ids are read from what is kept with the
+study (`study/kept.py`), and the column `kept` says which rows are theirs.
 """
 
 import csv
 import json
 import math
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
+from fedgrid.study import kept
+from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL, runs_of_block
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
@@ -37,6 +47,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     parser.add_argument("grid", help="the blocks of the grid as JSON")
     parser.add_argument("--protocols", help="the fields of every protocol, as JSON")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument("--kept", metavar="STUDY/SCALE", help="where the runs of --ids are kept")
+    parser.add_argument("--ids", nargs="+", default=[], help="ids in the index of kept runs")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args(arguments)
     known("kind", asked.kind, READERS)
@@ -48,9 +60,62 @@ def main(arguments: list[str] | None = None) -> records.Work:
     if not runs:
         raise UsageError("the grid has no runs")
     found = find_files(asked.kind, runs, protocols, asked.results)
+    stored = read_store(asked.kind, asked.kept, asked.ids, asked.results) if asked.kept else {}
     with files.replacing(asked.out) as temporary:
-        gather(asked.kind, found).to_csv(temporary, index=False)
-    return records.Work([asked.out], [path for path, _ in found])
+        gather(asked.kind, found, stored).to_csv(temporary, index=False)
+    return records.Work([asked.out], [path for path, _ in found if path not in stored])
+
+
+def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Path, "pd.DataFrame"]:
+    """Return the tables of kept items, by the path that each of them would have in `results`.
+
+    `where` is STUDY/SCALE. UsageError if nothing of this kind is kept for an id.
+    """
+    study, _, scale = where.partition("/")
+    folder = kept.store_folder(study, scale)
+    index = kept.read_index(folder)
+    paths = {e["id"]: path for path, e in index.items() if kind in kept.hashes_of(e)}
+    for one in ids:
+        known(f"id of {kind} in {folder / kept.INDEX}", one, paths)
+    rows = kept.read_items(folder, kind, index)
+    return {results / kept.file_of_item(kind, paths[one]): as_table(rows[one]) for one in ids}
+
+
+def as_table(rows: kept.Rows):
+    """Return the table of a kept item, as the reader of its file gave it."""
+    import pandas as pd
+
+    text = pd.DataFrame(rows).to_csv(index=False)
+    return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"])
+
+
+def collect_there(
+    kind: str,
+    everything: Grid,
+    study: str,
+    scale: str,
+    grid: str,
+    results: Path = Path("results"),
+) -> "pd.DataFrame | None":
+    """Return the collected table of those runs of a grid that are finished in `results` or kept.
+
+    None if there is no such run. The boolean column `kept` is always there.
+    """
+    runs = everything.runs(study, scale, grid)
+    protocols = everything.protocols_of(everything.narrowed(study, scale, grid))
+    index = kept.read_index(kept.store_folder(study, scale))
+    found, ids = [], []
+    for path, names in find_files(kind, runs, protocols, results):
+        run = everything.resolve(names)
+        if kept.is_finished(kind, run, results):
+            found.append((path, names))
+        elif entry := kept.find_kept(index, kind, run):
+            found.append((path, names))
+            ids.append(entry["id"])
+    if not found:
+        return None
+    stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}
+    return gather(kind, found, stored, always=True)
 
 
 def find_files(
@@ -70,12 +135,17 @@ def find_files(
     return [*found.values()]
 
 
-def gather(kind: str, found: list[tuple[Path, dict]]):
-    """Return the tables of all files as one, each row with the names of its run."""
+def gather(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool = False):
+    """Return the tables of all files as one, each row with the names of its run.
+
+    `stored` has tables of kept runs by path. If there are any, or `always`, the column `kept` says
+    of each row whether it is from one of them.
+    """
     import pandas as pd
 
-    tables = [read(READERS[kind], path) for path, _ in found]
-    names = pd.DataFrame([names for _, names in found])
+    tables = [stored[p] if p in stored else read(READERS[kind], p) for p, _ in found]
+    said = [{"kept": path in stored} if stored or always else {} for path, _ in found]
+    names = pd.DataFrame([names | more for (_, names), more in zip(found, said, strict=True)])
     rows = names.index.repeat([len(table) for table in tables])
     return pd.concat(
         [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1

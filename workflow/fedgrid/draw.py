@@ -4,7 +4,8 @@
     python -m fedgrid.draw table1 --study fedsls --show table1.csv
 
 A product is an entry of its study, and a file of fedgrid/report/ draws it. --show prints an
-existing table.
+existing table. If runs are kept with the study, the product's column `kept` says how many, and its
+caption ends with this sentence; the product's file does not see the column.
 """
 
 import inspect
@@ -18,7 +19,8 @@ from types import SimpleNamespace
 
 from fedgrid.runtime import cli, contract, files, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.paths import OF_RUN
+from fedgrid.study.kept import read_index, store_folder
+from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
     FIGURES,
@@ -30,6 +32,7 @@ from fedgrid.study.products import (
 from fedgrid.study.reading import find_study, read_study
 
 FUNCTIONS = ("draw", "caption", "wide", "plot")  # of a product's file
+KEPT = "kept"  # the column of a table with runs that are kept with the study
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -55,13 +58,15 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     else:
         paths = sources(asked.sources, product)
         tables = {name: read(path) for name, path in paths.items()}
+        said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
+        tables = {name: without_kept(table) for name, table in tables.items()}
         try:
             table = draw_table(product, tables, study, asked.scale)
         except KeyError as problem:
             if not missing_column(problem, tables.values()):
                 raise
             raise UsageError(f"a source of {asked.product} has no column {problem}") from None
-        write(product, table, study, asked.out)
+        write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
         return records.Work(asked.out, paths.values())
     return None
 
@@ -91,7 +96,34 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     found.best = best_of_product(module, options)
     if BEST in options and hasattr(found, "caption"):
         found.caption = partial(with_choice, found.caption, found.best or options[BEST])
+    if hasattr(found, "caption"):
+        found.caption = partial(with_kept, found.caption)
     return found
+
+
+def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
+    """Return what the caption says of kept runs; "" if no source has any.
+
+    The folder of a source says its kind; a source in another folder counts as one of runs.
+    """
+    if not any(KEPT in table for table in tables.values()):
+        return ""
+    from fedgrid.analysis import kept
+
+    kinds = {name: path.parent.name for name, path in paths.items()}
+    sources = [(kinds[n] if kinds[n] in COLLECTED else "runs", tables[n]) for n in paths]
+    return kept.describe_kept(sources, read_index(store))
+
+
+def without_kept(table):
+    """Return a table without the column about kept runs, as products know it."""
+    return table.drop(columns=KEPT) if KEPT in table else table
+
+
+def with_kept(caption: Callable, table) -> str:
+    """Return a product's caption, and after it how many of its runs are kept with the study."""
+    said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
+    return f"{caption(without_kept(table))} {said}".strip() if said else caption(table)
 
 
 def with_choice(caption: Callable, best: dict, table) -> str:
@@ -165,6 +197,7 @@ def read(path: Path):
 
 def laid_out(product, table):
     """Return the table in the layout for readers."""
+    table = without_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
 
 
@@ -204,7 +237,7 @@ def as_figure(product, table, path: Path, study: dict, form: str) -> None:
     from fedgrid.analysis import figures
 
     with figures.style():
-        figure = figures.explain(product.plot(table, study), product.caption(table))
+        figure = figures.explain(product.plot(without_kept(table), study), product.caption(table))
         figures.save(figure, path, form)
 
 

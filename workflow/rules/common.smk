@@ -34,6 +34,14 @@ from fedgrid.study.jobs import (
     run_of_stage,
     state_gb,
 )
+from fedgrid.study.kept import (
+    INDEX,
+    facts_of_kind,
+    find_kept,
+    is_finished,
+    read_index,
+    store_folder,
+)
 from fedgrid.study.paths import (
     CELL,
     COLLECTED,
@@ -52,6 +60,7 @@ from fedgrid.study.reading import (
     add_products,
     check_config,
     read_config,
+    read_flags,
     read_studies,
 )
 
@@ -80,6 +89,7 @@ def interpreter():
 
 
 try:
+    config = read_flags(config)
     check_config("config.yaml", config)
     TRACKERS = trackers.chosen(config.get("log"))
     if interpreter() == sys.executable:
@@ -87,6 +97,12 @@ try:
     STUDIES = read_studies()
     add_products(STUDIES, config)
     GRID = Grid(STUDIES, config)
+    KEPT = {
+        (study, scale): read_index(store_folder(study, scale))
+        for study, about in STUDIES.items()
+        for scale in about["scales"]
+        if config.get("kept", True)
+    }
     for about in (a for study in STUDIES.values() for a in study["scales"].values()):
         for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
             if name in about:
@@ -284,15 +300,60 @@ def everything(study):
 
 
 def leaves(kind):
-    """Return the files of one kind of a grid's runs, each file once."""
+    """Return the files of one kind of a grid's runs, each file once.
+
+    Instead of the files of kept runs it has the tables that they are kept in. These tables count
+    with their content (`source_content`), not with their times.
+    """
 
     def found(wildcards):
         protocols = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
         paths = (
             collected_path(kind, run, protocols[run["protocol"]])
             for run in GRID.runs(*place(wildcards))
+            if not kept_entry(kind, *place(wildcards)[:2], tuple(run.items()))
         )
-        return [f"results/{path}" for path in dict.fromkeys(paths)]
+        made = [f"results/{path}" for path in dict.fromkeys(paths)]
+        tables = store_tables(kind, wildcards) if kept_ids(kind, wildcards) else []
+        return made + [ancient(path) for path in tables]
+
+    return found
+
+
+@cache  # a run is in several grids, and a table asks for it three times
+def kept_entry(kind, study, scale, names):
+    """Return the entry of a run that is kept with its study and is not in results/, or None."""
+    if not (index := KEPT.get((study, scale))):
+        return None
+    run = resolve(names)
+    entry = find_kept(index, kind, run)
+    return None if entry and is_finished(kind, run, Path("results")) else entry
+
+
+def kept_ids(kind, wildcards):
+    """Return the ids of what a collected table takes from the runs that are kept."""
+    study, scale, _ = place(wildcards)
+    runs = GRID.runs(*place(wildcards))
+    entries = [kept_entry(kind, study, scale, tuple(run.items())) for run in runs]
+    return sorted({int(entry["id"]) for entry in entries if entry})
+
+
+def store_tables(kind, wildcards):
+    """Return the index and the table of a kind of kept runs, below this folder if possible."""
+    folder = store_folder(wildcards.study, wildcards.scale)
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    return [str(folder / INDEX), str(folder / f"{kind}.csv")]
+
+
+def collected_blocks(kind):
+    """Return the argument `grid` of the command, and after it what is taken from kept runs."""
+
+    def found(wildcards):
+        blocks = json.dumps(GRID.narrowed(*place(wildcards)))
+        ids = [str(one) for one in kept_ids(kind, wildcards)]
+        where = f"{wildcards.study}/{wildcards.scale}"
+        return [blocks, "--kept", where, "--ids", *ids] if ids else blocks
 
     return found
 
@@ -392,6 +453,8 @@ def refuse_targets(words):
     pattern = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
     for target in filter(None, map(pattern.fullmatch, words)):
         study, scale, part, product = target.groups()
+        if Path(part or "").name in COLLECTED:
+            continue  # a collected table, which may have the name of a product
         if product in STUDIES.get(study or config["study"], NO_STUDY)["products"]:
             refuse_nothing(study or config["study"], scale or config["scale"], product)
             if study and (part or "") != GRID.part():
@@ -441,8 +504,8 @@ def source_content(study, scale, text):
     """Return a hash of one source of a product: kind/grid, or an experiment."""
     kind, _, name = text.partition("/")
     if kind in COLLECTED:
-        runs = GRID.runs(study, scale, name)
-        return digest([run_content(kind, tuple(run.items())) for run in runs])
+        runs = [tuple(run.items()) for run in GRID.runs(study, scale, name)]
+        return digest([item_content(kind, study, scale, run) for run in runs])
     setting = STUDIES[study]["scales"][scale][kind]
     if kind == "fidelity":
         setting = GRID.fidelity(study, scale)
@@ -459,6 +522,12 @@ EXPERIMENTS = {
     ),
     "costs": ("experiments.costs",),
 }
+
+
+def item_content(kind, study, scale, names):
+    """Return `run_content`; of a kept run what it was made with, and a hash of what is kept."""
+    entry = kept_entry(kind, study, scale, names)
+    return facts_of_kind(entry, kind) if entry else run_content(kind, names)
 
 
 @cache
@@ -492,7 +561,7 @@ def product_path(study, product):
 
 def facts(study):
     """Return a hash of those parts of a study that products are drawn with, besides its runs."""
-    shown = ("published", "reference", "claims", "labels")
+    shown = ("published", "reference", "curves", "claims", "labels")
     return digest({key: STUDIES[study].get(key) for key in shown})
 
 

@@ -19,7 +19,7 @@ for kind in COLLECTED:
             "../../envs/fedgrid.yaml"
         params:
             kind=kind,
-            grid=lambda wildcards: json.dumps(GRID.narrowed(*place(wildcards))),
+            grid=collected_blocks(kind),
             protocols=lambda wildcards: json.dumps(
                 GRID.protocols_of(GRID.narrowed(*place(wildcards)))
             ),

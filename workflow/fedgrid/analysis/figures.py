@@ -102,6 +102,12 @@ def plot_band(axes: Axes, of: pd.DataFrame, along: str, look: dict, **style) -> 
     axes.fill_between(of[along], low, high, color=look["color"], alpha=0.12, lw=0)
 
 
+def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
+    """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
+    style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
+    axes.plot(places, 0 * places, "x", **style, **label)
+
+
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:

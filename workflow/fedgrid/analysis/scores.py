@@ -25,6 +25,8 @@ SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
 RUN = [*CELL, "seed"]
 SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
+WAYS = {name: {"metric": name} for name in ("tail", "best", "smoothed")}  # to score a run
+WAYS |= {"final": {"metric": "tail", "tail": 1}}
 FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
 
 
@@ -57,6 +59,14 @@ def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
     numbers, scale = [of, "final", "smoothed"], 100 if in_percent(of) else 1
     found[numbers] = (scale * found[numbers]).mask(found["diverged"])
     return named(with_origin(found, whole).reset_index(), of)
+
+
+def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
+    """Return the runs as if their protocols' `metric` were `way`; `final` is the last round.
+
+    UsageError for any other word than those of WAYS.
+    """
+    return runs.assign(**WAYS[known("way to score a run", way, WAYS)])
 
 
 def check_metric(runs: pd.DataFrame, of: str) -> None:
@@ -96,9 +106,12 @@ def named(table: pd.DataFrame, of: str) -> pd.DataFrame:
 def smoothed(values: pd.Series) -> float:
     """Return the last exponential moving average of the evaluations, started at the first."""
     there = values.dropna()
-    if there.empty:
-        return np.nan
-    return there.ewm(alpha=1 - SMOOTHING, adjust=False).mean().iloc[-1]
+    return np.nan if there.empty else moving_average(there).iloc[-1]
+
+
+def moving_average(values: pd.Series) -> pd.Series:
+    """Return the exponential moving average after every evaluation, started at the first."""
+    return values.ewm(alpha=1 - SMOOTHING, adjust=False).mean()
 
 
 FROM_RUNS = ("rounds", "metric", "tail", "of")  # columns that the runs of a group share
@@ -128,15 +141,21 @@ def pair_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame
     Differences are in percentage points. Runs of a seed share partition, cohorts and initial
     weights, so they form pairs. UsageError if there are no such pairs.
     """
-    keys = [*SETTING, "seed"]
-    ours = means.loc[means["method"] == method, [*keys, "accuracy", "diverged"]]
-    theirs = means[means["method"].isin(over)].rename(columns={"method": "over"})
-    pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
+    pairs = subtract_runs(means, method, over)
     if pairs.empty:
         there = ", ".join(means["method"].unique())
         raise UsageError(
             f"this needs runs of {method} and of {' or '.join(over)}, but the runs are of {there}"
         )
+    return pairs
+
+
+def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame:
+    """Return the rows of `pair_runs`; there are none if no setting has a pair."""
+    keys = [*SETTING, "seed"]
+    ours = means.loc[means["method"] == method, [*keys, "accuracy", "diverged"]]
+    theirs = means[means["method"].isin(over)].rename(columns={"method": "over"})
+    pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
     difference = pairs["accuracy_ours"] - pairs["accuracy"]
     return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
 

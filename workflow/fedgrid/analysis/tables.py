@@ -42,11 +42,24 @@ def cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
     return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
 
-def interval(mean: float, low: float, high: float, sign: str = "") -> str:
+def interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
     """Return a mean with its interval as a text; one seed has no interval."""
     if np.isnan(mean):
         return ""
-    return f"{mean:{sign}.2f}" + (f" [{low:.2f}, {high:.2f}]" if np.isfinite(low) else "")
+    bounds = f" [{low:.{digits}f}, {high:.{digits}f}]" if np.isfinite(low) else ""
+    return f"{mean:{sign}.{digits}f}{bounds}"
+
+
+def by_seed(runs: pd.DataFrame, value: str) -> str:
+    """Return a difference of every seed as a text: `0: +1.23, 1: -0.4, 2: diverged`.
+
+    A missing value is that of a run that diverged.
+    """
+    there = runs.sort_values("seed", kind="stable")
+    return ", ".join(
+        f"{seed}: " + ("diverged" if np.isnan(number) else f"{number:+.4g}")
+        for seed, number in zip(there["seed"], there[value], strict=True)
+    )
 
 
 def varies(table: pd.DataFrame, name: str) -> bool:

@@ -15,6 +15,7 @@ With a `share`, a claim holds if more than that share of its comparisons hold, a
 that is no longer possible. The paper's own evidence is the differences of its printed means.
 """
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -23,9 +24,9 @@ from scipy import stats
 
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
-from fedgrid.analysis.scores import CELL, score_runs, scored, spread
+from fedgrid.analysis.scores import CELL, WAYS, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
-from fedgrid.runtime.names import listed
+from fedgrid.runtime.names import known, listed
 from fedgrid.study.claims import others
 
 LEVEL = 0.05
@@ -40,6 +41,9 @@ STATISTICS = {
 }  # box: quartile to quartile
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
+COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
+DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
+EFFECT = ["difference", "low", "high"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 
 
@@ -127,11 +131,14 @@ def measured(
     scores: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,
     choose: Chooser = lambda table, by: table,
+    way: str | None = None,
 ) -> pd.DataFrame:
     """Return all measures of the study's claims; `scores` are the fidelity study's, if any.
 
-    `choose` keeps the runs that are best by the metric of a measure.
+    `choose` keeps the runs that are best by the metric of a measure. Runs are scored in this `way`
+    (`scores.WAYS`), or as their protocols say.
     """
+    runs = runs if runs is None or way is None else score_by(runs, way)
     measures = [claim.get("measure", "accuracy") for claim in study.get("claims", [])]
     asked = {"accuracy"}.union(*map(listed, measures))
     found = [] if runs is None else [measure_runs(name, runs, choose) for name in ordered(asked)]
@@ -323,6 +330,17 @@ def verdict(comparisons: pd.DataFrame, share: float | None) -> str:
     return FAILS if failed > total - needed and total else UNDECIDED
 
 
+def deciding(comparisons: pd.DataFrame) -> dict:
+    """Return the numbers of the deciding comparison: the worst, else the least decided one."""
+    if comparisons.empty:
+        return dict.fromkeys(DECIDING, np.nan)
+    rank = comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2})
+    ordered = comparisons.assign(rank=rank).sort_values(
+        ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
+    )
+    return ordered[DECIDING].iloc[0].to_dict()
+
+
 def printed(claim: dict, values: pd.DataFrame) -> dict:
     """Return the paper's own evidence: how many comparisons of printed means agree with a claim."""
     gaps = differences(claim, values)
@@ -345,3 +363,59 @@ def described(gaps: pd.DataFrame) -> str:
         f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"
         for row in ends.itertuples()
     )
+
+
+# -- claims by metric: whether a verdict depends on how runs are scored ---------------------------
+
+
+def judge_by_metric(
+    study: dict,
+    runs: pd.DataFrame | None,
+    metrics: Sequence[str],
+    scores: pd.DataFrame | None = None,
+    interpolation: pd.DataFrame | None = None,
+    choose: Chooser = lambda table, by: table,
+) -> pd.DataFrame:
+    """Return a row per claim and metric: our verdict and the deciding comparison's numbers.
+
+    The columns are the claim's number, metric, our_verdict, difference, low, high and seeds. The
+    metrics are words of `scores.WAYS`. `choose` is used as it is: it keeps the same runs for every
+    metric. A claim without runs is undecided.
+    """
+    columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
+    rows = []
+    for metric in metrics:
+        values = measured(study, runs, scores, interpolation, choose, metric)
+        for number, claim in numbered(study, None):
+            found = compare(claim, values)
+            about = {"claim": number, "metric": metric, **deciding(found)}
+            rows.append(about | {"our_verdict": verdict(found, claim.get("share"))})
+    return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
+
+
+def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) -> list[str]:
+    """Return those of the metrics that are not the own one of all runs' protocols."""
+    own = [] if runs is None else [*runs["metric"].unique()]
+    asked = [known("way to score a run", name, WAYS) for name in listed(metrics)]
+    return [name for name in dict.fromkeys(asked) if own != [name]]
+
+
+def compare_by_metric(
+    claim: dict, values: pd.DataFrame, others: dict[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Return the comparisons of a claim, and beside them their results by other metrics.
+
+    `others` has the measured values by metric. If there are any, `changes` says whether the verdict
+    depends on the metric.
+    """
+    table = compare(claim, values)
+    for metric, of in others.items():
+        also = compare(claim, of)[[*COMPARED, *EFFECT, "verdict"]]
+        table = table.merge(also, how="left", on=COMPARED, suffixes=("", f"_{metric}"))
+    return with_changes(table, "verdict", others) if others else table
+
+
+def with_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
+    """Add the column `changes`: whether another metric gives another verdict than `own` has."""
+    verdicts = table[[own, *(f"verdict_{metric}" for metric in others)]]
+    return table.assign(changes=verdicts.nunique(axis="columns") > 1)

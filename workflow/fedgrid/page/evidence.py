@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, tables, verdicts
+from fedgrid.collect import collect_there
 from fedgrid.draw import draw_table, load_product
 from fedgrid.page import making
-from fedgrid.page.standins import collect_there, judge_by_metric
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
 from fedgrid.runtime.names import UsageError, listed
@@ -22,7 +22,6 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
-COMPARED = [*verdicts.SETTING[:-1], "method", "over"]  # what names a comparison
 ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
 Sources = Callable[[dict], dict[str, pd.DataFrame]]  # the tables that a product's entry names
@@ -147,7 +146,7 @@ def compare_all(study: dict, values: pd.DataFrame) -> pd.DataFrame:
         for number, claim in verdicts.numbered(study, None)
     ]
     table = pd.concat([one for one in found if len(one)] or found[:1])
-    return table[["claim", *COMPARED, *verdicts.JUDGED]].round(ROUNDED)
+    return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(ROUNDED)
 
 
 def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
@@ -169,7 +168,7 @@ def by_metric(found: pd.DataFrame, study: dict, given: Tables, choose: choice.Ch
         return pd.DataFrame()
     own = [*given["runs"]["metric"].unique()]
     others = [name for name in METRICS if own != [name]]
-    judged = judge_by_metric(study, metrics=others, **given, choose=choose)
+    judged = verdicts.judge_by_metric(study, metrics=others, **given, choose=choose)
     ours = [found.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
     table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
     return table.round(ROUNDED)
@@ -179,7 +178,7 @@ def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[
     """Return the deciding comparisons in words; with the protocol, if a data set has several."""
     several = tables.varies(contrasts, "protocol")
     shown = found if several else found.assign(protocol="")
-    rows = shown[COMPARED].astype(object).fillna("").to_dict("records")
+    rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
     return [compared(row, study) for row in rows]
 
 
@@ -205,15 +204,19 @@ def each(names: str, label: Callable[[str], str]) -> str:
 
 def seed_by_seed(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
     """Return the difference of every seed in the deciding comparison of each claim."""
-    rows = found[["claim", *COMPARED]].rename(columns={"claim": "number"}).itertuples(index=False)
+    rows = (
+        found[["claim", *verdicts.COMPARED]]
+        .rename(columns={"claim": "number"})
+        .itertuples(index=False)
+    )
     every = [of_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
     table = pd.concat(every).rename(columns={"value": "difference"})
-    return table[["claim", *COMPARED, "seed", "difference"]].round(ROUNDED)
+    return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(ROUNDED)
 
 
 def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
     """Return the rows of one comparison, by seed."""
-    same = (pairs[COMPARED] == pd.Series(names, COMPARED)).all(axis="columns")
+    same = (pairs[verdicts.COMPARED] == pd.Series(names, verdicts.COMPARED)).all(axis="columns")
     return pairs[same].sort_values("seed", kind="stable")
 
 

@@ -1,6 +1,5 @@
 """What was run at a scale: of the grid how many runs are there, and with what they were made."""
 
-import csv
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -9,12 +8,12 @@ import pandas as pd
 
 from fedgrid.analysis.scores import RUN
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.reading import STUDIES
 
 PRODUCTS = ("claims", "controls")  # what the page is about
-MAKERS = ["kept", "fedgrid", "code", "device", "threads", "torch"]
+MAKERS = ["kept", *kept.MAKERS]
 HOUR = 3600
 
 
@@ -98,9 +97,9 @@ def command(study: str, scale: str) -> str:
 
 def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
     """Return a row per version, code and machine: number of runs, and hours without links."""
-    index = kept_index(name, scale)
+    index = kept.read_index(kept.store_folder(name, scale))
     facts = [
-        index.get(folder_of(run), {}) | {"kept": True}
+        index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
         if run["kept"]
         else recorded(results / COLLECTED["seconds"].format(**run))
         for run in there.to_dict("records")
@@ -110,20 +109,6 @@ def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.D
     table[MAKERS] = table[MAKERS].astype(object).fillna("")
     made = table.groupby(MAKERS, sort=False).agg(runs=("hours", "size"), hours=("hours", "sum"))
     return made.reset_index().round({"hours": 4})
-
-
-def folder_of(run: dict) -> str:
-    """Return the folder of a run, relative to results/."""
-    return COLLECTED["runs"].format(**run).rpartition("/")[0]
-
-
-def kept_index(name: str, scale: str, folder: Path = STUDIES) -> dict[str, dict]:
-    """Return what the store says of each run that is kept with a study, by the run's path."""
-    path = folder / "reference" / name / scale / "index.csv"
-    if not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        return {row["path"]: row for row in csv.DictReader(file)}
 
 
 def recorded(path: Path) -> dict:

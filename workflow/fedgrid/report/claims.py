@@ -5,6 +5,8 @@ fidelity study where a sentence is about it, decide by paired tests over seeds
 (`analysis/verdicts.py`). `contrasts` has every comparison.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -12,12 +14,11 @@ from fedgrid.analysis import choice, tables, verdicts
 
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
-COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
-DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
 EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
 EVIDENCE |= {verdicts.UNDECIDED: "are undecided"}
 COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
-COLUMNS += [*DECIDING, "verdict"]
+COLUMNS += [*verdicts.DECIDING, "verdict"]
+BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 
 
 def draw(
@@ -29,11 +30,13 @@ def draw(
     settings: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,
     best: dict | None = None,
+    metrics: str | list[str] | None = None,
 ) -> pd.DataFrame:
     """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
 
     A claim without runs, and without scores if it is about these, has only the paper's evidence.
     `best` keeps the best runs by the metric of each measure, and reads the runs' `settings`.
+    `metrics` are further ways to score a run (`scores.WAYS`): each has a column with its verdict.
     """
     choose = choice.chooser(runs, settings, best)
     values = verdicts.measured(study, runs, scores, interpolation, choose)
@@ -45,7 +48,19 @@ def draw(
     rows = [row(one, values, printed) for _, one in asked]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
     table.insert(0, "claim", [number for number, _ in asked])
+    if metrics:
+        others = verdicts.other_metrics(runs, metrics)
+        judged = verdicts.judge_by_metric(study, runs, others, scores, interpolation, choose)
+        table = add_verdicts(table, judged, others)
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
+
+
+def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
+    """Add a column of our verdicts for each other metric, and whether they change."""
+    for metric in others:
+        of = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
+        table[f"{BY}{metric}"] = table["claim"].map(of)
+    return verdicts.with_changes(table, "our_verdict", others)
 
 
 def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame) -> dict:
@@ -59,7 +74,7 @@ def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame) -> dict:
         **theirs,
         "ours": evidence(ours),
         "our_verdict": verdict,
-        **deciding(ours),
+        **verdicts.deciding(ours),
         "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
@@ -75,21 +90,10 @@ def evidence(comparisons: pd.DataFrame) -> str:
     return ", ".join([f"{count} of {len(comparisons)} {rest}", *others])
 
 
-def deciding(comparisons: pd.DataFrame) -> dict:
-    """Return the numbers of the deciding comparison: the worst, else the least decided one."""
-    if comparisons.empty:
-        return dict.fromkeys(DECIDING, np.nan)
-    rank = comparisons["verdict"].map({verdicts.FAILS: 0, verdicts.UNDECIDED: 1, verdicts.HOLDS: 2})
-    ordered = comparisons.assign(rank=rank).sort_values(
-        ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
-    )
-    return ordered[DECIDING].iloc[0].to_dict()
-
-
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
     several = tables.varies(table.dropna(subset="protocol"), "protocol")
-    names = [name for name in COMPARED if several or name != "protocol"]
+    names = [name for name in verdicts.COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
@@ -97,6 +101,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         seeds_needed=table["seeds_needed"].map(counted),
         verdict=table["verdict"],
     )
+    by_metric = [name for name in table if name.startswith(BY)]
+    shown = shown.join(table[by_metric].rename(columns=lambda name: name.removeprefix(BY)))
+    if "changes" in table:
+        shown["changes"] = table["changes"].map({True: "yes", False: "no"})
     return shown.set_index("says")
 
 
@@ -121,5 +129,16 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
-        "decide it."
+        f"decide it.{describe_changes(table)}"
+    )
+
+
+def describe_changes(table: pd.DataFrame) -> str:
+    """Return a sentence about verdicts with other metrics; empty if there are none."""
+    by_metric = [name.removeprefix(BY) for name in table if name.startswith(BY)]
+    if not by_metric:
+        return ""
+    return (
+        f" Runs were also scored in another way ({', '.join(by_metric)}): for "
+        f"{table['changes'].sum()} of {len(table)} claims our verdict depends on it."
     )

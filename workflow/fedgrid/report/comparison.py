@@ -1,4 +1,4 @@
-"""Best and last accuracy of methods, speed-up over another method, and published values.
+"""Best, last and smoothed accuracy of methods, speed-up over another method, and published values.
 
 The speed-up is FedLMD's (section 5.3), as the mean over seeds. Let the reference method have its
 best accuracy first after round T, and let another method have at least that accuracy first after
@@ -16,31 +16,34 @@ from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
 
 FAILED = "Failed"  # the speed-up of a run that diverged
-ROWS = ["ours", "last round", "reference", "published"]
+ROWS = ["ours", "last round", "smoothed", "reference", "published"]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
     """Return a row per method and setting: percent over seeds, speed-up, published values."""
     scores = score_runs(runs).merge(compute_speedups(runs, over), on=[*CELL, "seed"])
     table = mean_over_seeds(scores, CELL)
-    for name in ("final", "speedup"):
+    for name in ("final", "smoothed", "speedup"):
         table[name] = mean_over_seeds(scores, CELL, name)["mean"]
     ended = scores[scores["diverged"]].groupby(CELL)["ended"].min().rename("diverged_at")
     table = table.merge(ended, how="left", on=CELL)
     table = join_published(table, study).drop(columns="published_std")
     table = join_reference(table, study)
-    table = table.assign(scale=scale, over=over, difference=table["mean"] - table["published"])
+    table = table.assign(scale=scale, over=over)
+    table["difference"] = table["mean"] - table["published"]
+    table["smoothed_difference"] = table["smoothed"] - table["published"]
     for axis in ("method", "protocol", "dataset", "over"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.round(4)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return rows per method: ours with its speed-up, the last round, kept and published values."""
+    """Return rows per method: ours with its speed-up, last and smoothed, kept and published."""
     columns = ["dataset_label", "partition"]
     if tables.varies(table, "protocol"):
         columns.append("protocol_label")
     texts = {"ours": table.apply(ours, axis=1), "last round": table.apply(last, axis=1)}
+    texts["smoothed"] = table.apply(smoothed, axis=1)
     texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
     texts["published"] = table.apply(published, axis=1)
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
@@ -67,6 +70,14 @@ def last(row: pd.Series) -> str:
     return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
 
 
+def smoothed(row: pd.Series) -> str:
+    """Return the last moving average in percent, and its difference to the published value."""
+    if np.isnan(row["smoothed"]):
+        return ""
+    gap = row["smoothed_difference"]
+    return f"{row['smoothed']:.2f}" + ("" if np.isnan(gap) else f" ({gap:+.2f})")
+
+
 def published(row: pd.Series) -> str:
     """Return percent and speed-up as printed."""
     if np.isnan(row["published"]):
@@ -80,9 +91,11 @@ def published(row: pd.Series) -> str:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     over = tables.each(table, "over_label")
-    beside = ["the accuracy after the last round"]
+    known = bool(table["published"].notna().any())
+    beside = ["the accuracy after the last round", "its last moving average"]
+    beside[-1] += " (and the difference to the published value)" * known
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
-    beside += ["the published values"] * bool(table["published"].notna().any())
+    beside += ["the published values"] * known
     return (
         f"The {tables.counted(table)} in percent (and how many times sooner it is as good as "
         f"{over}'s best); beside it {' and '.join(beside)}: {tables.scope(table)}."

@@ -20,18 +20,24 @@ def draw(
     settings: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,
     best: dict | None = None,
+    metrics: str | list[str] | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
     choose = choice.chooser(runs, settings, best)
     values = verdicts.measured(study, runs, scores, interpolation, choose)
+    others = {
+        way: verdicts.measured(study, runs, scores, interpolation, choose, way)
+        for way in verdicts.other_metrics(runs, metrics)
+    }
     found = [
-        verdicts.compare(one, values).assign(claim=number)
+        verdicts.compare_by_metric(one, values, others).assign(claim=number)
         for number, one in verdicts.numbered(study, claim)
     ]
-    nothing = verdicts.compare(NO_CLAIM, values).assign(claim=0)
+    nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
     table = pd.concat([one for one in found if len(one)] or [nothing]).assign(scale=scale)
     table.insert(0, "claim", table.pop("claim"))
-    return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
+    rounded = [f"{name}{of}" for name in verdicts.EFFECT for of in ("", *(f"_{w}" for w in others))]
+    return table.round(dict.fromkeys([*rounded, "p"], 4))
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -1,32 +1,46 @@
 """Finished runs that are kept with the study, beside the published values: no new run is needed.
 
 `python -m fedgrid.reference` writes the study's file of these runs; the study's notes say how they
-were made.
+were made. If the study keeps curves of several origins (`curves`), such as those of a paper's own
+code, the figure shows them: accuracies, their moving averages, and the published value.
 """
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis import curves, figures, metrics, tables
 from fedgrid.analysis.published import join_published, kept_cells
+from fedgrid.analysis.scores import CELL, SMOOTHING
 from fedgrid.partitions import write_label
+
+WHOLE = ["seeds", "rounds", "tail", "seed", "round"]  # columns of whole numbers, or empty
+LATE = 3  # the last blocks of rounds, of which the caption has a mean of their own
 
 
 def draw(study: dict, scale: str) -> pd.DataFrame:
-    """Return a row per cell: percent over seeds, published percent, seconds, machine and code."""
+    """Return a row per cell of kept runs, and after them a row per evaluation of kept curves.
+
+    A cell has percent over seeds, published percent, seconds, machine and code. An evaluation has
+    the name of its `curve`, its round, accuracy and moving average in percent.
+    """
     table = join_published(kept_cells(study), study)
     table = table.drop(columns=["published_std", "published_speedup"])
     table = table.assign(difference=table["mean"] - table["published"])
+    table = pd.concat([table, curves.kept_curves(study)], ignore_index=True)
     for axis in ("method", "dataset"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return table.round(4)
+    return table.astype(dict.fromkeys(WHOLE, "Int64")).round(4)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per cell with its protocol; variants of a protocol share a published value."""
+    table = table[table["curve"].isna()]
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
         "partition": table["partition"].map(write_label), "protocol": table["protocol"],
-        "seeds": table["seeds"], "published": table["published"], "ours": table["mean"],
+        "seeds": table["seeds"].astype(int), "published": table["published"],
+        "ours": table["mean"],
         "difference": table["difference"].map("{:+.2f}".format, na_action="ignore"),
         "last round": table["final"], "smoothed": table["smoothed"],
         "s/round": table["seconds_per_round"].map("{:.0f}".format),
@@ -34,14 +48,84 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return shown.round(2).set_index("method")
 
 
+def plot(table: pd.DataFrame, study: dict) -> Figure:
+    """Draw a panel per cell that all kept curves have: every curve and its moving average."""
+    table = table[table["curve"].notna()]
+    cells = list(table.groupby(CELL, sort=False))
+    size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
+    figure, grid = figures.panels(len(cells), 1, **size)
+    look = figures.colours(table["curve"])
+    for (axes,), (_, of) in zip(grid, cells, strict=False):
+        axes.set_title(titled(of))
+        plot_cell(axes, of, look)
+        axes.set_ylabel(tables.axis_label(of))
+    grid[-1][0].set_xlabel("round")
+    figures.legend(figure, [axes for (axes,) in grid], columns=2)
+    return figure
+
+
+def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
+    """Draw the curves of one cell, and its published value as a line across."""
+    for (curve, _), of in table.groupby(["curve", "seed"], sort=False):
+        style = {"color": look[curve]}
+        axes.plot(of["round"], of["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
+        axes.plot(of["round"], of["average"], **style, lw=1.6, label=f"{curve}, moving average")
+    for value in table["published"].dropna().unique():
+        axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
+
+
+def titled(table: pd.DataFrame) -> str:
+    """Return the words for a cell: `FedAvg, CIFAR-10, alpha=0.05`."""
+    first = table.iloc[0]
+    return f"{first['method_label']}, {first['dataset_label']}, {write_label(first['partition'])}"
+
+
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers and their origin."""
-    seeds, smoothed = tables.each(table, "seeds"), bool(table["smoothed"].notna().any())
+    """Describe the numbers and their origin, and what the curves come to."""
+    runs, evaluations = table[table["curve"].isna()], table[table["curve"].notna()]
+    seeds, smoothed = tables.each(runs, "seeds"), bool(runs["smoothed"].notna().any())
     average = tables.COUNTED["smoothed"].format(words=metrics.words("accuracy"))
-    return (
-        f"The {tables.counted(table)} in percent of the runs kept with the study ({seeds} seed"
-        f"{'s' * (seeds != '1')}, {tables.each(table, 'rounds')} rounds, on "
-        f"{tables.each(table, 'device')}), beside published values"
+    kept = (
+        f"The {tables.counted(runs)} in percent of the runs kept with the study ({seeds} seed"
+        f"{'s' * (seeds != '1')}, {tables.each(runs, 'rounds')} rounds, on "
+        f"{tables.each(runs, 'device')}), beside published values"
         + f" and the {average}" * smoothed
         + "."
+    )
+    return " ".join([kept, *described(evaluations)])
+
+
+def described(evaluations: pd.DataFrame) -> list[str]:
+    """Return sentences about the curves of each cell; none without curves."""
+    found = []
+    gaps = curves.block_differences(evaluations)
+    for cell, of in evaluations.groupby(CELL, sort=False):
+        numbers = curves.last_numbers(of).itertuples()
+        found.append(f"Curves of {titled(of)}: {'; '.join(map(summed_up, numbers))}.")
+        here = (gaps[CELL] == pd.Series(dict(zip(CELL, cell, strict=True)))).all(axis="columns")
+        first = of["curve"].iloc[0]
+        found += [compared(first, other, gap) for other, gap in gaps[here].groupby("curve_other")]
+    keeps = (
+        f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
+    )
+    return [*found, keeps] if found else []
+
+
+def summed_up(row) -> str:
+    """Return a curve's best, last and last smoothed accuracy in words."""
+    return (
+        f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
+        f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
+        "last moving average"
+    )
+
+
+def compared(first: str, other: str, gaps: pd.DataFrame) -> str:
+    """Return in words by how much means of some rounds differ between two origins."""
+    differences = gaps["difference"]  # in the order of the blocks
+    low, high, late = differences.min(), differences.max(), differences.tail(LATE)
+    return (
+        f"Means of {curves.BLOCK} rounds of {first} minus those of {other}: {low:+.2f} to "
+        f"{high:+.2f}, on average {differences.mean():+.2f}, and {late.mean():+.2f} in the last "
+        f"{LATE * curves.BLOCK} rounds."
     )

@@ -205,7 +205,7 @@ def plot_line(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the line of a series that has the field."""
     figures.plot_band(axes, of, "place", look, marker="o", markersize=3, label=name)
     gone = of[of["diverged"] > 0]
-    plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
+    figures.plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
 
 
 def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
@@ -213,17 +213,11 @@ def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
     (facts,) = of.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
-        plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)
+        figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)
         return
     axes.axhline(facts["mean"], color=colour, linestyle="--", label=name)
     low, high = facts["mean"] - deviation, facts["mean"] + deviation
     axes.axhspan(low, high, color=colour, alpha=0.12, lw=0)
-
-
-def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
-    """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
-    style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
-    axes.plot(places, 0 * places, "x", **style, **label)
 
 
 def caption(table: pd.DataFrame) -> str:

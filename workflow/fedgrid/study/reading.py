@@ -14,6 +14,7 @@ from fedgrid.study.products import complete_product
 
 STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
 CONFIG = Path("config.yaml")
+FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
 def read_config(path: Path) -> dict:
@@ -23,6 +24,16 @@ def read_config(path: Path) -> dict:
     own = read_yaml(path) or {}
     check_config(path.name, own, required=False)
     return own
+
+
+def read_flags(config: dict) -> dict:
+    """Return a configuration in which the texts `true` and `false` of FLAGS are these values.
+
+    Snakemake leaves `--config kept=false` as text.
+    """
+    values = {"true": True, "false": False}
+    texts = {key: config[key] for key in FLAGS if isinstance(config.get(key), str)}
+    return config | {key: values.get(text.lower(), text) for key, text in texts.items()}
 
 
 def check_config(name: str, config: dict, required: bool = True) -> None:
@@ -79,11 +90,11 @@ def find_study(text: str) -> Path:
 def read_study(path: Path) -> dict:
     """Return a study's file, checked, with whole entries of products.
 
-    `reference` becomes the rows of the table that it names.
+    `reference` and the entries of `curves` become the rows of the tables that they name.
     """
     study = read_yaml(path)
-    if isinstance(study, dict) and isinstance(study.get("reference"), str):
-        study["reference"] = read_reference(path, study["reference"])
+    if isinstance(study, dict):
+        study |= read_kept(path, study)
     obey(path.name, study, "study")
     entries = study["products"].items()
     products = {name: complete_product(path.stem, name, about) for name, about in entries}
@@ -135,9 +146,22 @@ def check_keys(name: str, value: Any) -> None:
         check_keys(name, inner)
 
 
-def read_reference(study: Path, name: str) -> list[dict[str, str]]:
-    """Return the rows of the table of finished runs that a study names."""
-    where = f"{study.name}: the reference {shown(name)}"
+def read_kept(path: Path, study: dict) -> dict:
+    """Return the keys `reference` and `curves` of a study with rows where it names tables."""
+    found = {key: study[key] for key in ("reference", "curves") if key in study}
+    if isinstance(found.get("curves"), dict):
+        curves = found["curves"].items()
+        found["curves"] = {name: read_table(path, f"curves {name}", of) for name, of in curves}
+    if "reference" in found:
+        found["reference"] = read_table(path, "reference", found["reference"])
+    return found
+
+
+def read_table(study: Path, key: str, name: Any) -> Any:
+    """Return the rows of the table of finished runs that a study names; all but texts unchanged."""
+    if not isinstance(name, str):
+        return name
+    where = f"{study.name}: the {shown(key)} {shown(name)}"
     try:
         table = csv.DictReader((study.parent / name).read_text("utf-8-sig").splitlines())
         rows = [(table.line_num, row) for row in table]

@@ -1,0 +1,270 @@
+"""What weights can do: the figure `concentration`, its line, points and distances, by hand."""
+
+from math import sqrt
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from matplotlib.colors import to_hex
+
+import made
+from fedgrid.engine.state import effective
+from fedgrid.report import concentration
+from fedgrid.runtime.names import UsageError
+from test_any_study import assert_same_after_reading, plotted
+
+STUDY = {"labels": {"fedavg": "FedAvg", "fedsls": "FedSLS", "fedau": "FedAU"}}
+LINE = {"uniform": 0, "power": 2, "fedavg": 1}  # in another order than that of their numbers
+OPTIONS = {"line": LINE, "points": ["fedsls", "fedau"], "placebos": {"fedsls": ["swapped"]}}
+# The effective number and the percentage of each seed. The line of seed 0 goes through (2, 40),
+# (4, 50), (8, 70) and has 45 at 3; that of seed 1 has 46 at 3; that of seed 2 has 47.5 at 3.
+PLACES = {
+    "uniform": [(8, 70), (8, 71), (8, 72)],
+    "fedavg": [(4, 50), (4, 51), (4, 54)],
+    "power": [(2, 40), (2, 41), (2, 41)],
+    "fedsls": [(3, 46), (3, 49), (3, 49.5)],
+    "swapped": [(3, 45), (3, 46), (3, 47.5)],
+    "fedau": [(6, 60), (9, 61), (6, 63)],
+}
+T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
+
+
+def runs(places: dict = PLACES, **names) -> pd.DataFrame:
+    """Runs by method, a place per seed; a run without a percentage diverged."""
+    return pd.concat(
+        made.lost(method, seed, effective_clients=at, **names) if percent is None
+        else made.run(percent, method, seed, effective_clients=at, **names)
+        for method, values in places.items()
+        for seed, (at, percent) in enumerate(values)
+    )  # fmt: skip
+
+
+def drawn(of: pd.DataFrame | None = None, **options) -> pd.DataFrame:
+    of = runs() if of is None else of
+    return concentration.draw(made.read(of), STUDY, "quick", **(OPTIONS | options))
+
+
+def point(table: pd.DataFrame, method: str) -> dict:
+    (found,) = table[(table["method"] == method) & (table["role"] != "line")].to_dict("records")
+    return found
+
+
+# --- places ----------------------------------------------------------------------------------
+
+
+def test_rows_are_the_line_in_the_order_of_its_numbers_then_points_with_their_placebos():
+    table = drawn()
+    assert table[["role", "method", "of_method"]].to_numpy().tolist() == [
+        ["line", "uniform", ""],
+        ["line", "fedavg", ""],
+        ["line", "power", ""],
+        ["method", "fedsls", "fedsls"],
+        ["placebo", "swapped", "fedsls"],
+        ["method", "fedau", "fedau"],
+    ]
+    assert table["number"].tolist()[:3] == [0, 1, 2]
+    assert table["effective_clients"].tolist() == [8, 4, 2, 3, 3, 7]
+    assert table["mean"].round(3).tolist() == [71, 51.667, 40.667, 48.167, 46.167, 61.333]
+    assert table["std"].iloc[0] == 1
+
+
+def test_the_effective_number_of_a_run_is_the_mean_over_evaluations_after_round_0():
+    of = runs({"uniform": [(8, 70)], "fedavg": [(4, 50)], "fedsls": [(5, 60)]})
+    of.loc[(of["method"] == "fedsls") & (of["round"] == 0), "effective_clients"] = 99
+    of.loc[(of["method"] == "fedsls") & (of["round"] == 10), "effective_clients"] = 7
+    # 5 after rounds 2, 6 and 8, and 7 after round 10
+    assert point(drawn(of), "fedsls")["effective_clients"] == 5.5
+
+
+def test_the_effective_number_does_not_depend_on_the_sum_of_the_weights():
+    weights = torch.tensor([1.0, 2.0, 5.0])
+    by_hand = 64 / (1 + 4 + 25)
+    assert effective(weights).item() == pytest.approx(by_hand)
+    assert effective(weights / 100).item() == pytest.approx(by_hand)
+
+
+# --- distances -------------------------------------------------------------------------------
+
+
+def test_the_distance_is_to_the_line_of_the_same_seed_at_the_same_effective_number():
+    found = point(drawn(), "fedsls")
+    # 46 - 45, 49 - 46, 49.5 - 47.5
+    assert found["distance_by_seed"] == "0: +1, 1: +3, 2: +2"
+    half = T2 * 1 / sqrt(3)
+    numbers = [found[name] for name in concentration.DISTANCE[:4]]
+    assert numbers == pytest.approx([2, 2 - half, 2 + half, 3], abs=1e-3)
+    placebo = point(drawn(), "swapped")
+    assert (placebo["distance"], placebo["distance_low"], placebo["distance_high"]) == (0, 0, 0)
+    assert drawn()["distance"].isna().tolist() == [True] * 3 + [False] * 3
+
+
+def test_a_seed_beyond_the_ends_of_its_line_has_no_distance():
+    table = drawn()
+    found = point(table, "fedau")
+    # 60 - 60 of seed 0 and 63 - 63 of seed 2; seed 1 is at 9, where the line has ended
+    assert (found["distance"], found["distance_seeds"], found["seeds"]) == (0, 2, 3)
+    assert found["distance_by_seed"] == "0: +0, 2: +0"
+    assert "Not every seed lies between the ends of its line for FedAU." in (
+        concentration.caption(table)
+    )
+    inside = drawn(
+        runs(PLACES | {"fedau": [(8, 70), (2, 41), (4, 54)]})
+    )  # on the line, at its ends
+    assert point(inside, "fedau")["distance_by_seed"] == "0: +0, 1: +0, 2: +0"
+    assert "Not every seed" not in concentration.caption(inside)
+
+
+def test_a_point_that_is_never_between_the_ends_says_so():
+    table = drawn(runs(PLACES | {"fedau": [(9, 60), (9, 61), (1, 62)]}))
+    assert (point(table, "fedau")["distance_seeds"], point(table, "fedau")["mean"]) == (0, 61)
+    assert np.isnan(point(table, "fedau")["distance"])
+    (axes,) = plotted(concentration, table).axes
+    assert axes.get_xlabel().endswith("FedAU: not between the ends of the line")
+
+
+@pytest.mark.parametrize("missing", [[*LINE], ["power"]])
+def test_only_seeds_with_the_whole_line_count(missing):
+    of = runs()
+    table = drawn(of[(of["seed"] != 1) | ~of["method"].isin(missing)])
+    assert point(table, "fedsls")["distance_by_seed"] == "0: +1, 2: +2"
+    assert table["seeds"].tolist() == [2] * 6
+    assert table["mean"].tolist() == [71, 52, 40.5, 47.75, 46.25, 61.5]
+
+
+def test_a_method_of_the_line_without_runs_in_a_setting_is_left_out_there():
+    other = runs(partition="dir0.5")
+    table = drawn(pd.concat([runs(), other[other["method"] != "power"]]))
+    assert (table["role"] == "line").groupby(table["partition"]).sum().to_dict() == {
+        "dir0.1": 3,
+        "dir0.5": 2,
+    }
+    assert table[table["method"] == "fedsls"]["distance_seeds"].tolist() == [3, 0]
+
+
+def test_a_setting_without_any_whole_line_has_no_rows():
+    other = runs({"uniform": [(8, 70)], "fedsls": [(3, 46)]}, partition="dir0.5")
+    apart = runs({"fedavg": [(4, 50)]}, partition="dir0.5").assign(seed=1)
+    assert drawn(pd.concat([runs(), other, apart]))["partition"].unique().tolist() == ["dir0.1"]
+
+
+def test_runs_of_the_line_with_the_same_effective_number_count_as_one():
+    of = runs({"uniform": [(8, 70)], "fedavg": [(8, 72)], "power": [(8, 74)], "fedsls": [(8, 75)]})
+    assert point(drawn(of), "fedsls")["distance"] == pytest.approx(75 - 72)
+
+
+def test_a_run_that_diverged_leaves_no_distance_and_no_mean():
+    table = drawn(runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}))
+    found = point(table, "fedsls")
+    assert (found["diverged"], found["distance_by_seed"]) == (1, "0: +1, 1: diverged, 2: +2")
+    assert np.isnan([found["mean"], found["distance"]]).all()
+    assert point(table, "swapped")["distance"] == 0
+    assert "A cross marks a method with a run that diverged." in concentration.caption(table)
+    assert "cross" not in concentration.caption(drawn())
+
+
+def test_the_line_has_no_value_beside_a_run_that_diverged():
+    table = drawn(runs(PLACES | {"power": [(2, 40), (2, None), (2, 41)]}))
+    assert point(table, "fedsls")["distance_by_seed"] == "0: +1, 1: diverged, 2: +2"
+    assert np.isnan(point(table, "fedsls")["distance"])
+    assert point(table, "fedau")["distance"] == 0  # between the other two
+
+
+def test_one_seed_has_a_distance_without_an_interval():
+    one = runs()
+    table = drawn(one[one["seed"] == 0])
+    found = point(table, "fedsls")
+    assert (found["distance"], found["distance_seeds"]) == (1, 1)
+    assert np.isinf(found["distance_high"])
+    (axes,) = plotted(concentration, table).axes
+    assert axes.get_xlabel().split("\n")[1:] == ["FedSLS: +1.00", "FedAU: +0.00"]
+
+
+def test_each_setting_has_its_own_line():
+    other = runs({name: [(at, percent + 10) for at, percent in of] for name, of in PLACES.items()})
+    both = pd.concat([runs(), other.assign(partition="dir0.5")])
+    assert drawn(both)["distance"].dropna().tolist() == [2, 0, 0] * 2
+    assert drawn(both)["partition"].unique().tolist() == ["dir0.1", "dir0.5"]
+
+
+def test_points_may_be_missing_and_a_line_may_not():
+    assert point(drawn(points="fedsls", placebos=None), "fedsls")["distance"] == 2
+    assert len(drawn(points=["gone"])) == len(LINE)
+    with pytest.raises(UsageError, match=r"methods gone, but no seed .* the runs are of uniform, "):
+        drawn(line={"gone": 1})
+
+
+def test_another_metric_has_its_own_unit():
+    table = drawn(runs().assign(loss=lambda of: of["accuracy"]), metric="loss")
+    assert point(table, "fedsls")["distance"] == pytest.approx(0.02)
+    assert "in percent" not in concentration.caption(table)
+    (axes,) = plotted(concentration, table).axes
+    assert axes.get_ylabel() == "test loss"
+    assert axes.get_xlabel().split("\n")[1] == "FedSLS: +0.020 [-0.005, 0.045]"
+
+
+# --- the figure ------------------------------------------------------------------------------
+
+
+def test_the_line_has_its_numbers_and_placebos_are_hollow_in_the_colour_of_their_method():
+    table = drawn()
+    figure = plotted(concentration, table)
+    (axes,) = figure.axes
+    line = axes.lines[0]
+    assert line.get_xdata().tolist() == [8, 4, 2]
+    assert line.get_ydata().tolist() == pytest.approx([71, 51.6667, 40.6667])
+    assert [text.get_text() for text in axes.texts] == ["0", "1", "2"]
+    assert [text.xy[0] for text in axes.texts] == [8, 4, 2]
+    marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    fedsls, swapped, fedau = marks["FedSLS"], marks["swapped"], marks["FedAU"]
+    assert fedsls.get_color() == swapped.get_color() != fedau.get_color()
+    assert fedsls.get_markerfacecolor() == fedsls.get_color()
+    assert to_hex(swapped.get_markerfacecolor()) == "#ffffff"
+    assert fedsls.get_marker() != swapped.get_marker()
+    assert (swapped.get_xdata()[0], swapped.get_ydata()[0]) == (3, pytest.approx(46.1667))
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["sample counts to the power shown", "FedSLS", "swapped", "FedAU"]
+    low, high = table.loc[3, ["distance_low", "distance_high"]]
+    assert axes.get_xlabel().split("\n")[1] == f"FedSLS: +2.00 [{low:.2f}, {high:.2f}]"
+
+
+def test_the_placebos_of_a_method_have_marks_of_their_own():
+    of = runs(PLACES | {"random": [(3, 40), (3, 41), (3, 42)]})
+    found = drawn(of, placebos={"fedsls": ["swapped", "random"], "fedau": "uniform"})
+    (axes,) = plotted(concentration, found).axes
+    marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
+    assert marks["swapped"].get_marker() != marks["random"].get_marker()
+    assert marks["uniform"].get_color() == marks["FedAU"].get_color()
+
+
+def test_a_run_that_diverged_is_a_cross_and_stays_in_the_legend():
+    table = drawn(runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}))
+    figure = plotted(concentration, table)
+    (axes,) = figure.axes
+    (cross,) = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert (cross.get_xdata().tolist(), cross.get_ydata().tolist()) == ([3], [0])
+    assert "FedSLS" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert axes.get_xlabel().split("\n")[1] == "FedSLS: diverged"
+
+
+def test_a_panel_per_partition_and_a_name_per_protocol():
+    both = pd.concat([runs(), runs(partition="dir0.5"), runs(protocol="q", partition="dir0.5")])
+    figure = plotted(concentration, drawn(both), line_label="weights")
+    assert [axes.get_title() for axes in figure.axes] == [
+        "CIFAR-10, alpha=0.1",
+        "CIFAR-10, alpha=0.5",
+    ]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"weights (p)", "weights (q)", "FedSLS (p)", "FedSLS (q)"} <= {*names}
+    colours = {line.get_label(): line.get_color() for line in figure.axes[1].lines}
+    assert colours["weights (p)"] != colours["weights (q)"]
+
+
+def test_all_formats_are_the_same_after_reading(tmp_path):
+    lost = runs(PLACES | {"fedsls": [(3, 46), (3, None), (3, 49.5)]}, partition="dir0.5")
+    table = drawn(pd.concat([runs(), lost]))
+    assert_same_after_reading(concentration, table, tmp_path, "csv", "pdf", "svg")
+    said = concentration.caption(table)
+    assert "3 seeds, 10 rounds, quick scale" in said
+    assert "A hollow mark is a placebo, in the colour of its method." in said

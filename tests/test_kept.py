@@ -1,0 +1,832 @@
+"""Finished runs that are kept with a study: `fedgrid.keep`, what reads them, and what says so.
+
+Results are made by hand for a study of two methods and two seeds; every kind of table is read.
+"""
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from difflib import ndiff
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from conftest import ENVIRONMENT, copied
+from fedgrid import collect, draw, keep
+from fedgrid.analysis.kept import describe_kept
+from fedgrid.runtime.names import UsageError
+from fedgrid.study import kept
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import run_of_stage
+from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
+from fedgrid.study.reading import read_flags
+from made import STUDIES
+from test_workflow import new_times_on_every_file, planned, rewrite, snakemake, start
+
+PROTOCOL = {"base": "fedsls-quick", "clients": 3, "rounds": 10, "evaluate_every": 5, "tail": 4}
+BLOCK = {"protocol": ["mini"], "dataset": ["digits"], "partition": ["dir0.1"], "seed": [0, 1]}
+BLOCK |= {"method": ["fedavg", "fedprox"]}
+MINI = {
+    "title": "mini",
+    "protocols": {"mini": PROTOCOL},
+    "scales": {"quick": {"grids": {"main": [BLOCK], "one": [BLOCK | {"method": ["fedavg"]}]}}},
+}
+EVERY = {"every": {"from": {kind: f"{kind}/main" for kind in COLLECTED}, "formats": ["csv"]}}
+WHAT = ("mini", "quick", "main")
+MADE = {"code": "4630d3819846", "device": "AMD EPYC", "threads": 1, "versions": {"torch": "2.15.0"}}
+
+
+def grid_of(**protocol) -> Grid:
+    """The made-up study beside FedSLS; a product of it reads every kind of table."""
+    study = MINI | {"products": {}, "protocols": {"mini": PROTOCOL | protocol}}
+    study["protocols"]["alias"] = {"base": "mini"}
+    made = Grid({"fedsls": STUDIES["fedsls"], "mini": study})
+    made.studies["mini"]["products"] = EVERY
+    return made
+
+
+GRID = grid_of()
+
+
+def some(run: dict, size: int) -> np.ndarray:
+    """Numbers with many digits, which depend on the run's name."""
+    random = np.random.default_rng([*repr(sorted(run["name"].items())).encode()])
+    return random.uniform(0.1, 0.9, size)
+
+
+def content(kind: str, run: dict) -> pd.DataFrame | dict | np.ndarray:
+    """What a run leaves of a kind; only FedProx has a column `norm`."""
+    if kind == "runs":
+        table = pd.DataFrame({"round": [0, 5, 10], "accuracy": some(run, 3), "loss": some(run, 3)})
+        table = table.assign(train_loss=[np.nan, *some(run, 2)])
+        return table.assign(norm=some(run, 3)) if "fedprox" in run["method"] else table
+    if kind == "predictions":
+        return pd.DataFrame({"round": [0, 0], "class": [0, 1], "predicted": [5, 2]})
+    if kind == "clients":
+        table = pd.DataFrame({"round": 10, "client": [0, 2], "samples": [5, 3]})
+        return table.assign(server_accuracy=np.nan, own_accuracy=some(run, 2))
+    if kind in ("seconds", "settings"):
+        about = {"seconds": 12.5, "rounds": 10, "diverged": None, "resumed_at": 0, "joules": {}}
+        return {"run": run_of_stage("train", run)} | MADE | about
+    if kind == "encoding":
+        return {"seconds": 2.123456789, "pretrain_seconds": 3}
+    if kind == "saliency":
+        found = 1.23456789012 + run["seed"] + np.arange(2)
+        table = pd.DataFrame({"client": [0, 1], "size": [10, 30], "R": found})
+        return table.assign(R_per_sample=0.5, weight=[0.25, 0.75], effective_clients=1.6)
+    if kind == "interpolation":
+        table = pd.DataFrame({"alpha": [0.0, 0.0], "beta": [0.0, 1.0], "mean": some(run, 2)})
+        return table.assign(weighted=some(run, 2), std=0.1, clients=3)
+    return np.array([[0, 3], [4, 0], [0, 0]])
+
+
+def write(path: Path, what: pd.DataFrame | dict | np.ndarray) -> None:
+    """Write one file of a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(what, np.ndarray):
+        np.savez(path, counts=what, members=np.arange(7))
+    elif isinstance(what, dict):
+        path.write_text(json.dumps(what))
+    else:
+        what.to_csv(path, index=False)
+
+
+def path_of(kind: str, method: str = "fedavg", seed: int = 0, everything: Grid = GRID) -> str:
+    run = resolved(method, seed, everything)
+    return collected_path(kind, run["name"], run["protocol"] | {"cells": run["cells"]})
+
+
+def resolved(method: str = "fedavg", seed: int = 0, everything: Grid = GRID) -> dict:
+    names = {"protocol": "mini", "dataset": "digits", "partition": "dir0.1"}
+    return everything.resolve(names | {"method": method, "seed": seed})
+
+
+def finish(results: Path, method: str, seed: int, everything: Grid = GRID) -> None:
+    """Write all that a run and its stages leave."""
+    for kind in COLLECTED:
+        path = results / path_of(kind, method, seed, everything)
+        write(path, content(kind, resolved(method, seed, everything)))
+
+
+def remove(results: Path, method: str, seed: int) -> None:
+    """Remove the files that only this run has."""
+    for kind in OF_RUN:
+        (results / path_of(kind, method, seed)).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch) -> Path:
+    """The folder in which runs of the made-up study are kept; it does not exist yet."""
+    reference = tmp_path / "reference"
+    for module in (kept, draw):
+        monkeypatch.setattr(
+            module, "store_folder", lambda study, scale, *_: reference / study / scale
+        )
+    monkeypatch.setattr(keep, "configured", lambda: GRID)
+    return reference / "mini/quick"
+
+
+@pytest.fixture
+def results(tmp_path, store) -> Path:
+    """What two methods and two seeds left."""
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            finish(tmp_path / "results", method, seed)
+    return tmp_path / "results"
+
+
+def keep_all(results: Path, *options: str) -> None:
+    keep.main(["mini", "quick", "--results", str(results), *options])
+
+
+def there(kind: str, results: Path, everything: Grid = GRID, grid: str = "main"):
+    return collect.collect_there(kind, everything, "mini", "quick", grid, results)
+
+
+NOWHERE = Path("nowhere")
+
+
+def as_written(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as it is read again."""
+    return pd.read_csv(StringIO(table.to_csv(index=False)))
+
+
+# -- what is kept is what was there -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", COLLECTED)
+def test_a_table_from_kept_runs_is_that_from_results(kind, results):
+    keep_all(results)
+    expected, found = (as_written(there(kind, folder)) for folder in (results, NOWHERE))
+    assert not expected.pop("kept").any()
+    assert found.pop("kept").all()
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False, rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("kind", COLLECTED)
+def test_the_command_reads_what_the_function_reads(kind, results, tmp_path):
+    keep_all(results)
+    blocks = GRID.narrowed(*WHAT)
+    protocols = json.dumps(GRID.protocols_of(blocks))
+    ids = [entry["id"] for entry in kept.read_index(tmp_path / "reference/mini/quick").values()]
+    ids = [i for i in ids if kind_has(kind, i, tmp_path / "reference/mini/quick")]
+    command = [kind, json.dumps(blocks), "--kept", "mini/quick", "--ids", *ids]
+    out = tmp_path / "out.csv"
+    work = collect.main(
+        [*command, "--protocols", protocols, "--results", "nowhere", "--out", str(out)]
+    )
+    assert [*work.inputs] == []
+    there(kind, NOWHERE).to_csv(tmp_path / "expected.csv", index=False)
+    assert out.read_bytes() == (tmp_path / "expected.csv").read_bytes()
+
+
+def kind_has(kind: str, of: str, folder: Path) -> bool:
+    return any(row["id"] == of for row in rows_of(folder / f"{kind}.csv"))
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return [*csv.DictReader(path.read_text().splitlines())]
+
+
+def test_a_table_without_kept_runs_has_no_new_column(results, tmp_path):
+    keep_all(results)
+    out, blocks = tmp_path / "out.csv", GRID.narrowed(*WHAT)
+    protocols = json.dumps(GRID.protocols_of(blocks))
+    command = ["runs", json.dumps(blocks), "--protocols", protocols, "--results", str(results)]
+    collect.main([*command, "--out", str(out)])
+    assert "kept" not in pd.read_csv(out)
+
+
+def test_a_run_in_results_is_read_there_and_others_from_what_is_kept(results):
+    keep_all(results)
+    remove(results, "fedprox", 1)
+    write(results / path_of("runs"), content("runs", resolved()).assign(accuracy=0.25))
+    table = there("runs", results)
+    flags = table.groupby(["method", "seed"])["kept"].unique().map(list).to_dict()
+    assert flags == {
+        **{("fedavg", 0): [False], ("fedavg", 1): [False]},
+        **{("fedprox", 0): [False], ("fedprox", 1): [True]},
+    }
+    assert set(table[(table["method"] == "fedavg") & (table["seed"] == 0)]["accuracy"]) == {0.25}
+    assert table["kept"].dtype == bool
+
+
+def test_there_is_no_table_of_no_runs(store):
+    assert there("runs", NOWHERE) is None
+
+
+def test_only_the_runs_of_the_grid_are_read(results):
+    keep_all(results)
+    assert set(there("runs", NOWHERE, grid="one")["method"]) == {"fedavg"}
+
+
+def test_a_run_that_ended_in_an_infinite_loss_stays_one(results):
+    ended = content("runs", resolved()).assign(loss=[2.0, np.nan, np.inf])
+    write(results / path_of("runs"), ended)
+    expected = there("runs", results)
+    keep_all(results)
+    found = there("runs", NOWHERE)
+    assert found["diverged"].tolist() == expected["diverged"].tolist()
+    assert found["diverged"].any()
+    assert np.isposinf(found["loss"]).sum() == 1
+
+
+def test_the_index_says_what_made_a_run(results, store):
+    keep_all(results)
+    (entry,) = (e for path, e in kept.read_index(store).items() if path.endswith("fedavg/seed0"))
+    expected = {"path": "runs/mini/digits/dir0.1/fedavg/seed0", "fedgrid": "0.1.0"}
+    expected |= {"code": "4630d3819846", "device": "AMD EPYC", "threads": "1", "torch": "2.15.0"}
+    expected |= {"seconds": "12.5", "rounds": "10", "diverged": "False"}
+    assert expected.items() <= entry.items()
+    partition = kept.read_index(store)[path_of("partition")]
+    assert [partition[name] for name in (*kept.MAKERS, "seconds")] == [""] * 6
+
+
+def test_only_the_kinds_that_products_read_are_kept(results, store, monkeypatch):
+    few = {"few": {"from": {"runs": "runs/main", "counts": "partition/one"}}}
+    monkeypatch.setitem(GRID.studies["mini"], "products", few)
+    keep_all(results)
+    assert {path.name for path in store.iterdir()} == {"index.csv", "runs.csv", "partition.csv"}
+
+
+# -- small differences --------------------------------------------------------------------------
+
+
+def texts(store: Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text().splitlines() for path in sorted(store.iterdir())}
+
+
+def changes(old: list[str], new: list[str]) -> set[str]:
+    """Which marks a difference has: + for lines that are new, - for those that are gone."""
+    return {line[0] for line in ndiff(old, new)} - {" ", "?"}
+
+
+def ids_of(index: list[str]) -> set[int]:
+    return {int(line.partition(",")[0]) for line in index[1:]}
+
+
+@pytest.mark.parametrize("late", [("fedavg", 0), ("fedprox", 0), ("fedprox", 1)])
+def test_one_more_run_only_adds_lines(late, results, store):
+    first = results.parent / "first"
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            if (method, seed) != late:
+                finish(first, method, seed)
+    keep_all(first)
+    old = texts(store)
+    keep_all(results)
+    new = texts(store)
+    assert changes(old["index.csv"], new["index.csv"]) == {"+"}
+    assert all(changes(old[name], new[name]) <= {"+"} for name in old)
+    before, after = (ids_of(lines) for lines in (old["index.csv"], new["index.csv"]))
+    assert min(after - before) > max(before)
+    paths = [row["path"] for row in rows_of(store / "index.csv")]
+    assert paths == sorted(paths)
+    for name, lines in new.items():
+        assert lines[0] == old[name][0]
+
+
+def test_columns_stay_where_they_are_when_a_run_comes_first(results, store):
+    """FedAvg's runs come before FedProx's, and have no column `norm`."""
+    for seed in BLOCK["seed"]:
+        remove(results, "fedavg", seed)
+    keep_all(results)
+    header = texts(store)["runs.csv"][0]
+    for seed in BLOCK["seed"]:
+        finish(results, "fedavg", seed)
+    keep_all(results)
+    assert texts(store)["runs.csv"][0] == header
+
+
+def test_the_index_says_which_run_diverged(results, store):
+    write(results / path_of("seconds"), content("seconds", resolved()) | {"diverged": 5})
+    keep_all(results)
+    index = kept.read_index(store)
+    said = {path: entry["diverged"] for path, entry in index.items() if path.startswith("runs/")}
+    assert [path for path, one in said.items() if one == "True"] == [
+        "runs/mini/digits/dir0.1/fedavg/seed0"
+    ]
+
+
+def test_what_is_kept_again_unchanged_has_the_same_bytes(results, store):
+    keep_all(results)
+    old = {path.name: path.read_bytes() for path in store.iterdir()}
+    keep_all(results)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == old
+    assert not any(b"\r" in text for text in old.values())
+
+
+def test_a_run_that_is_kept_again_replaces_its_rows(results, store):
+    keep_all(results)
+    old = rows_of(store / "runs.csv")
+    write(results / path_of("runs"), content("runs", resolved()).assign(accuracy=0.25))
+    remove(results, "fedprox", 1)
+    keep_all(results)
+    new = rows_of(store / "runs.csv")
+    (of,) = {row["id"] for row in new if row["accuracy"] == "0.25"}
+    assert [row for row in new if row["id"] != of] == [row for row in old if row["id"] != of]
+    assert len([row for row in new if row["id"] == of]) == 3
+
+
+def forget(store: Path, method: str, seed: int) -> None:
+    """Remove a run from those that are kept."""
+    index = rows_of(store / "index.csv")
+    (of,) = (r["id"] for r in index if r["path"] == f"runs/mini/digits/dir0.1/{method}/seed{seed}")
+    for path in store.iterdir():
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not line.startswith(f"{of},")))
+
+
+def test_a_number_is_not_given_twice_after_a_run_was_removed(results, store):
+    keep_all(results)
+    last = max(int(row["id"]) for row in rows_of(store / "index.csv"))
+    forget(store, "fedavg", 0)
+    keep_all(results)
+    new = {row["path"]: int(row["id"]) for row in rows_of(store / "index.csv")}
+    assert new["runs/mini/digits/dir0.1/fedavg/seed0"] == last + 1
+
+
+def test_a_run_that_is_kept_again_for_one_grid_is_kept_as_a_whole(results, store, monkeypatch):
+    """The kinds that other grids read are of the same training."""
+    keep_all(results)
+    changed = content("predictions", resolved()).assign(predicted=[1, 6])
+    write(results / path_of("predictions"), changed)
+    monkeypatch.setitem(EVERY["every"]["from"], "more", "runs/one")
+    keep_all(results, "--grid", "one")
+    assert {"1", "6"} <= {row["predicted"] for row in rows_of(store / "predictions.csv")}
+
+
+def test_tables_are_sorted_by_path_and_have_eight_digits(results, store):
+    keep_all(results)
+    index = rows_of(store / "index.csv")
+    assert [row["path"] for row in index] == sorted(row["path"] for row in index)
+    order = [row["id"] for row in index]
+    found = [row["id"] for row in rows_of(store / "runs.csv")]
+    assert found == sorted(found, key=order.index)
+    values = [row["accuracy"] for row in rows_of(store / "runs.csv")]
+    assert all(len(value.lstrip("0.").replace(".", "")) <= 8 for value in values)
+    assert any(len(value) == 10 for value in values)
+
+
+# -- what does not count ------------------------------------------------------------------------
+
+
+def test_a_kept_run_with_other_settings_is_ignored(results, store):
+    keep_all(results)
+    index, changed = kept.read_index(store), grid_of(lr=0.7)
+    assert kept.is_kept(index, "runs", resolved())
+    assert not kept.is_kept(index, "runs", resolved(everything=changed))
+    assert there("runs", NOWHERE, changed) is None
+    # which samples a client has, and how a run is summed up, do not depend on the learning rate
+    assert kept.is_kept(index, "partition", resolved(everything=changed))
+    assert kept.is_kept(index, "runs", resolved(everything=grid_of(tail=1)))
+
+
+@pytest.mark.parametrize("kind", COLLECTED)
+def test_content_does_not_depend_on_the_names_of_protocols(kind):
+    run = resolved()
+    alias = GRID.resolve(run["name"] | {"protocol": "alias"})
+    assert kept.hash_content(kind, alias) == kept.hash_content(kind, run)
+    assert kept.hash_content(kind, resolved(seed=1)) != kept.hash_content(kind, run)
+
+
+def test_a_run_in_results_of_a_field_less_has_other_settings(results):
+    keep_all(results)
+    summary = content("seconds", resolved())
+    del summary["run"]["protocol"]["clip"]
+    write(results / path_of("seconds"), summary)
+    assert there("runs", results)["kept"].sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [("false", False), ("True", True), (False, False), ("maybe", "maybe")]
+)
+def test_a_flag_of_the_command_line_is_read(given, found):
+    assert read_flags({"kept": given, "study": "true"}) == {"kept": found, "study": "true"}
+
+
+def test_a_kind_that_is_not_kept_is_not_there(results, store, monkeypatch):
+    monkeypatch.setitem(GRID.studies["mini"], "products", {"one": {"from": {"r": "runs/main"}}})
+    keep_all(results)
+    index = kept.read_index(store)
+    assert kept.is_kept(index, "runs", resolved())
+    assert not kept.is_kept(index, "predictions", resolved())
+
+
+def test_a_run_in_results_with_other_settings_is_not_kept(results, store, capsys):
+    keep_all(results)
+    other = {"run": run_of_stage("train", resolved(everything=grid_of(lr=0.7)))}
+    summary = results / path_of("seconds", "fedprox", 1)
+    write(summary, content("seconds", resolved("fedprox", 1)) | other)
+    write(results / path_of("runs", "fedprox", 1), content("runs", resolved()).assign(accuracy=0.5))
+    before = texts(store)
+    capsys.readouterr()
+    keep_all(results)
+    assert texts(store) == before
+    assert "1 runs of the grids are not finished" in capsys.readouterr().out
+    table = there("runs", results)
+    assert set(table[table["kept"]].groupby(["method", "seed"]).groups) == {("fedprox", 1)}
+
+
+def test_the_command_says_how_many_are_kept_and_how_many_are_missing(results, capsys):
+    for seed in (0, 1):
+        remove(results, "fedprox", seed)
+    keep_all(results)
+    said = capsys.readouterr().out
+    assert "2 runs are kept in " in said
+    assert "2 runs of the grids are not finished in " in said
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+def without_column(store: Path) -> None:
+    rows = rows_of(store / "index.csv")
+    keep.write_rows(store / "index.csv", [c for c in kept.COLUMNS if c != "content"], [
+        {k: v for k, v in row.items() if k != "content"} for row in rows
+    ])  # fmt: skip
+
+
+def edit(name: str, change) -> Callable[[Path], None]:
+    """Return a function that changes the lines of a table of the store."""
+
+    def edited(store: Path) -> None:
+        lines = (store / name).read_text().splitlines(keepends=True)
+        (store / name).write_text("".join(change(lines)))
+
+    return edited
+
+
+DAMAGED = {
+    "lacks a column": (without_column, "index.csv has no column `content`"),
+    "has no index": (lambda store: (store / "index.csv").unlink(), "index.csv cannot be read"),
+    "lacks a kind": (lambda store: (store / "runs.csv").unlink(), "runs.csv cannot be read"),
+    "has a number twice": (
+        edit("index.csv", lambda lines: [*lines, lines[-1]]),
+        "index.csv has the id [0-9]+ twice",
+    ),
+    "has a name for a number": (
+        edit("index.csv", lambda lines: [*lines[:-1], "x" + lines[-1]]),
+        "the id `x[0-9]+` is not a whole number",
+    ),
+    "has rows of nothing": (
+        edit("runs.csv", lambda lines: [*lines, "99" + lines[-1][1:]]),
+        "runs.csv has the id 99, which index.csv does not",
+    ),
+    "has no rows of a run": (
+        edit("runs.csv", lambda lines: lines[:-3]),
+        "runs.csv has no rows of the id",
+    ),
+    "has lost a row": (edit("runs.csv", lambda lines: lines[:-1]), "are not those kept"),
+    "has another number": (
+        edit("runs.csv", lambda lines: [*lines[:-1], lines[-1].replace("0.", "1.", 1)]),
+        "are not those kept",
+    ),
+    "ends in a row": (
+        edit("runs.csv", lambda lines: [*lines[:-1], lines[-1][:5]]),
+        "too few or too many values",
+    ),
+    "is not text": (
+        lambda store: (store / "runs.csv").write_bytes(b"\xff\xfe\x00"),
+        "runs.csv cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_store_is_refused_in_one_sentence(how, results, store):
+    keep_all(results)
+    damage, said = DAMAGED[how]
+    damage(store)
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    for use in (lambda: there("runs", NOWHERE), lambda: keep_all(results)):
+        with pytest.raises(UsageError, match=said) as refused:
+            use()
+        assert "\n" not in str(refused.value)
+        assert kept.MEND in str(refused.value)
+    assert {path.name: path.read_bytes() for path in store.iterdir()} == before
+
+
+@pytest.mark.parametrize("kind", ["runs", "settings", "partition"])
+def test_a_damaged_run_is_refused_and_nothing_is_kept(kind, results, store):
+    path = results / path_of(kind, "fedavg", 1)
+    path.write_bytes(path.read_bytes()[:12])
+    with pytest.raises(UsageError, match=r"the run in .*seed1.* cannot be read"):
+        keep_all(results)
+    assert not store.exists()
+
+
+def test_a_run_without_a_summary_is_refused(results):
+    (results / path_of("seconds")).unlink()
+    with pytest.raises(UsageError, match=r"the run in .*seed0/summary.json cannot be read"):
+        keep_all(results)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mimi", "quick"], "no study is called `mimi`: did you mean mini"),
+        (["mini", "quik"], "no scale is called `quik`: did you mean quick"),
+        (
+            ["mini", "quick", "--grid", "mian"],
+            "no grid of mini at the quick scale is called `mian`",
+        ),
+        (["mini", "quick"], "no finished run of mini at the quick scale is in empty: run"),
+    ],
+)
+def test_a_wrong_command_is_answered_in_one_sentence(words, said, store):
+    with pytest.raises(UsageError, match=said):
+        keep.main([*words, "--results", "empty"])
+    assert not store.exists()
+
+
+def test_what_runs_share_is_not_kept_without_a_run(results, store):
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            remove(results, method, seed)
+    with pytest.raises(UsageError, match="no finished run of mini at the quick scale"):
+        keep_all(results)
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("of", ["77", "of a partition", "elsewhere"])
+def test_an_id_that_is_not_kept_is_refused(of, results, store):
+    keep_all(results)
+    number = kept.read_index(store)[path_of("partition")]["id"] if "partition" in of else "77"
+    where = "mini/paper" if of == "elsewhere" else "mini/quick"
+    command = ["runs", json.dumps(GRID.narrowed(*WHAT)), "--kept", where, "--ids", number]
+    with pytest.raises(UsageError, match=f"no id of runs in .*index.csv is called `{number}`"):
+        collect.main([*command, "--out", "out.csv"])
+
+
+# -- what products say --------------------------------------------------------------------------
+
+SAID = "(fedgrid 0.1.0, torch 2.15.0, AMD EPYC; code 4630d3819846)"
+PRODUCTS = {
+    "table": {"from": {"runs": "runs/main", "settings": "settings/main"}},
+    "convergence": {"from": {"runs": "runs/main"}},
+}
+
+
+@pytest.fixture
+def study(results) -> Path:
+    """The file of the made-up study, beside the folder in which runs of it are kept."""
+    path = results.parent / "mini.yaml"
+    path.write_text(json.dumps(MINI | {"products": PRODUCTS}))
+    return path
+
+
+def drawn(study: Path, product: str, results: Path, *formats: str) -> dict[str, str]:
+    """The files of a product by format, drawn from the tables of runs in results, or kept."""
+    folder = study.parent / f"drawn_{results.name}"
+    for kind in ("runs", "settings"):
+        table = there(kind, results)
+        table = table if table["kept"].any() else table.drop(columns="kept")
+        path = folder / kind / "main.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table.to_csv(path, index=False)
+    wanted = PRODUCTS[product]["from"].items()
+    sources = [f"{name}={folder}/{text}.csv" for name, text in wanted]
+    out = [folder / f"{product}.{form}" for form in formats]
+    words = [product, "--study", str(study), "--sources", *sources, "--out", *map(str, out)]
+    draw.main(words)
+    return {path.suffix[1:]: path.read_text() for path in out}
+
+
+def shown(study: Path, product: str, results: Path, capsys) -> str:
+    """What `draw --show` prints of a product that is drawn already."""
+    path = study.parent / f"drawn_{results.name}" / f"{product}.csv"
+    capsys.readouterr()
+    draw.main([product, "--study", str(study), "--show", str(path)])
+    return capsys.readouterr().out
+
+
+def test_a_table_says_in_every_format_that_its_runs_are_kept(study, results, capsys):
+    keep_all(results)
+    said = f"Of 4 runs 4 are kept with the study {SAID}."
+    found = drawn(study, "table", NOWHERE, "csv", "tex", "html")
+    assert {*pd.read_csv(StringIO(found["csv"]))["kept"]} == {said}
+    assert found["tex"].splitlines()[0].endswith(f": 2 seeds, 10 rounds, quick scale. {said}")
+    assert f"quick scale. {said}</p>" in found["html"]
+    first, *rest = shown(study, "table", NOWHERE, capsys).splitlines()
+    assert first.endswith(said)
+    assert not any("kept" in line for line in rest)
+    assert found["html"].count("kept") == 1
+
+
+def test_a_figure_says_that_its_runs_are_kept(study, results, capsys):
+    keep_all(results)
+    found = drawn(study, "convergence", NOWHERE, "csv", "svg")
+    assert "kept with the study" in found["csv"]
+    assert "Of 4 runs 4 are kept with the study" in found["svg"]
+    first, *rest = shown(study, "convergence", NOWHERE, capsys).splitlines()
+    assert first.endswith(SAID + ".")
+    assert not any("kept" in line for line in rest)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_product_of_kept_runs_has_the_numbers_of_one_of_results(product, study, results):
+    keep_all(results)
+    ours, theirs = (
+        pd.read_csv(StringIO(drawn(study, product, folder, "csv")["csv"]))
+        for folder in (results, NOWHERE)
+    )
+    assert [*theirs] == [*ours, "kept"]
+    pd.testing.assert_frame_equal(theirs.drop(columns="kept"), ours, check_dtype=False, atol=1e-4)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_product_without_kept_runs_does_not_speak_of_them(product, study, results, capsys):
+    found = drawn(study, product, results, "csv", "svg" if product == "convergence" else "html")
+    assert not any("kept" in text for text in found.values())
+    assert "kept" not in shown(study, product, results, capsys)
+
+
+def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results, study):
+    keep_all(results)
+    entry = {"with": {"best": {"over": "lr"}}, **PRODUCTS["table"]}
+    product = draw.load_product("mini", "table", entry)
+    tables = {kind: draw.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
+    table = draw.draw_table(product, tables, MINI, "quick")
+    caption = product.caption(table.assign(kept="They are kept."))
+    assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)
+
+
+def flags(method: str = "fedavg", kept_seeds: tuple = (), seeds: int = 3, **names) -> pd.DataFrame:
+    """A row per run of a method, and whether it is kept."""
+    table = pd.DataFrame({"seed": range(seeds)}).assign(
+        protocol="mini", dataset="digits", partition="dir0.1", method=method, **names
+    )
+    return table.assign(kept=table["seed"].isin(kept_seeds))
+
+
+def index_of(*runs: tuple[str, int, dict]) -> dict[str, dict]:
+    """An index with what made these runs of a method and a seed."""
+    made = {"fedgrid": "0.1.0", "torch": "2.15.0", "device": "AMD EPYC", "code": "aaa"}
+    return {f"runs/mini/digits/dir0.1/{m}/seed{s}": made | more for m, s, more in runs}
+
+
+def test_the_sentence_counts_each_run_once():
+    index = index_of(("fedavg", 0, {}), ("fedavg", 1, {}))
+    sources = [("runs", flags(kept_seeds=(0, 1))), ("settings", flags(kept_seeds=(0,)))]
+    made = "fedgrid 0.1.0, torch 2.15.0, AMD EPYC; code aaa"
+    assert describe_kept(sources, index) == f"Of 3 runs 2 are kept with the study ({made})."
+    assert describe_kept(sources[1:], index) == f"Of 3 runs 1 is kept with the study ({made})."
+
+
+def test_the_sentence_names_the_most_frequent_maker_and_counts_the_others():
+    facts = [{"code": "bbb", "device": "Xeon"}, {"code": "ccc"}, {"code": "ccc"}, {"code": "ddd"}]
+    index = index_of(*(("fedavg", seed, more) for seed, more in enumerate(facts)))
+    said = describe_kept([("runs", flags(kept_seeds=(0, 1, 2, 3), seeds=4))], index)
+    assert "AMD EPYC and 1 other; code ccc and 2 others)" in said
+
+
+def test_the_sentence_leaves_out_runs_that_are_not_kept():
+    index = index_of(("fedavg", 0, {"code": "bbb"}), ("fedavg", 1, {}))
+    said = describe_kept([("runs", flags(kept_seeds=(1,)))], index)
+    assert "bbb" not in said
+
+
+def test_files_that_runs_share_are_counted_by_themselves():
+    shared = flags(kept_seeds=(0, 2))
+    index = index_of(("fedavg", 0, {}))  # what made a run did not make the partition
+    assert describe_kept([("partition", shared)], index) == (
+        "Of 3 partition files 2 are kept with the study."
+    )
+    both = [("runs", flags()), ("encoding", flags(kept_seeds=(0,), seeds=1))]
+    assert describe_kept(both, {}) == "Of 1 saliency file 1 is kept with the study."
+
+
+def test_a_source_in_another_folder_is_one_of_runs(store):
+    said = draw.describe_kept({"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}, store)
+    assert said == "Of 3 runs 1 is kept with the study."
+
+
+def test_nothing_is_said_if_nothing_is_kept():
+    other = pd.DataFrame({"encoder": ["area"], "ssim": [0.5]})  # an experiment
+    assert describe_kept([("runs", flags()), ("runs", other)], {}) == ""
+
+
+# -- the workflow -------------------------------------------------------------------------------
+
+OPTIONS = ("--config", "study=mini", "device=cpu")
+OF_MINI = "results/table.csv results/convergence.csv"
+TARGETS = ("--", *OF_MINI.split())
+REDRAWN = {"mini_table": 1, "mini_convergence": 1, "results_table": 1, "results_convergence": 1}
+COLLECTED_AGAIN = REDRAWN | {"runs_table": 1, "settings_table": 1}
+
+
+def in_project(project: Path, *command: str) -> str:
+    """What a command of the project's own code prints."""
+    environment = ENVIRONMENT | {"PYTHONPATH": str(project / "workflow")}
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=project, env=environment, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project_with_kept(tmp_path_factory) -> Path:
+    """A project with kept runs of a study, and without results; it is drawn from the kept runs."""
+    project = copied(tmp_path_factory.mktemp("kept") / "project")
+    study = MINI | {"products": PRODUCTS}
+    (project / "workflow/studies/mini.yaml").write_text(json.dumps(study))
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            finish(project / "results", method, seed)
+    said = in_project(project, "fedgrid.keep", "mini", "quick")
+    assert said.startswith("4 runs are kept in ")
+    shutil.rmtree(project / "results")
+    snakemake(project, "--cores", "1", *OPTIONS, *TARGETS)
+    return project
+
+
+@pytest.fixture
+def kept_project(project_with_kept, tmp_path) -> Path:
+    """A copy for a test to change."""
+    return shutil.copytree(project_with_kept, tmp_path / "project", symlinks=True)
+
+
+STORE = "workflow/studies/reference/mini/quick"
+
+
+@pytest.mark.slow
+def test_kept_runs_are_neither_trained_nor_is_their_data_needed(kept_project):
+    table = pd.read_csv(kept_project / "results/table.csv")
+    assert table["kept"].str.startswith("Of 4 runs 4 are kept").all()
+    assert not (kept_project / "results/data").exists()
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == {}
+    shutil.rmtree(kept_project / "results")
+    assert planned(kept_project, *OPTIONS, target=OF_MINI) == (COLLECTED_AGAIN, set())
+
+
+@pytest.mark.slow
+def test_a_run_that_is_no_longer_kept_is_trained(kept_project):
+    forget(kept_project / STORE, "fedprox", 1)
+    jobs, trained = planned(kept_project, *OPTIONS, target=OF_MINI)
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 1, "train": 1}
+    assert trained == {"fedprox"}
+
+
+@pytest.mark.slow
+def test_kept_runs_with_other_settings_are_trained(kept_project):
+    study = kept_project / "workflow/studies/mini.yaml"
+    rewrite(study, '"rounds": 10', '"rounds": 20')
+    jobs = planned(kept_project, *OPTIONS, target=OF_MINI).jobs
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 2, "train": 4}
+
+
+@pytest.mark.slow
+def test_without_kept_runs_all_are_trained(kept_project):
+    jobs = planned(kept_project, *OPTIONS, "kept=false", target=OF_MINI).jobs
+    assert jobs == COLLECTED_AGAIN | {"data": 1, "partition": 2, "train": 4}
+
+
+@pytest.mark.slow
+def test_a_table_without_kept_runs_is_planned_as_if_none_were_kept(kept_project):
+    """FedAvg's runs are in results/, and its table has the same command with and without `kept`."""
+    shutil.rmtree(kept_project / "results")
+    for seed in BLOCK["seed"]:
+        finish(kept_project / "results", "fedavg", seed)
+    plan = ("--dry-run", "--printshellcmds", *OPTIONS, "method=fedavg")
+    plans = [
+        {*re.findall(r"-m fedgrid.collect .*", snakemake(kept_project, *plan, *more, *TARGETS))}
+        for more in ([], ["kept=false"])
+    ]
+    assert plans[0] == plans[1]
+    assert len(plans[0]) == 2
+    assert not any("--kept" in line for line in plans[0])
+
+
+@pytest.mark.slow
+def test_the_times_of_kept_tables_do_not_count_but_their_rows_do(kept_project):
+    new_times_on_every_file(kept_project)
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == {}
+    index = kept_project / STORE / "index.csv"
+    index.write_text(index.read_text().replace("AMD EPYC", "Xeon"))
+    assert planned(kept_project, *OPTIONS, target=OF_MINI).jobs == COLLECTED_AGAIN
+
+
+@pytest.mark.slow
+def test_tables_with_kept_runs_are_verified(kept_project):
+    said = in_project(kept_project, "fedgrid.verify", "results")
+    assert re.search(r"[1-9]\d* good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded", said)
+
+
+@pytest.mark.slow
+def test_a_damaged_index_ends_the_workflow_in_one_sentence(kept_project):
+    index = kept_project / STORE / "index.csv"
+    index.write_text(index.read_text().replace("content,", "contents,", 1))
+    process = start(kept_project, "--dry-run", *OPTIONS, "--", "results/table.csv")
+    said, _ = process.communicate()
+    assert process.returncode == 1
+    assert f"index.csv has no column `content`: {kept.MEND}" in said

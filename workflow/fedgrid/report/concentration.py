@@ -1,0 +1,236 @@
+"""What weights can do: the score of runs by the effective number of clients of their weights.
+
+`line` has methods whose weights differ in one number, such as sample counts to a power, each with
+its number. They show what more equal or less equal weights do to the score. `points` are methods
+that give weights for a reason, and `placebos` those of each of them, drawn hollow. A method is more
+than a move along the line only if it lies above the line at its own effective number.
+
+The effective number is 1 / sum_k a_k^2 of the weights a_k of a round, scaled to sum to 1
+(`engine/state.py`). It says how equal weights are, and not how large: FedAU divides by the
+population, so that its weights do not sum to 1. A run's number is the mean over its evaluations
+after round 0, each of which has the mean over the rounds since the one before.
+
+The distance of a point is its score minus that of the line at the same effective number; between
+two methods of the line it is straight. It is taken seed by seed, and is the mean over the seeds
+with its 95 % interval (Student's). A seed counts only if its point lies between the ends of its own
+line: `distance_seeds` says how many do. The distance is missing if a run that it needs diverged.
+
+In each setting only those seeds count that have runs of all methods of the line that are there.
+"""
+
+from itertools import cycle
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import figures, metrics, tables, verdicts
+from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
+from fedgrid.runtime.names import UsageError, listed
+
+LINE, POINT, PLACEBO = "line", "method", "placebo"
+EFFECTIVE = "effective_clients"
+DISTANCE = ["distance", "distance_low", "distance_high", "distance_seeds", "distance_by_seed"]
+DIGITS = 9  # of effective numbers that are compared
+OUTSIDE = "not between the ends of the line"
+LABEL = "sample counts to the power shown"
+SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
+MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
+WIDTH, HEIGHT = 2.5, 2.7  # inches of a panel, which has the distances below it
+Names = str | list[str]
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: dict,
+    scale: str,
+    line: dict[str, float],
+    points: Names = (),
+    placebos: dict[str, Names] | None = None,
+    metric: str = "accuracy",
+) -> pd.DataFrame:
+    """Return a row per setting and method: effective number, score, distance to the line.
+
+    `line` has a number per method. Shares are in percent, and distances of them in points.
+    UsageError if no seed has a line.
+    """
+    roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
+    settings = [with_whole_line(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
+    if not any(map(len, settings)):
+        raise UsageError(
+            f"the line is of the methods {', '.join(line)}, but no seed has runs of all of them "
+            f"that are there; the runs are of {', '.join(runs['method'].unique())}: name methods "
+            "of the grid under `line`"
+        )
+    parts = [place(of, roles, metric) for of in settings if len(of)]
+    table = pd.concat(parts, ignore_index=True).assign(scale=scale)
+    for axis in ("method", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return tables.with_alpha(table).round(4)
+
+
+def list_roles(
+    line: dict[str, float], points: list[str], placebos: dict[str, Names]
+) -> pd.DataFrame:
+    """Return a row per name: its role, its number on the line, or the method of a placebo."""
+    rows = [(LINE, name, "", line[name]) for name in sorted(line, key=line.__getitem__)]
+    for method in points:
+        rows.append((POINT, method, method, np.nan))
+        rows += [(PLACEBO, name, method, np.nan) for name in listed(placebos.get(method, []))]
+    return pd.DataFrame(rows, columns=["role", "method", "of_method", "number"])
+
+
+def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return a row per run: its score in the column `metric`, and its effective number."""
+    trained = runs[runs["round"] > 0].groupby(RUN, sort=False)[EFFECTIVE].mean()
+    return score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
+
+
+def with_whole_line(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
+    """Return the runs of those seeds that have all methods of the line that a setting has."""
+    there = runs[runs["method"].isin(line)]
+    counts = there.groupby("seed")["method"].nunique()
+    return runs[runs["seed"].isin(counts[counts == there["method"].nunique()].index)]
+
+
+def place(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the rows of one setting, in the order of the roles."""
+    effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
+    means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
+    table = roles.merge(means, on="method")
+    line = runs[runs["method"].isin(roles.loc[roles["role"] == LINE, "method"])]
+    facts = [
+        {} if role == LINE else summarise(distances(line, runs[runs["method"] == name], metric))
+        for role, name in zip(table["role"], table["method"], strict=True)
+    ]
+    return table.join(pd.DataFrame(facts, index=table.index, columns=DISTANCE))
+
+
+def distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return a row per seed whose run lies between the ends of its line: its distance to it."""
+    rows = []
+    for run in runs.to_dict("records"):
+        level = read_line(line[line["seed"] == run["seed"]], run[EFFECTIVE], metric)
+        if level is not None:
+            rows.append((run["seed"], run[metric] - level))
+    return pd.DataFrame(rows, columns=["seed", "distance"])
+
+
+def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
+    """Return the score of the line of a seed at an effective number; None beyond its ends.
+
+    It is missing next to a run that diverged. Runs of the same effective number count as one.
+    """
+    levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(whole_mean)
+    at = round(at, DIGITS)
+    if levels.empty or not levels.index[0] <= at <= levels.index[-1]:
+        return None
+    return float(np.interp(at, levels.index, levels))
+
+
+def summarise(found: pd.DataFrame) -> dict:
+    """Return the mean distance, its interval, how many seeds have one, and that of each seed."""
+    if found.empty:
+        return {"distance_seeds": 0}
+    sample = found["distance"]
+    numbers = whole_mean(sample), *verdicts.interval(sample.to_numpy()), len(sample)
+    return dict(zip(DISTANCE, (*numbers, tables.by_seed(found, "distance")), strict=True))
+
+
+# -- the figure -----------------------------------------------------------------------------------
+
+
+def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
+    """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
+    table = with_looks(table, line_label)
+    figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
+    for row in filter(None, grid):
+        for axes, here in row:
+            for name, of in here[here["role"] == LINE].groupby("name", sort=False):
+                plot_line(axes, of, name)
+            for point in here[here["role"] != LINE].to_dict("records"):
+                plot_point(axes, point)
+            axes.set_xlabel("\n".join(["effective number of clients", *write_distances(here)]))
+        row[0][0].set_ylabel(tables.axis_label(table))
+    figures.legend(figure, [axes for row in grid for axes, _ in row], columns=1 + len(grid[0]))
+    return figure
+
+
+def with_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
+    """Add the name of each row in the legend, its colour and its mark.
+
+    The name has the protocol if a dataset has several. A placebo has the colour of its method.
+    """
+    names = table["method_label"].mask(table["role"] == LINE, line_label)
+    if tables.varies(table, "protocol"):
+        names = names + " (" + table["protocol_label"] + ")"
+    key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
+    looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
+    marks = {}
+    for _, of in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
+        marks |= dict(zip(of["method"].unique(), cycle(MARKS)))
+    hollow = table["method"].map(marks).where(table["role"] == PLACEBO).fillna("o")
+    return table.assign(name=names, colour=key.map(looks), mark=hollow)
+
+
+def plot_line(axes: Axes, of: pd.DataFrame, name: str) -> None:
+    """Draw the line with its deviation as a band, and the number of each of its methods."""
+    look = {"color": of["colour"].iloc[0]}
+    figures.plot_band(axes, of, EFFECTIVE, look, marker=".", label=name, zorder=1)
+    for number, *place in of[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
+        text = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center", "fontsize": 6}
+        axes.annotate(f"{number:g}", place, **text, **look, zorder=5)
+    gone = of.loc[of["diverged"] > 0, EFFECTIVE]
+    figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
+
+
+def plot_point(axes: Axes, point: dict) -> None:
+    """Draw a method filled or a placebo hollow, with its deviation; a cross if a run diverged."""
+    colour, place = point["colour"], point[EFFECTIVE]
+    inside = "white" if point["role"] == PLACEBO else colour
+    axes.errorbar(
+        place, point["mean"], np.nan_to_num(point["std"]), fmt=point["mark"], color=colour,
+        markersize=4.5, markerfacecolor=inside, linewidth=0.8, label=point["name"],
+    )  # fmt: skip
+    gone = pd.Series([place] if point["diverged"] else [], dtype=float)
+    figures.plot_crosses(axes, gone, colour, axes.get_xaxis_transform())
+
+
+def write_distances(table: pd.DataFrame) -> list[str]:
+    """Return a text for every method: its mean distance to the line with the interval."""
+    of = table[table["role"] == POINT]
+    return [f"{name}: {text}" for name, text in zip(of["name"], write_distance(of), strict=True)]
+
+
+def write_distance(table: pd.DataFrame) -> list[str]:
+    """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
+    rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
+    digits = 2 if metrics.in_percent(tables.metric_of(table)) else 3
+    found = [tables.interval(*row, sign="+", digits=digits) for row in rows]
+    empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
+    return [text or other for text, other in zip(found, empty, strict=True)]
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the line, the points and the distances."""
+    on_line = table["role"] == LINE
+    placebos = " A hollow mark is a placebo, in the colour of its method." * bool(
+        (table["role"] == PLACEBO).any()
+    )
+    cross = " A cross marks a method with a run that diverged." * bool(table["diverged"].any())
+    points = table[table["role"] == POINT]
+    some = points[points["distance_seeds"].between(1, points["seeds"] - 1)]
+    few = " Not every seed lies between the ends of its line for {}.".format(
+        ", ".join(some["method_label"].unique())
+    ) * bool(len(some))
+    return (
+        f"The {tables.in_words(table)} by the effective number of clients of the weights, mean and "
+        f"standard deviation over seeds: {tables.scope(table)}. The line is of "
+        f"{', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is how far "
+        "a method lies above the line at its own effective number, mean over seeds with its 95 % "
+        f"interval.{placebos}{few}{cross}"
+    )

@@ -1,0 +1,233 @@
+"""Whether a gain is due to a method's mechanism: the method beside its placebos, seed by seed.
+
+A placebo is the method without what its paper says is the reason of the gain: the same weights,
+given to other clients, for example. `placebos` names those of each method, and `over` the plain
+method that both are compared with: one for all, or one for each method. A gain speaks for the
+mechanism only if the placebo does not have it. A row is about a method, one of its placebos and a
+setting, and has three differences between runs of the same seed: method minus plain, placebo minus
+plain, and method minus placebo. The 95 % interval of each (Student's, of the mean over seeds)
+decides its verdict:
+
+    the mechanism           method minus plain is above 0, and so is method minus placebo
+    the placebo gains, too  method minus plain and placebo minus plain are above 0, and method minus
+                            placebo is not
+    no gain                 method minus plain is at or below 0
+    a run diverged          not `no gain`, and a difference has no mean because a run diverged
+    undecided               anything else; more seeds can decide
+
+Above 0 is an interval that lies above 0 as a whole; one seed has no interval, and decides nothing.
+For a metric that is better if it is lower, above and below are exchanged. Each interval stands for
+itself: of many rows, some are on the wrong side by chance. `gain_by_seed` and so on have the
+differences of the seeds, which show whether one of them carries the mean. A setting without a pair
+of runs for each of the three differences has no row.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from fedgrid.analysis import choice, figures, metrics, tables, verdicts
+from fedgrid.analysis.scores import (
+    SETTING,
+    check_metric,
+    mean_over_seeds,
+    score_runs,
+    scored,
+    subtract_runs,
+    whole_mean,
+)
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import UsageError, listed
+from fedgrid.study import claims
+
+MECHANISM, PLACEBO, NO_GAIN = "the mechanism", "the placebo gains, too", "no gain"
+DIVERGED, UNDECIDED = "a run diverged", "undecided"
+ROLES = ("method", "plain", "placebo")
+DIFFERENCES = {  # by column: the roles of the two runs
+    "gain": ("method", "plain"),
+    "placebo_gain": ("placebo", "plain"),
+    "beyond_placebo": ("method", "placebo"),
+}
+LABELLED = (*ROLES, "dataset", "protocol")
+Names = str | list[str]
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: dict,
+    scale: str,
+    placebos: dict[str, Names],
+    over: Names | dict[str, Names] = "fedavg",
+    metric: Names = "accuracy",
+    settings: pd.DataFrame | None = None,
+    best: dict | None = None,
+) -> pd.DataFrame:
+    """Return a row per metric, method, placebo and setting: scores, differences, the verdict.
+
+    Shares are in percent, and their differences in points. `best` keeps the best runs by each
+    metric, and reads the runs' `settings`. UsageError if no runs can be compared.
+    """
+    trios = compared(placebos, over)
+    choose = choice.chooser(runs, settings, best)
+    rows = [row for of in listed(metric) for row in compare(choose(runs, of), of, trios)]
+    if not rows:
+        raise UsageError(refusal(runs, trios))
+    table = pd.DataFrame(rows).assign(scale=scale)
+    for axis in LABELLED:
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return tables.with_alpha(table).round(4)
+
+
+def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
+    """Return each method with a plain method and a placebo; UsageError if `over` lacks a method."""
+    claim = {"method": [*placebos], "over": over}
+    claims.check_others("the option `over` of controls", claim)
+    plain = claims.others(claim)
+    return [
+        (method, other, placebo)
+        for method, names in placebos.items()
+        for other in plain[method]
+        for placebo in listed(names)
+    ]
+
+
+def refusal(runs: pd.DataFrame, trios: list[tuple[str, ...]]) -> str:
+    """Return the sentence that says which runs are missing."""
+    wanted = "; or ".join(", ".join(trio) for trio in trios)
+    there = ", ".join(runs["method"].unique())
+    return (
+        "the controls need runs of a method, its plain method and its placebo with the same seed "
+        f"in the same setting ({wanted}), but the runs are of {there}"
+    )
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def compare(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
+    """Yield a row per method, placebo and setting of one metric, in the order of the runs."""
+    check_metric(runs, of)
+    scores = score_runs(scored(runs, of), of).rename(columns={of: "accuracy"}).assign(of=of)
+    by_name = [*SETTING, "method"]
+    means = mean_over_seeds(scores, by_name).set_index(by_name)
+    order = [*scores["method"].unique()]
+    there = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
+    for setting, here in scores.groupby(SETTING, sort=False):
+        for trio in there:
+            names = dict(zip(ROLES, trio, strict=True))
+            pairs = {
+                name: subtract_runs(here, names[first], [names[second]])
+                for name, (first, second) in DIFFERENCES.items()
+            }
+            if not any(pair.empty for pair in pairs.values()):
+                facts = dict(zip(SETTING, setting, strict=True))
+                scored_runs = [means.loc[(*setting, name)] for name in trio]
+                yield names | facts | summarise(scored_runs) | judge(pairs, of)
+
+
+def summarise(means: list[pd.Series]) -> dict:
+    """Return means, deviations, seeds and diverged runs of the three, and what they share."""
+    found = {
+        f"{role}_{name}": one[name]
+        for role, one in zip(ROLES, means, strict=True)
+        for name in ("mean", "std", "seeds", "diverged")
+    }
+    return found | means[0][["rounds", "metric", "tail", "of"]].to_dict()
+
+
+def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
+    """Return each difference with its interval, pairs and seeds, and the verdict."""
+    found = {}
+    for name, pair in pairs.items():
+        low, high = verdicts.interval(pair["accuracy"].to_numpy())
+        found |= {name: whole_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
+        found |= {f"{name}_pairs": len(pair), f"{name}_by_seed": tables.by_seed(pair, "accuracy")}
+    return found | {"verdict": verdict(found, lower=metrics.lower_is_better(of))}
+
+
+def verdict(found: dict, lower: bool) -> str:
+    """Return what the three intervals of a row say (see the docstring of this file)."""
+    above = {name: is_above(found, name, lower) for name in DIFFERENCES}
+    worst = -found["gain_low"] if lower else found["gain_high"]
+    if worst <= 0:
+        return NO_GAIN
+    if np.isnan([found[name] for name in DIFFERENCES]).any():
+        return DIVERGED
+    if above["gain"] and above["beyond_placebo"]:
+        return MECHANISM
+    return PLACEBO if above["gain"] and above["placebo_gain"] else UNDECIDED
+
+
+def is_above(found: dict, name: str, lower: bool) -> bool:
+    """Whether a difference's interval lies on the better side of 0 as a whole."""
+    return found[f"{name}_high"] < 0 if lower else found[f"{name}_low"] > 0
+
+
+# -- for readers ----------------------------------------------------------------------------------
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per metric, setting, method and placebo: scores, differences and verdict."""
+    shown = {
+        "score": scores_of(table, "method"),
+        "plain method": table["plain_label"] + ": " + scores_of(table, "plain"),
+        "score of placebo": scores_of(table, "placebo"),
+    }
+    for name, roles in DIFFERENCES.items():
+        shown[" - ".join(roles) + " [95 %]"] = differences_of(table, name)
+    shown |= {"pairs": counts_of(table), "verdict": table["verdict"]}
+    return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index_of(table)))
+
+
+def index_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the names of the rows; the metric and the protocol only if there are several."""
+    axes = {"metric": table["of"].map(metrics.words), "dataset": table["dataset_label"]}
+    axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
+    axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
+    hidden = {"metric"} if table["of"].nunique() == 1 else set()
+    hidden |= set() if tables.varies(table, "protocol") else {"protocol"}
+    return pd.DataFrame({name: of for name, of in axes.items() if name not in hidden})
+
+
+def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
+    """Return mean and deviation of a method as texts, or how many of its runs diverged."""
+    names = ("mean", "std", "seeds", "diverged")
+    facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
+    forms = [tables.ACCURACY if metrics.in_percent(of) else tables.PLAIN for of in table["of"]]
+    rows = zip(facts.to_dict("records"), forms, strict=True)
+    return pd.Series([tables.cell(row, form) for row, form in rows], table.index)
+
+
+def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return a difference with its interval as texts; empty if a run diverged."""
+    rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+    digits = [2 if metrics.in_percent(of) else 3 for of in table["of"]]
+    texts = [tables.interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)]
+    return pd.Series(texts, table.index)
+
+
+def counts_of(table: pd.DataFrame) -> pd.Series:
+    """Return the number of pairs of a row, or, if they differ, those of the three differences."""
+    counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
+    texts = [", ".join(map(str, dict.fromkeys(of) if len({*of}) == 1 else of)) for of in counts]
+    return pd.Series(texts, table.index)
+
+
+def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
+    """Describe the numbers, and name the placebos without runs."""
+    seeds = table.assign(seeds=table["method_seeds"])
+    parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
+    missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
+    missing = [name for name in missing if name not in {*table["placebo"]}]
+    gone = f"“{DIVERGED}” if a difference needs it; " * bool((table["verdict"] == DIVERGED).any())
+    without = f" Not compared, because runs are missing: {', '.join(missing)}." * bool(missing)
+    return (
+        f"The {'; the '.join(parts)}, mean ± standard deviation over seeds, and paired differences "
+        f"with their 95 % intervals: {tables.scope(seeds)}. A method is better than another if the "
+        "whole interval of their difference says so. The verdict is "
+        f"“{MECHANISM}” if the method is better than the plain method and than its placebo; "
+        f"“{PLACEBO}” if both are better than the plain method, and the method is not better than "
+        f"its placebo; “{NO_GAIN}” if the whole interval says that the method is not better than "
+        f"the plain method; {gone}otherwise “{UNDECIDED}”.{without}"
+    )

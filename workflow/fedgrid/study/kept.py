@@ -1,0 +1,193 @@
+"""Finished runs that are kept with a study as small tables, in workflow/studies/reference/.
+
+The folder <study>/<scale>/ has `index.csv`, with a row per kept item: a run, or a file that runs
+share, such as a partition. Beside it there is a table for each kind of collected table. Its column
+`id` names the item that a row belongs to; the other columns are those of the item's own table. An
+empty cell means that the item's table has no such column, and `nan` is a missing number. The
+Snakefile imports this: no pandas.
+
+An item stands for a run of today only if both have the same content: the settings that the stage
+depends on. The index has a hash of the content, and a hash of the item's rows of each kind.
+"""
+
+import csv
+import json
+from collections.abc import Iterable
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+
+from fedgrid.runtime.names import UsageError, shown
+from fedgrid.study.jobs import run_of_stage
+from fedgrid.study.paths import COLLECTED, OF_RUN, RUN, collected_path, collecting_stage
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.reading import STUDIES
+
+INDEX = "index.csv"
+MAKERS = ("fedgrid", "code", "device", "threads", "torch")  # versions, code and machine of a run
+COLUMNS = ("id", "path", "content", "kinds", *MAKERS, "seconds", "rounds", "diverged")
+MEND = "restore the folder from the repository, or delete it and keep the runs again"
+
+Entry = dict[str, str]  # a row of the index
+Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
+
+
+def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
+    """Return the folder of the runs that are kept with a study, of one scale."""
+    return studies / "reference" / study / scale
+
+
+def item_path(kind: str, run: dict) -> str:
+    """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
+    path = collected_path(kind, run["name"], run["protocol"] | {"cells": run["cells"]})
+    return folder_of_run(path)
+
+
+def folder_of_run(path: str) -> str:
+    """Return the folder of a run's file; any other path is returned as it is."""
+    return path.rpartition("/")[0] if path.startswith("runs/") else path
+
+
+def hash_content(kind: str, run: dict) -> str:
+    """Return a hash of what a run's item depends on, without the names of protocol and method.
+
+    Fields of the protocol with their default are left out, so that what is kept still counts when
+    fedgrid has one more field.
+    """
+    content = run_of_stage(collecting_stage(kind), run)
+    changed = {k: v for k, v in content["protocol"].items() if v != PROTOCOL[k]}
+    content = {k: v for k, v in content.items() if k != "name"} | {"protocol": changed}
+    return hash_text(json.dumps(content, sort_keys=True))
+
+
+def hash_text(text: str) -> str:
+    """Return a short hash of a text."""
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+# -- the index ------------------------------------------------------------------------------------
+
+
+def read_index(folder: Path) -> dict[str, Entry]:
+    """Return the entries of a folder's index by path; none if there is no such folder.
+
+    UsageError if the index is missing or damaged.
+    """
+    path = folder / INDEX
+    if not folder.exists():
+        return {}
+    rows = read_rows(path, COLUMNS)
+    for column in ("id", "path"):
+        values = [row[column] for row in rows]
+        if twice := {value for value in values if values.count(value) > 1}:
+            raise UsageError(f"{path} has the {column} {shown(min(twice))} twice: {MEND}")
+    if wrong := [row["id"] for row in rows if not row["id"].isdecimal()]:
+        raise UsageError(f"{path}: the id `{shown(wrong[0])}` is not a whole number: {MEND}")
+    return {row["path"]: row for row in rows}
+
+
+def read_rows(path: Path, columns: Iterable[str]) -> Rows:
+    """Return the rows of a table; UsageError if it cannot be read or lacks one of the columns."""
+    try:
+        table = csv.DictReader(StringIO(path.read_text("utf-8"), newline=""), strict=True)
+        rows = [*table]
+    except (OSError, ValueError, csv.Error) as problem:
+        raise UsageError(f"{path} cannot be read ({problem}): {MEND}") from None
+    if lacking := [name for name in columns if name not in (table.fieldnames or ())]:
+        raise UsageError(f"{path} has no column `{lacking[0]}`: {MEND}")
+    if any(None in row or None in row.values() for row in rows):
+        raise UsageError(f"{path} has a row with too few or too many values: {MEND}")
+    return rows
+
+
+def hashes_of(entry: Entry) -> dict[str, str]:
+    """Return the hash of an entry's rows, by kind."""
+    return dict(text.split("=") for text in entry["kinds"].split())
+
+
+def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
+    """Return the entry that stands for what a resolved run leaves of a kind, or None."""
+    entry = index.get(item_path(kind, run)) if index else None
+    if entry and kind in hashes_of(entry) and entry["content"] == hash_content(kind, run):
+        return entry
+    return None
+
+
+def is_kept(index: dict[str, Entry], kind: str, run: dict) -> bool:
+    """Whether what a resolved run leaves of a kind is kept, and has the content of today."""
+    return find_kept(index, kind, run) is not None
+
+
+def facts_of_kind(entry: Entry, kind: str) -> list[str]:
+    """Return what a table of a kind depends on, of a kept item: its rows, and what made them."""
+    return [entry["content"], hashes_of(entry)[kind], *(entry[name] for name in MAKERS)]
+
+
+# -- the tables of kinds --------------------------------------------------------------------------
+
+
+def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Rows]:
+    """Return the rows of each item of a kind by the item's id.
+
+    UsageError if the kind's file is missing or damaged, or does not fit the index.
+    """
+    path = folder / f"{kind}.csv"
+    found: dict[str, Rows] = {}
+    for row in read_rows(path, ["id"]):
+        found.setdefault(row.pop("id"), []).append(row)
+    wanted = {e["id"]: hashes_of(e)[kind] for e in index.values() if kind in hashes_of(e)}
+    if unknown := sorted(found.keys() - wanted.keys()):
+        raise UsageError(f"{path} has the id {shown(unknown[0])}, which {INDEX} does not: {MEND}")
+    for of, expected in wanted.items():
+        if of not in found:
+            raise UsageError(f"{path} has no rows of the id {of}, which {INDEX} has: {MEND}")
+        found[of] = own_columns(found[of])
+        if hash_rows(found[of]) != expected:
+            raise UsageError(f"{path}: the rows of the id {of} are not those kept: {MEND}")
+    return found
+
+
+def own_columns(rows: Rows) -> Rows:
+    """Return an item's rows with only those columns that the item has."""
+    columns = [name for name in rows[0] if any(row[name] for row in rows)]
+    return [{name: row[name] for name in columns} for row in rows]
+
+
+def hash_rows(rows: Rows) -> str:
+    """Return a hash of an item's rows, whatever the order of their columns."""
+    return hash_text(json.dumps(own_columns(rows), sort_keys=True))
+
+
+# -- beside results -------------------------------------------------------------------------------
+
+
+def is_finished(kind: str, run: dict, results: Path) -> bool:
+    """Whether what a resolved run leaves of a kind is in `results`, made with today's settings.
+
+    Only a run's summary says what it was made with; other files have it in their path.
+    """
+    names, protocol = run["name"], run["protocol"] | {"cells": run["cells"]}
+    if not (results / collected_path(kind, names, protocol)).exists():
+        return False
+    summary = results / "runs" / RUN.format(**names) / "summary.json"
+    return kind not in OF_RUN or not summary.exists() or has_content(summary, run)
+
+
+def has_content(summary: Path, run: dict) -> bool:
+    """Whether a run was made with the content of a resolved run, by its summary.
+
+    A damaged summary does not say otherwise: whoever reads it refuses it.
+    """
+    try:
+        then = json.loads(summary.read_text())["run"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    try:
+        return hash_content("runs", then) == hash_content("runs", run)
+    except (KeyError, TypeError, AttributeError):  # a field of today was not there then
+        return False
+
+
+def file_of_item(kind: str, item: str) -> str:
+    """Return the path of an item's file of a kind, relative to results/."""
+    return f"{item}/{Path(COLLECTED[kind]).name}" if item.startswith("runs/") else item
