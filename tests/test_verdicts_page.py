@@ -12,12 +12,13 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import collect, verdicts
+from fedgrid import collect, keep, verdicts
 from fedgrid.analysis import verdicts as judging
 from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.study import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study
@@ -47,6 +48,7 @@ def leave(results: Path, names: dict, diverged: bool = False) -> None:
         writer = csv.writer(file)
         writer.writerows([("round", "accuracy", "own_mean", "loss", "train_loss"), *table])
     about = {"run": resolved, "rounds": rounds, "seconds": random.uniform(90, 900), "threads": 2}
+    about["diverged"] = rounds if diverged else None
     about |= {"device": "a machine", "code": "0123456789ab", "versions": {"torch": "2.8.0"}}
     (folder / "summary.json").write_text(json.dumps(about))
 
@@ -289,6 +291,32 @@ def test_the_tally_counts_every_claim_once_in_each_column(out):
     for row in rows(out, "tally.csv"):
         counts = [int(row[name]) for name in marks.MARKS]
         assert sum(counts) == int(row["claims"]) == len(STUDIES[row["study"]]["claims"])
+
+
+# -- kept runs ------------------------------------------------------------------------------------
+
+
+def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
+    monkeypatch.setattr(keep, "configured", lambda: GRID)
+    keep.main(["fedsls", "quick", "--results", str(results), "--grid", "claims"])
+    page = tmp_path / "page.html"
+    ask(page, tmp_path / "no results", "fedsls")
+    total, _ = rows(page, "fedsls_quick_runs.csv")
+    assert (total["there"], total["kept"], total["diverged"]) == ("45", "45", "1")
+    (made_with,) = rows(page, "fedsls_quick_made.csv")
+    (before,) = rows(out, "fedsls_quick_made.csv")
+    assert (made_with["kept"], before["kept"]) == ("True", "False")
+    assert made_with["fedgrid"]
+    assert made_with["hours"] == before["hours"]
+    ours, theirs = (verdicts_of(rows(of, "fedsls_quick_contrasts.csv")) for of in (page, out))
+    assert ours == theirs
+
+
+def verdicts_of(contrasts: list[dict]) -> list[tuple]:
+    """What is compared in runs, and how it ends; kept numbers have eight digits only."""
+    columns = (*judging.COMPARED, "seeds", "verdict")
+    return [tuple(row[name] for name in columns) for row in contrasts if row["protocol"]]
 
 
 # -- placebos -------------------------------------------------------------------------------------
