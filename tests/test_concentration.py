@@ -121,6 +121,7 @@ def test_a_point_that_is_never_between_the_ends_says_so():
     assert np.isnan(point(table, "fedau")["distance"])
     (axes,) = plotted(concentration, table).axes
     assert axes.get_xlabel().endswith("FedAU: not between the ends of the line")
+    assert "Not every seed" not in concentration.caption(table)
 
 
 @pytest.mark.parametrize("missing", [[*LINE], ["power"]])
@@ -151,6 +152,14 @@ def test_a_setting_without_any_whole_line_has_no_rows():
 def test_runs_of_the_line_with_the_same_effective_number_count_as_one():
     of = runs({"uniform": [(8, 70)], "fedavg": [(8, 72)], "power": [(8, 74)], "fedsls": [(8, 75)]})
     assert point(drawn(of), "fedsls")["distance"] == pytest.approx(75 - 72)
+    places = {"uniform": [(8, 70)], "fedavg": [(8, None)], "power": [(8, 74)], "fedsls": [(8, 75)]}
+    assert point(drawn(runs(places)), "fedsls")["distance_by_seed"] == "0: diverged"
+
+
+def test_a_line_that_diverged_in_its_first_round_has_no_place():
+    line = made.evaluations({0: 0.1}, diverged=True, method="fedavg")
+    table = drawn(pd.concat([line, made.run(46, "fedsls")]), line={"fedavg": 1})
+    assert point(table, "fedsls")["distance_seeds"] == 0
 
 
 def test_a_run_that_diverged_leaves_no_distance_and_no_mean():
@@ -168,6 +177,9 @@ def test_the_line_has_no_value_beside_a_run_that_diverged():
     assert point(table, "fedsls")["distance_by_seed"] == "0: +1, 1: diverged, 2: +2"
     assert np.isnan(point(table, "fedsls")["distance"])
     assert point(table, "fedau")["distance"] == 0  # between the other two
+    (axes,) = plotted(concentration, table).axes
+    (cross,) = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert (cross.get_xdata().tolist(), cross.get_ydata().tolist()) == ([2], [0])
 
 
 def test_one_seed_has_a_distance_without_an_interval():
@@ -236,6 +248,9 @@ def test_the_placebos_of_a_method_have_marks_of_their_own():
     marks = {bars.get_label(): bars.lines[0] for bars in axes.containers}
     assert marks["swapped"].get_marker() != marks["random"].get_marker()
     assert marks["uniform"].get_color() == marks["FedAU"].get_color()
+    (axes,) = plotted(concentration, drawn(of, points=["fedsls", "fedau", "swapped"])).axes
+    both = [bars.lines[0] for bars in axes.containers if bars.get_label() == "swapped"]
+    assert [mark.get_marker() for mark in both] == ["s", "o"]  # as a placebo, and as a method
 
 
 def test_a_run_that_diverged_is_a_cross_and_stays_in_the_legend():

@@ -22,7 +22,7 @@ from conftest import ENVIRONMENT, copied
 from fedgrid import collect, draw, keep
 from fedgrid.analysis.kept import describe_kept
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import kept
+from fedgrid.study import kept, protocol
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
@@ -387,6 +387,65 @@ def test_a_kept_run_with_other_settings_is_ignored(results, store):
     # which samples a client has, and how a run is summed up, do not depend on the learning rate
     assert kept.is_kept(index, "partition", resolved(everything=changed))
     assert kept.is_kept(index, "runs", resolved(everything=grid_of(tail=1)))
+
+
+# The defaults of a protocol's fields. What is kept counts on them: its content has only those
+# fields that differ. Add a field's default here when there is a new one; never change a default.
+DEFAULTS = {
+    "model": "cnn",
+    "weights": "none",
+    "clients": 100,
+    "participation": 0.1,
+    "sampler": "seeded",
+    "recipe": "classwise",
+    "rounds": 100,
+    "local": 10,
+    "local_unit": "steps",
+    "batches": "fresh",
+    "least_steps": 0,
+    "most_steps": 0,
+    "batch": 64,
+    "smallest_batch": 8,
+    "lr": 0.01,
+    "lr_decay": 1.0,
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+    "clip": 0.0,
+    "optimiser": "sgd",
+    "optimiser_state": "reset",
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "epsilon": 1e-08,
+    "by_method": {},
+    "augment": [],
+    "normalization": "standard",
+    "precision": "fp32",
+    "evaluate_every": 10,
+    "metrics": [],
+    "client_test": 0.0,
+    "client_test_from": "clients",
+    "evaluate_clients": "all",
+    "clients_every": 1,
+    "validation": 0.0,
+    "validation_from": "test",
+    "metric": "tail",
+    "tail": 100,
+    "pretrain_epochs": 1,
+    "autoencoder_fit": 0.0,
+}
+
+
+def test_no_default_of_a_protocol_ever_changes():
+    assert DEFAULTS == protocol.PROTOCOL
+
+
+def test_what_is_kept_still_counts_when_there_is_one_more_field(monkeypatch):
+    run = resolved(seed=0)
+    before = kept.hash_content("runs", run)
+    monkeypatch.setitem(protocol.PROTOCOL, "new", 0.5)
+    monkeypatch.setitem(protocol.STAGES, "train", (*protocol.STAGES["train"], "new"))
+    assert kept.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.5}}) == before
+    assert kept.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.7}}) != before
 
 
 @pytest.mark.parametrize("kind", COLLECTED)

@@ -26,10 +26,10 @@ from fedgrid.runtime import source
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
-from made import STUDY
+from made import GRID, STUDY
 
 HERE = Path(__file__).parent
-PRODUCTS = STUDY["products"]
+PRODUCTS = {name: STUDY["products"][name] for name in GRID.products("fedsls", "quick")}
 DRAWN = {"fedsls_table1": 1, "results_table1": 1}
 SUMMED = DRAWN | {"runs_table": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
