@@ -1,5 +1,6 @@
 # make table1   set up, run FedSLS's quick table 1, print it
 # make report   set up, run all of config.yaml's study and scale, write results/report.html
+# make verdicts   set up, write which claims of the papers hold: results/verdicts.html; no training
 # make test     set up, run the tests that are fast: a few minutes on two cores
 # make test-all   set up, run all tests but those of SLURM
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
@@ -14,7 +15,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report test test-all test-slurm bench lint lock clean
+.PHONY: table1 report verdicts test test-all test-slurm bench lint lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -28,6 +29,9 @@ table1: $(VENV)/ready
 report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all
 	$(SNAKEMAKE) --report results/report.html
+
+verdicts: $(VENV)/ready
+	python -m fedgrid.verdicts --out results/verdicts.html
 
 # Two processes; the tests of a file share what takes long to make, and so one process.
 PYTEST := pytest -n 2 --dist loadfile

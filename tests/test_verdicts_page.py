@@ -1,0 +1,490 @@
+"""The page of verdicts: what it says of claims, and that all its numbers are in its tables."""
+
+import csv
+import json
+import re
+import time
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import made
+from fedgrid import collect, keep, verdicts
+from fedgrid.analysis import verdicts as judging
+from fedgrid.page import evidence, making, marks, sections, strips, write
+from fedgrid.page.sheets import MINUS, Sheet
+from fedgrid.report import claims
+from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.study import kept
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import RUN
+from fedgrid.study.reading import find_study, read_study
+from made import GRID, STUDIES
+from shown import QUOTES, look, problems
+
+DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
+PARTS = {  # a part of every quick grid but FedLMD's
+    "fedsls": lambda run: run["method"] in ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2"),
+    "normalization": lambda run: (
+        run["method"].startswith("fedavg") and run["partition"] == "dir0.1"
+    ),
+    "privatization": lambda run: run["method"] in ("AB", "AaB", "AaB+forgets"),
+}
+
+
+def leave(results: Path, names: dict, diverged: bool = False) -> None:
+    """Write the files of a run that is made up: its names decide its numbers."""
+    resolved = GRID.resolve(names)
+    folder = results / "runs" / RUN.format(**names)
+    folder.mkdir(parents=True)
+    random, rounds = made.some(names), resolved["protocol"]["rounds"]
+    table = [(r, *random.uniform((0.3, 0.3, 1, 1), (0.7, 0.7, 2, 2))) for r in range(rounds + 1)]
+    if diverged:
+        table[-1] = (*table[-1][:3], float("nan"), 1.0)
+    with (folder / "metrics.csv").open("w") as file:
+        writer = csv.writer(file)
+        writer.writerows([("round", "accuracy", "own_mean", "loss", "train_loss"), *table])
+    about = {"run": resolved, "rounds": rounds, "seconds": random.uniform(90, 900), "threads": 2}
+    about["diverged"] = rounds if diverged else None
+    about |= {"device": "a machine", "code": "0123456789ab", "versions": {"torch": "2.8.0"}}
+    (folder / "summary.json").write_text(json.dumps(about))
+
+
+def is_diverged(names: dict) -> bool:
+    return DIVERGED.items() <= names.items()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """A folder of results with a part of three quick grids, and one run that diverged."""
+    folder = tmp_path_factory.mktemp("made") / "results"
+    for study, part in PARTS.items():
+        runs = making.grid_of_claims(study, "quick", GRID)[making.RUN].to_dict("records")
+        for names in filter(part, runs):
+            leave(folder, names, is_diverged(names))
+    scores = folder / "studies/fedsls/quick/fidelity/scores.csv"
+    scores.parent.mkdir(parents=True)
+    made.fidelity_scores().to_csv(scores, index=False)
+    return folder
+
+
+def ask(out: Path, results: Path, *studies: str) -> str:
+    """The page of some studies, or of all."""
+    write.write_page(out, GRID, results, studies or STUDIES)
+    return out.read_text()
+
+
+@pytest.fixture(scope="module")
+def out(results, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "verdicts.html"
+    ask(path, results)
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(out) -> str:
+    return out.read_text()
+
+
+@pytest.fixture(scope="module")
+def seen(page, tmp_path_factory) -> dict:
+    return look(page, tmp_path_factory.mktemp("browser"))
+
+
+def rows(out: Path, name: str) -> list[dict]:
+    with (out.with_suffix("") / name).open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+# -- in a browser ---------------------------------------------------------------------------------
+
+
+def test_a_browser_shows_every_claim_of_every_study(seen):
+    wanted = [
+        [f"{name}-{number}", claim["says"]]
+        for name, study in STUDIES.items()
+        for number, claim in enumerate(study["claims"], start=1)
+    ]
+    assert sorted(seen["claims"]) == sorted(wanted)
+
+
+def test_every_number_that_a_browser_shows_is_in_the_row_that_it_links_to(seen, out):
+    assert len(seen["texts"]) > 2000
+    assert {one["quote"] for one in seen["texts"]} == {True, False}
+    assert problems(seen["texts"], out.with_suffix("")) == []
+
+
+def raised(text: str) -> str:
+    """A text with a digit more at its last digit."""
+    *_, last = re.finditer(r"\d", text)
+    return text[: last.start()] + str((int(last[0]) + 1) % 10) + text[last.end() :]
+
+
+def mutated(page: str, pattern: str) -> str:
+    """The page with another number in the first match of a pattern."""
+    found = re.search(pattern, page)
+    return page[: found.start(1)] + raised(found[1]) + page[found.end(1) :]
+
+
+def test_other_numbers_than_those_of_the_tables_are_found(page, out, tmp_path):
+    for pattern in (
+        r'data-column="difference">([^<]*\d)<',
+        r'data-column="compared">([^<]*\d)<',
+        r'data-column="there">([^<]*\d)<',
+        r"<tr id=\"fedsls_quick_contrasts.csv:3\">.*?<td>(-?\d+\.\d+)</td>",
+        r'<q class="quote">([^<]*\d[^<]*)<',
+    ):
+        page = mutated(page, pattern)
+    page = page.replace("<h2>Tables</h2>", "<h2>Tables, 7 of them</h2>")
+    assert len(problems(look(page, tmp_path)["texts"], out.with_suffix(""))) == 6
+
+
+def test_a_number_that_a_table_no_longer_has_is_found(seen, out, tmp_path):
+    for path in out.with_suffix("").glob("*.csv"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    name = "fedsls_quick_seeds.csv"
+    (tmp_path / name).write_text(raised((tmp_path / name).read_text()))
+    assert problems(seen["texts"], tmp_path)
+
+
+def test_nothing_is_wider_than_a_telephone(page, tmp_path):
+    shown = look(page, tmp_path, width=500)  # what a headless browser does not make narrower
+    assert shown["scroll"] <= shown["inner"]
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def test_the_page_is_one_file_without_scripts(page):
+    assert "<script" not in page
+    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", page)
+    assert not re.findall(r"<(?:link|img|iframe|object)|@import|url\(", page)
+
+
+def test_every_link_leads_somewhere(page, out):
+    anchors = {unescape(name) for name in re.findall(r' id="([^"]+)"', page)}
+    targets = {unescape(name) for name in re.findall(r'href="#([^"]+)"', page)}
+    assert len(targets) > 300
+    assert targets - anchors == set()
+    files = set(re.findall(r'href="(verdicts/[^"]+)"', page))
+    assert files == {f"verdicts/{path.name}" for path in out.with_suffix("").glob("*.csv")}
+
+
+def section(page: str, study: str) -> str:
+    (found,) = re.findall(rf'<section class="paper" id="{study}">.*?</section>', page, re.DOTALL)
+    return found
+
+
+def test_the_command_writes_the_same_section_of_one_study(page, results, tmp_path):
+    out = tmp_path / "one.html"
+    config = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
+    asked = ["--out", str(out), "--results", str(results), "--study", "normalization"]
+    assert verdicts.main([*asked, *config]) is None
+    assert section(out.read_text(), "normalization") == section(page, "normalization")
+    assert not re.findall("<section class=.paper. id=.fed", out.read_text())
+
+
+def test_marks_differ_by_shape_and_by_colour():
+    colours = [re.findall(r"#[0-9a-f]{3,6}", mark.shape)[0] for mark in marks.MARKS.values()]
+    shapes = [re.sub(r"#[0-9a-f]{3,6}", "", mark.shape) for mark in marks.MARKS.values()]
+    assert len({*colours}) == len({*shapes}) == len(marks.MARKS) == 5
+
+
+# -- what it says ---------------------------------------------------------------------------------
+
+
+def test_verdicts_are_those_of_the_product_claims(out, results):
+    runs = evidence.reader("fedsls", "quick", GRID, results)
+    sources = runs(STUDIES["fedsls"]["products"]["claims"])
+    table = claims.draw(STUDIES["fedsls"], "quick", **sources)
+    for ours, theirs in zip(rows(out, "fedsls_quick_claims.csv"), table.itertuples(), strict=True):
+        assert (ours["our_verdict"], ours["verdict"]) == (theirs.our_verdict, theirs.verdict)
+        if ours["difference"]:
+            assert float(ours["difference"]) == theirs.difference
+
+
+def test_a_part_of_a_grid_is_counted_and_compared(out):
+    total, digits = rows(out, "fedsls_quick_runs.csv")
+    grids = making.grids_of(STUDIES["fedsls"], "quick")
+    every = {tuple(run.items()) for grid in grids for run in GRID.runs("fedsls", "quick", grid)}
+    assert int(total["grid"]) == len(every) > 100
+    assert (total["there"], total["kept"]) == ("45", "0")
+    assert (digits["methods"], digits["names"]) == ("5", "fedavg, moon, fedau, fedsls, fedsl-f2")
+    assert total["diverged_runs"] == "moon digits dir0.05 seed 1"
+    first = rows(out, "fedsls_quick_claims.csv")[0]
+    assert first["comparisons"] == "12"  # four of eight others, three partitions
+    assert first["pairs_diverged"] == "1"
+    counted = [int(first[name]) for name in ("held", "failed", "undecided")]
+    assert sum(counted) == 12
+
+
+def test_hours_are_those_of_the_summaries(out, results):
+    (row,) = rows(out, "fedsls_quick_made.csv")
+    folders = (results / "runs/fedsls-quick").rglob("summary.json")
+    seconds = [json.loads(path.read_text())["seconds"] for path in folders]
+    assert float(row["hours"]) == pytest.approx(sum(seconds) / 3600, abs=1e-4)
+    assert (row["runs"], row["code"], row["torch"]) == ("45", "0123456789ab", "2.8.0")
+
+
+def test_a_run_that_is_a_link_took_no_time(tmp_path):
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({"seconds": 7, "trained_as": {}, "threads": 1}))
+    assert making.recorded(path)["seconds"] == 0
+
+
+def test_seeds_are_those_of_the_deciding_comparison(out):
+    seeds = rows(out, "fedsls_quick_seeds.csv")
+    for claim in rows(out, "fedsls_quick_claims.csv"):
+        ours = [row for row in seeds if row["claim"] == claim["claim"]]
+        assert len(ours) == int(float(claim["seeds"] or 0))
+        if ours and np.isfinite(float(claim["difference"] or "nan")):
+            mean = np.mean([float(row["difference"]) for row in ours])
+            assert mean == pytest.approx(float(claim["difference"]), abs=1e-3)
+
+
+def test_metrics_that_change_a_verdict_are_marked(out, page):
+    by_claim: dict[str, set] = {}
+    for row in rows(out, "fedsls_quick_metrics.csv"):
+        by_claim.setdefault(row["claim"], set()).add(row["our_verdict"])
+    changing = [claim for claim, found in by_claim.items() if len(found) > 1]
+    assert changing
+    shown = page.count(f"<b>{marks.CHANGES.capitalize()}</b>")
+    others = [r for s in ("normalization", "privatization") for r in changes(out, s)]
+    assert shown == len(changing) + len(others)
+
+
+def changes(out: Path, study: str) -> list[str]:
+    found: dict[str, set] = {}
+    for row in rows(out, f"{study}_quick_metrics.csv"):
+        found.setdefault(row["claim"], set()).add(row["our_verdict"])
+    there = {r["claim"] for r in rows(out, f"{study}_quick_claims.csv") if r["comparisons"] != "0"}
+    return [claim for claim, of in found.items() if len(of) > 1 and claim in there]
+
+
+def test_a_scale_without_runs_says_how_to_make_them(page, out):
+    (row,) = rows(out, "fedlmd_quick_runs.csv")
+    assert row["there"] == "0"
+    asked = "snakemake --cores all --config study=fedlmd scale=quick -- results/claims.csv"
+    assert row["command"] == asked
+    assert asked in page
+    assert not (out.with_suffix("") / "fedlmd_quick_claims.csv").exists()
+
+
+def test_printed_tables_of_a_claim_are_those_that_it_compares():
+    every = [printed_row((STUDIES["fedlmd"], one)) for one in STUDIES["fedlmd"]["claims"]]
+    named = evidence.tables_of(STUDIES["fedlmd"], [one["published_verdict"] for one in every])
+    assert named[0] == "table1 cifar10"
+    assert named[15] == "table5 cifar10"
+    assert "table3 all" in named[5]
+    assert named[18] == ""  # no table has other betas
+
+
+def test_runs_kept_in_another_way_are_shown(page, out):
+    assert len(rows(out, "fedlmd_reference.csv")) == 7
+    assert "full setting</h3>" in page
+
+
+def test_the_tally_counts_every_claim_once_in_each_column(out):
+    for row in rows(out, "tally.csv"):
+        counts = [int(row[name]) for name in marks.MARKS]
+        assert sum(counts) == int(row["claims"]) == len(STUDIES[row["study"]]["claims"])
+
+
+# -- kept runs ------------------------------------------------------------------------------------
+
+
+def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
+    monkeypatch.setattr(keep, "configured", lambda: GRID)
+    keep.main(["fedsls", "quick", "--results", str(results), "--grid", "claims"])
+    page = tmp_path / "page.html"
+    ask(page, tmp_path / "no results", "fedsls")
+    total, _ = rows(page, "fedsls_quick_runs.csv")
+    assert (total["there"], total["kept"], total["diverged"]) == ("45", "45", "1")
+    (made_with,) = rows(page, "fedsls_quick_made.csv")
+    (before,) = rows(out, "fedsls_quick_made.csv")
+    assert (made_with["kept"], before["kept"]) == ("True", "False")
+    assert made_with["fedgrid"]
+    assert made_with["hours"] == before["hours"]
+    ours, theirs = (verdicts_of(rows(of, "fedsls_quick_contrasts.csv")) for of in (page, out))
+    assert ours == theirs
+
+
+def verdicts_of(contrasts: list[dict]) -> list[tuple]:
+    """What is compared in runs, and how it ends; kept numbers have eight digits only."""
+    columns = (*judging.COMPARED, "seeds", "verdict")
+    return [tuple(row[name] for name in columns) for row in contrasts if row["protocol"]]
+
+
+# -- placebos -------------------------------------------------------------------------------------
+
+CONTRAST = {"claim": 1, "measure": "accuracy", "method": "fedsls", "over": "fedavg"}
+CONTRAST |= {"protocol": "p", "dataset": "digits", "partition": "dir0.5 to dir0.1"}
+CONTROL = {"of": "accuracy", "method": "fedsls", "plain": "fedavg", "placebo": "uniform"}
+CONTROL |= {"protocol": "p", "dataset": "digits", "partition": "dir0.1"}
+
+
+def test_controls_of_a_claim_are_those_of_its_methods_and_settings(tmp_path):
+    others = [{"method": "fedau"}, {"plain": "fedprox"}, {"partition": "dir0.05"}]
+    others += [{"of": "own_mean"}, {"protocol": "q"}, {"dataset": "mnist"}]
+    controls = [CONTROL, CONTROL | {"partition": "dir0.5"}, *(CONTROL | one for one in others)]
+    sheets = {
+        "contrasts": Sheet(tmp_path / "contrasts.csv", pd.DataFrame([CONTRAST])),
+        "controls": Sheet(tmp_path / "controls.csv", pd.DataFrame(controls)),
+    }
+    assert sections.controls_of("1", sheets) == sheets["controls"].rows[:2]
+    assert sections.controls_of("2", sheets) == []
+
+
+def test_a_comparison_with_the_placebo_has_its_control_too(tmp_path):
+    of_placebo = CONTRAST | {"over": "uniform"}
+    (contrast,) = Sheet(tmp_path / "contrasts.csv", pd.DataFrame([of_placebo])).rows
+    (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL])).rows
+    assert sections.same_place(control, contrast)
+
+
+def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, monkeypatch):
+    control = CONTROL | {"protocol": "fedsls-quick", "plain": "fedsl-f2", "partition": "dir0.5"}
+    control |= {f"{name}_label": f"{name} 7" for name in ("method", "plain", "placebo", "dataset")}
+    control |= {"protocol_label": "P", "verdict": "the placebo gains, too"}
+    for at, name in enumerate(("gain", "placebo_gain", "beyond_placebo")):
+        control |= {name: at + 0.25, f"{name}_low": at - 0.5, f"{name}_high": at + 1.5}
+    table = {"controls": pd.DataFrame([control])}
+    monkeypatch.setattr(
+        evidence, "controlled", lambda n, scale, *_: table if scale == "quick" else {}
+    )
+    page = ask(tmp_path / "page.html", results, "fedsls")
+    (first,) = re.findall(r'<article class="claim" id="fedsls-1">.*?</article>', page, re.DOTALL)
+    shown = re.findall(r'data-column="(?:gain|placebo_gain|beyond_placebo)\w*">([^<]+)<', first)
+    assert shown[:9] == [
+        *("+0.25", f"{MINUS}0.50", "1.50"),
+        *("+1.25", "0.50", "2.50"),
+        *("+2.25", "1.50", "3.50"),
+    ]
+    assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
+
+
+# -- without runs, and with broken ones -----------------------------------------------------------
+
+
+def test_without_any_run_the_page_is_there_in_seconds(tmp_path):
+    began = time.process_time()
+    page = ask(tmp_path / "none.html", tmp_path / "results")
+    assert time.process_time() - began < 10
+    assert all(quote in unescape(page) for quote in QUOTES)
+    for row in rows(tmp_path / "none.html", "tally.csv"):
+        assert row["column"] == write.PRINTED or row["none"] == row["claims"]
+
+
+def test_tables_of_runs_that_are_gone_are_removed(results, tmp_path):
+    out = tmp_path / "verdicts.html"
+    ask(out, results, "fedsls")
+    assert (tmp_path / "verdicts/fedsls_quick_claims.csv").exists()
+    (tmp_path / "verdicts/mine.csv").write_text("a\n1\n")
+    ask(out, tmp_path / "nothing", "fedsls")
+    assert not (tmp_path / "verdicts/fedsls_quick_claims.csv").exists()
+    assert (tmp_path / "verdicts/mine.csv").exists()
+
+
+def test_a_damaged_run_is_said_and_the_rest_is_there(tmp_path):
+    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
+    for method in ("fedavg", "fedsls"):
+        leave(tmp_path / "results", names | {"method": method, "seed": 0})
+    broken = tmp_path / "results/runs/fedsls-quick/digits/dir0.1/fedsls/seed0/metrics.csv"
+    broken.write_text("round\n")
+    page = ask(tmp_path / "verdicts.html", tmp_path / "results", "fedsls", "fedlmd")
+    assert f"the run in {broken} cannot be read" in unescape(page)
+    assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
+
+
+def test_a_study_without_claims_has_a_page(tmp_path):
+    study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
+    grid = Grid(STUDIES | {"plain": study | {"products": {}}})
+    write.write_page(tmp_path / "page.html", grid, tmp_path, ["plain"])
+    assert "The study has no claims." in (tmp_path / "page.html").read_text()
+
+
+def test_other_files_and_studies_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"is not a page: give a name that ends with .html"):
+        verdicts.main(["--out", str(tmp_path / "page.txt")])
+    with pytest.raises(UsageError, match="no study is called `fedsl`: did you mean fedsls"):
+        verdicts.main(["--study", "fedsl"])
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def sheet(tmp_path: Path, **values) -> Sheet:
+    return Sheet(tmp_path / "a.csv", pd.DataFrame([values]))
+
+
+def test_a_number_is_a_link_to_its_row(tmp_path):
+    (row,) = sheet(tmp_path, x=-1.256, text="<b>").rows
+    assert row.number("x", "{:+.2f}") == (
+        f'<a class="n" href="#a.csv:2" data-column="x">{MINUS}1.26</a>'
+    )
+    assert "&lt;b&gt;" in row.text("text")
+
+
+def test_numbers_of_diverged_runs_are_words(tmp_path):
+    (row,) = sheet(tmp_path, x=np.inf, y=-np.inf, z=np.nan).rows
+    assert "the other runs diverged" in row.number("x")
+    assert "its runs diverged" in row.number("y")
+    assert row.number("z") == row.number("none") == ""
+
+
+def place(svg: str, name: str) -> list[float]:
+    return [float(x) for x in re.findall(rf'class="{name}"[^>]*?c?x="([\d.]+)"', svg)]
+
+
+def test_a_strip_has_every_seed_and_shades_what_the_claim_allows():
+    svg = strips.draw([1.0, 3.0], 2.0, (-np.inf, np.inf), (0.0, np.inf))
+    assert place(svg, "seed") == [strips.EDGE + 46, strips.WIDTH - strips.EDGE]
+    assert 'class="ends"' not in svg
+    assert f'class="allowed" x="{strips.EDGE:.1f}" width="{strips.WIDTH - strips.EDGE:.1f}"' in svg
+    assert strips.draw([np.inf], np.inf, (np.nan, np.nan), (0.0, np.inf)) == ""
+
+
+def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
+    row = {"measure": "early accuracy", "method": "fedsls", "over": "fedavg", "dataset": "cifar10"}
+    row |= {"partition": "dir0.5 to dir0.1", "protocol": ""}
+    words = "FedSLS minus FedAvg; early accuracy; CIFAR-10, alpha=0.5 to alpha=0.1"
+    assert evidence.compared(row, STUDIES["fedsls"]) == words
+
+
+def test_a_claim_is_of_no_other_scale(results):
+    assert [*evidence.gather_scale("fedsls", "paper", GRID, results)] == ["runs"]
+
+
+def test_scales_are_in_order_and_the_papers_is_the_last():
+    study = read_study(find_study("fedsls"))
+    scales = {"paper": {}, "quick": {}, "small": {}}
+    grid = type("Studies", (), {"studies": {"a": study | {"scales": scales}}})
+    assert write.scales_of(grid) == ["quick", "small", "paper"]
+
+
+def test_printed_evidence_has_a_mark():
+    words = {row["published_verdict"] for row in map(printed_row, all_claims())}
+    assert words == {"", marks.AGREES, judging.CONTRADICTED}
+    assert {marks.mark_of(word).name for word in words} == {"none", "holds", "contradicted"}
+
+
+def all_claims() -> list[tuple[dict, dict]]:
+    return [(study, claim) for study in STUDIES.values() for claim in study["claims"]]
+
+
+def printed_row(of: tuple[dict, dict]) -> dict:
+    study, claim = of
+    return judging.printed(claim, judging.published(study))
+
+
+def test_the_reader_leaves_out_runs_that_are_not_finished(results):
+    read = evidence.reader("fedsls", "quick", GRID, results)
+    there = read({"from": {"runs": "runs/claims", "none": "runs/nogrid"}})
+    assert [*there] == ["runs"]
+    assert there["runs"].groupby(making.RUN).ngroups == 45
+    assert not there["runs"]["kept"].any()
+    assert set(collect.READERS) >= {"runs"}

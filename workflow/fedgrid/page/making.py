@@ -1,0 +1,123 @@
+"""What was run at a scale: of the grid how many runs are there, and with what they were made."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pandas as pd
+
+from fedgrid.analysis.scores import RUN
+from fedgrid.runtime.names import UsageError
+from fedgrid.study import kept
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import COLLECTED
+
+PRODUCTS = ("claims", "controls")  # what the page is about
+MAKERS = ["kept", *kept.MAKERS]
+HOUR = 3600
+
+
+def grids_of(study: dict, scale: str) -> list[str]:
+    """Return the grids of a scale whose runs the page is about."""
+    entries = (study["products"].get(name, {"from": {}}) for name in PRODUCTS)
+    sources = (text.partition("/") for entry in entries for text in entry["from"].values())
+    named = dict.fromkeys(grid for kind, _, grid in sources if kind in COLLECTED)
+    return [grid for grid in named if grid in study["scales"][scale]["grids"]]
+
+
+def grid_of_claims(name: str, scale: str, everything: Grid) -> pd.DataFrame:
+    """Return a row per run of these grids, with its names and rounds."""
+    study = everything.studies[name]
+    runs = [run for grid in grids_of(study, scale) for run in everything.runs(name, scale, grid)]
+    table = pd.DataFrame(runs, columns=RUN).drop_duplicates(ignore_index=True)
+    rounds = {one: everything.protocol(one)["rounds"] for one in table["protocol"].unique()}
+    return table.assign(rounds=table["protocol"].map(rounds))
+
+
+def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
+    """Return a row per run that is there: its names, whether it diverged, whether it is kept."""
+    found = []
+    for name in PRODUCTS:
+        entry = study["products"].get(name, {"from": {}})
+        try:
+            found.append(read(entry).get("runs"))
+        except UsageError:
+            continue  # another table has said so
+    found = [table[[*RUN, "kept", "diverged"]] for table in found if table is not None]
+    return pd.concat(found).groupby(RUN, sort=False).last().reset_index() if found else None
+
+
+def what_was_run(
+    name: str, scale: str, wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str
+) -> pd.DataFrame:
+    """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
+    nothing = pd.DataFrame(columns=[*RUN, "kept", "diverged"])
+    both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
+    both["there"] = both["diverged"].notna()
+    groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
+    rows = [{"protocol": ""} | counted(both)]
+    rows += [{"protocol": protocol} | counted(of) for (_, protocol), of in groups]
+    table = pd.DataFrame(rows).assign(problem="", command="")
+    table.loc[0, ["problem", "command"]] = problem, command(name, scale)
+    return table
+
+
+def counted(runs: pd.DataFrame) -> dict:
+    """Return the facts of some runs of the grid: those that are there, and how many are not."""
+    there = runs[runs["there"]]
+    lost = there[there["diverged"].astype(bool)]
+    named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
+    return {
+        "datasets": texts(there["dataset"]),
+        "partitions": texts(there["partition"]),
+        "methods": there["method"].nunique(),
+        "names": texts(there["method"]),
+        "seeds": there["seed"].nunique(),
+        "rounds": texts(there["rounds"]),
+        "grid": len(runs),
+        "there": len(there),
+        "kept": int(there["kept"].astype(bool).sum()),
+        "diverged": len(lost),
+        "diverged_runs": ", ".join(named),
+    }
+
+
+def texts(names: Iterable) -> str:
+    """Return different names as a text, in their order."""
+    return ", ".join(dict.fromkeys(map(str, names)))
+
+
+def command(study: str, scale: str) -> str:
+    """Return the command that makes what is missing of a scale."""
+    return f"snakemake --cores all --config study={study} scale={scale} -- results/claims.csv"
+
+
+# -- with what it was made ------------------------------------------------------------------------
+
+
+def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """Return a row per version, code and machine: number of runs, and hours without links."""
+    index = kept.read_index(kept.store_folder(name, scale))
+    facts = [
+        index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
+        if run["kept"]
+        else recorded(results / COLLECTED["seconds"].format(**run))
+        for run in there.to_dict("records")
+    ]
+    table = pd.DataFrame(facts, columns=[*MAKERS, "seconds"])
+    table["hours"] = pd.to_numeric(table.pop("seconds")).fillna(0) / HOUR
+    table[MAKERS] = table[MAKERS].astype(object).fillna("")
+    made = table.groupby(MAKERS, sort=False).agg(runs=("hours", "size"), hours=("hours", "sum"))
+    return made.reset_index().round({"hours": 4})
+
+
+def recorded(path: Path) -> dict:
+    """Return what a run's summary says; a run that is a link to another one took no time."""
+    try:
+        summary = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {"kept": False}
+    known = {key: summary.get(key) for key in ("code", "device", "threads")}
+    seconds = 0 if "trained_as" in summary else summary.get("seconds")
+    torch = summary.get("versions", {}).get("torch")
+    return {"kept": False, "torch": torch, "seconds": seconds} | known

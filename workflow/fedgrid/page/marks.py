@@ -1,0 +1,82 @@
+"""The marks of verdicts: each has a shape and a colour of its own, so that one of both is enough.
+
+The colours are those of Okabe and Ito, which colour-blind people can tell apart.
+"""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from fedgrid.analysis import verdicts
+
+AGREES, SILENT, NO_RUNS = "consistent", "", "no runs"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A mark: its words, and its shape as SVG in a square from -8 to 8."""
+
+    name: str
+    words: str
+    shape: str
+
+
+STROKE = 'fill="none" stroke="{}" stroke-width="{}" stroke-linecap="round"'
+WHITE = STROKE.format("#fff", 2)
+DISC, DIAMOND = '<circle r="7" fill="{}"/>', '<path d="M0-8 8 0 0 8-8 0z" fill="{}"/>'
+MARKS = {
+    mark.name: mark
+    for mark in (
+        Mark(
+            "holds",
+            "holds",
+            DISC.format("#009e73") + f'<path d="M-3.5 .3-1 3 3.8-2.8" {WHITE}/>',
+        ),
+        Mark(
+            "fails",
+            "does not hold",
+            f'<path d="M-5-5 5 5M5-5-5 5" {STROKE.format("#d55e00", 3.2)}/>',
+        ),
+        Mark(
+            "undecided",
+            "undecided",
+            f'<circle r="5.6" {STROKE.format("#7a7a7a", 1.8)}/>'
+            f'<path d="M-2.4 0H2.4" {STROKE.format("#7a7a7a", 1.8)}/>',
+        ),
+        Mark(
+            "contradicted",
+            verdicts.CONTRADICTED,
+            DIAMOND.format("#b2488f") + f'<path d="M0-3.6V.6M0 3.4v.2" {WHITE}/>',
+        ),
+        Mark("none", "no runs, or no printed numbers", '<circle r="1.6" fill="#bbb"/>'),
+    )
+}
+CHANGES = "the verdict changes with another metric"
+BY_VERDICT = {
+    **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
+    **{AGREES: "holds", verdicts.CONTRADICTED: "contradicted", SILENT: "none", NO_RUNS: "none"},
+}
+
+
+def mark_of(verdict: str) -> Mark:
+    """Return the mark of a verdict, or of a word about the paper's own numbers."""
+    return MARKS[BY_VERDICT[verdict]]
+
+
+def symbols() -> Markup:
+    """Return the shapes of all marks, once, for `picture` to refer to."""
+    shapes = (
+        f'<symbol id="mark-{mark.name}" viewBox="-9 -9 18 18">{mark.shape}</symbol>'
+        for mark in MARKS.values()
+    )
+    return Markup(f'<svg width="0" height="0" aria-hidden="true">{"".join(shapes)}</svg>')
+
+
+def picture(mark: Mark, said: str = "", changes: bool = False) -> Markup:
+    """Return a mark as a picture; `said` is what a screen reader says, and a pointer shows."""
+    dot = Markup('<circle cx="15.5" cy="3" r="2.5" class="changes"/>') if changes else ""
+    said = (said or mark.words) + f"; {CHANGES}" * changes
+    return Markup(
+        '<svg class="mark" viewBox="0 0 18 18" role="img"><title>{}</title>'
+        '<use href="#mark-{}" width="18" height="18"/>{}</svg>'
+    ).format(said, mark.name, dot)

@@ -1,0 +1,160 @@
+"""What readers see of a study: its claims with the evidence of every scale, as rows of sheets."""
+
+import math
+import re
+import textwrap
+from dataclasses import dataclass, field
+
+from fedgrid.analysis import verdicts
+from fedgrid.page import marks, strips
+from fedgrid.page.sheets import Row, Sheet
+
+MOST = 26  # claims in a block of the picture
+LONGEST = 48  # characters of a sentence in the picture
+SETTING = ("protocol", "dataset", "partition")
+Sheets = dict[str, Sheet]
+
+
+@dataclass
+class AtScale:
+    """The evidence on a claim at a scale; `row` is None without runs."""
+
+    scale: str
+    row: Row | None = None
+    strip: str = ""
+    seeds: list[Row] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
+    deciding: list[Row] = field(default_factory=list)  # of the controls
+    controls: list[Row] = field(default_factory=list)
+
+    @property
+    def mark(self) -> marks.Mark:
+        """The mark of the verdict."""
+        return marks.mark_of(self.row["our_verdict"] if self.row else marks.NO_RUNS)
+
+    @property
+    def depends(self) -> bool:
+        """Whether the numbers depend on the metric."""
+        numbers = ("our_verdict", "difference", "low")
+        return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
+
+    @property
+    def changes(self) -> bool:
+        """Whether the verdict depends on the metric."""
+        return len({row["our_verdict"] for row in self.metrics}) > 1
+
+
+@dataclass
+class Claim:
+    """A claim: its row among the printed ones, what printed values can be, and every scale."""
+
+    anchor: str
+    row: Row
+    granularity: list[Row]
+    scales: list[AtScale]
+
+    @property
+    def mark(self) -> marks.Mark:
+        """The mark of what the paper's own numbers say."""
+        return marks.mark_of(self.row["published_verdict"])
+
+    @property
+    def short(self) -> str:
+        """The sentence for the picture: its beginning, and a note in brackets at its end."""
+        says = self.row["says"]
+        note = re.search(r" ?\[[^]]*]$", says) if len(says) > LONGEST else None
+        end = note[0] if note else ""
+        room = LONGEST - len(end)
+        return textwrap.shorten(says.removesuffix(end), room, placeholder="…") + end
+
+    @property
+    def there(self) -> list[AtScale]:
+        """The scales at which there are runs."""
+        return [one for one in self.scales if one.row]
+
+
+@dataclass
+class Paper:
+    """A study: its claims, and the sheets of itself and of every scale."""
+
+    name: str
+    title: str
+    claims: list[Claim]
+    sheets: Sheets
+    scales: dict[str, Sheets]
+
+    @property
+    def blocks(self) -> list[list[Claim]]:
+        """The claims in blocks of similar length, for the picture."""
+        count = math.ceil(len(self.claims) / MOST)
+        size = math.ceil(len(self.claims) / (count or 1))
+        return [self.claims[at : at + size] for at in range(0, len(self.claims), size or 1)]
+
+    @property
+    def was_run(self) -> bool:
+        """Whether there are runs at any scale."""
+        return any("made" in sheets for sheets in self.scales.values())
+
+
+def paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
+    """Return what readers see of a study; `asked` are the scales in their order."""
+    printed = sheets["printed"].rows if "printed" in sheets else []
+    claims = [
+        Claim(
+            f"{name}-{row['claim']}",
+            row,
+            granularity(row["tables"], sheets.get("granularity")),
+            [at_scale(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
+        )
+        for row, claim in zip(printed, study.get("claims", []), strict=True)
+    ]
+    return Paper(name, study["title"], claims, sheets, scales)
+
+
+def granularity(tables: str, sheet: Sheet | None) -> list[Row]:
+    """Return the rows of those published tables of which a claim compares values."""
+    named = [one.split(" ") for one in tables.split(", ") if one]
+    return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
+
+
+def at_scale(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
+    """Return the evidence on a claim at a scale."""
+    rows = rows_of("claims", number, sheets)
+    if not rows or not int(rows[0]["comparisons"]):
+        return AtScale(scale)
+    (row,) = rows
+    seeds, metrics = (rows_of(name, number, sheets) for name in ("seeds", "metrics"))
+    controls = controls_of(number, sheets)
+    deciding = [one for one in controls if same_place(one, row)]
+    return AtScale(scale, row, strip(row, claim, seeds), seeds, metrics, deciding, controls)
+
+
+def rows_of(name: str, number: str, sheets: Sheets) -> list[Row]:
+    """Return the rows of a sheet that are about a claim; none if there is no such sheet."""
+    return sheets[name].of(claim=number) if name in sheets else []
+
+
+def strip(row: Row, claim: dict, seeds: list[Row]) -> str:
+    """Return the picture of the deciding comparison."""
+    ends = row.value("low"), row.value("high")
+    allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
+    values = [one.value("difference") for one in seeds]
+    return strips.draw(values, row.value("difference"), ends, allowed)
+
+
+def controls_of(number: str, sheets: Sheets) -> list[Row]:
+    """Return the rows of the controls that are about a comparison of the claim."""
+    rows = sheets["controls"].rows if "controls" in sheets else []
+    contrasts = rows_of("contrasts", number, sheets)
+    return [row for row in rows if any(same_place(row, of) for of in contrasts)]
+
+
+def same_place(control: Row, contrast: Row) -> bool:
+    """Whether a control is about the methods, the metric and the setting of a comparison."""
+    by = verdicts.MEASURES.get(contrast["measure"], ("",))[0]
+    return (
+        control["method"] == contrast["method"]
+        and contrast["over"] in (control["plain"], control["placebo"])
+        and control["of"] == by
+        and all(control[name] in contrast[name].split(" to ") for name in SETTING)
+    )

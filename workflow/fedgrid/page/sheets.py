@@ -1,0 +1,74 @@
+"""CSV files whose rows the page links to: each number in its text is a link to such a row."""
+
+import csv
+import math
+from pathlib import Path
+
+import pandas as pd
+from markupsafe import Markup
+
+from fedgrid.runtime import files
+
+MINUS = "\N{MINUS SIGN}"
+DIVERGED = {math.inf: "the other runs diverged", -math.inf: "its runs diverged"}
+
+
+class Row:
+    """A row of a CSV file, as the texts that stand in it."""
+
+    def __init__(self, file: str, line: int, values: dict[str, str]):
+        self.file, self.values = file, values
+        self.label = f"{file}:{line}"  # also its anchor in the page
+
+    def __getitem__(self, column: str) -> str:
+        """Return the text of a cell; empty if the file has no such column."""
+        return self.values.get(column, "")
+
+    def value(self, column: str) -> float:
+        """Return the number in a cell; NaN if it is empty."""
+        return float(self[column] or "nan")
+
+    def finite(self, column: str) -> bool:
+        """Whether a cell has a finite number."""
+        return math.isfinite(self.value(column))
+
+    def number(self, column: str, form: str = "{:g}") -> Markup:
+        """Return a number as a link to this row; words if a run diverged, nothing for no number."""
+        value = self.value(column)
+        if math.isnan(value):
+            return Markup("")
+        text = DIVERGED.get(value) or form.format(value).replace("-", MINUS)
+        return self.link(column, text, "n")
+
+    def text(self, column: str) -> Markup:
+        """Return the text of a cell as a link to this row."""
+        return self.link(column, self[column], "t")
+
+    def link(self, column: str, text: str, kind: str) -> Markup:
+        """Return a link to this row that says of which column the text is."""
+        return Markup('<a class="{}" href="#{}" data-column="{}">{}</a>').format(
+            kind, self.label, column, text
+        )
+
+    def plain(self, column: str) -> Markup:
+        """Return the text of a cell that links nowhere, and says of which row and column it is."""
+        return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
+            self.label, column, self[column]
+        )
+
+
+class Sheet:
+    """A CSV file, and its rows as they are read from it."""
+
+    def __init__(self, path: Path, table: pd.DataFrame):
+        self.name = path.name
+        with files.replacing(path, sync=False) as temporary:
+            table.to_csv(temporary, index=False)
+        with path.open(newline="") as file:
+            lines = csv.DictReader(file)
+            self.columns = list(lines.fieldnames or [])
+            self.rows = [Row(path.name, at, of) for at, of in enumerate(lines, start=2)]
+
+    def of(self, **wanted: str) -> list[Row]:
+        """Return the rows with these texts in their columns."""
+        return [row for row in self.rows if all(row[name] == of for name, of in wanted.items())]

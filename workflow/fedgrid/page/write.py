@@ -1,0 +1,123 @@
+"""Write the page: the tables as CSV files beside it, and from their rows one HTML file."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedgrid.analysis import verdicts
+from fedgrid.page import evidence, marks
+from fedgrid.page.sections import Paper, paper
+from fedgrid.page.sheets import Sheet
+from fedgrid.report.claims import PAPER
+from fedgrid.runtime import files
+from fedgrid.study.grid import Grid
+
+HERE = Path(__file__).parent
+OF_STUDY = ("printed", "granularity", "reference")
+OF_SCALE = ("claims", "contrasts", "controls", "metrics", "seeds", "runs", "made")
+COUNTED = {"runs": "there", "kept": "kept"}  # facts of the page by columns of `runs`
+PRINTED = "printed"  # the first column of the picture: the paper's own numbers
+ABOUT = {
+    "quick": "small built-in data and small networks; it says nothing of the paper's own data",
+    "small": "real data, the paper's clients, partitions and local work; a smaller network, and "
+    "fewer rounds",
+    PAPER: "the paper's own setting",
+}
+
+
+def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str]) -> list[Path]:
+    """Write the page of these studies and its tables; return the paths of all, the page last."""
+    folder, scales = out.with_suffix(""), scales_of(everything)
+    papers = [read_paper(name, everything, results, folder, scales) for name in names]
+    totals = {
+        "tally": Sheet(folder / "tally.csv", pd.DataFrame(tally(papers, scales))),
+        "facts": Sheet(folder / "facts.csv", facts(papers)),
+    }
+    shown = {"papers": papers, "scales": scales, "totals": totals, "folder": folder.name}
+    shown["sheets"] = [*sheets_of(papers), *totals.values()]
+    with files.replacing(out) as temporary:
+        temporary.write_text(render(**shown), encoding="utf-8")
+    return [*(folder / sheet.name for sheet in shown["sheets"]), out]
+
+
+def scales_of(everything: Grid) -> list[str]:
+    """Return the scales of all studies, that of the papers themselves last."""
+    found = dict.fromkeys(s for study in everything.studies.values() for s in study["scales"])
+    return sorted(found, key=lambda scale: scale == PAPER)
+
+
+def read_paper(
+    name: str, everything: Grid, results: Path, folder: Path, scales: list[str]
+) -> Paper:
+    """Judge a study at its scales, write its tables, and return what readers see of it."""
+    study = everything.studies[name]
+    of_study = stored(folder, name, OF_STUDY, evidence.gather_study(name, study))
+    of_scales = {
+        scale: stored(
+            folder,
+            f"{name}_{scale}",
+            OF_SCALE,
+            evidence.gather_scale(name, scale, everything, results),
+        )
+        for scale in scales
+        if scale in study["scales"]
+    }
+    return paper(name, study, of_study, of_scales, scales)
+
+
+def stored(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) -> dict[str, Sheet]:
+    """Write tables as CSV files, and remove the files of those kinds of which there is none now."""
+    paths = {kind: folder / f"{prefix}_{kind}.csv" for kind in kinds}
+    for kind, path in paths.items():
+        if kind not in tables:
+            path.unlink(missing_ok=True)
+    return {kind: Sheet(paths[kind], table) for kind, table in tables.items()}
+
+
+def sheets_of(papers: list[Paper]) -> Iterator[Sheet]:
+    """Yield all sheets of the papers."""
+    for one in papers:
+        yield from one.sheets.values()
+        for sheets in one.scales.values():
+            yield from sheets.values()
+
+
+def tally(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
+    """Yield a row per paper and column of the picture: how many claims have which mark."""
+    for one in papers:
+        columns = {PRINTED: [claim.mark for claim in one.claims]}
+        for at, scale in enumerate(scales):
+            columns[scale] = [claim.scales[at].mark for claim in one.claims]
+        for column, found in columns.items():
+            counts = {name: sum(mark.name == name for mark in found) for name in marks.MARKS}
+            yield {"study": one.name, "column": column, "claims": len(found)} | counts
+
+
+def facts(papers: list[Paper]) -> pd.DataFrame:
+    """Return the numbers of the page's own sentences."""
+    claims = sum(len(one.claims) for one in papers)
+    level = 100 * (1 - verdicts.LEVEL)
+    totals = [sheets["runs"].rows[0] for one in papers for sheets in one.scales.values()]
+    runs = {name: sum(int(row[of]) for row in totals) for name, of in COUNTED.items()}
+    return pd.DataFrame(
+        [{"papers": len(papers), "claims": claims, "interval_percent": level} | runs]
+    )
+
+
+def render(**shown) -> str:
+    """Return the page."""
+    loader = FileSystemLoader(HERE)
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    style = Markup((HERE / "page.css").read_text(encoding="utf-8"))
+    return made.get_template("page.html.jinja").render(
+        **shown, marks=marks, about=ABOUT, printed=PRINTED, style=style, points=verdicts.OF_RUNS
+    )
