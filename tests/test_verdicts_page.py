@@ -26,8 +26,9 @@ from made import GRID, STUDIES
 from shown import QUOTES, look, problems
 
 DIVERGED = {"method": "moon", "partition": "dir0.05", "seed": 1}
+FEW = ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2", "fedsls+swapped")
 PARTS = {  # a part of every quick grid but FedLMD's
-    "fedsls": lambda run: run["method"] in ("fedavg", "moon", "fedau", "fedsls", "fedsl-f2"),
+    "fedsls": lambda run: run["method"] in FEW,
     "normalization": lambda run: (
         run["method"].startswith("fedavg") and run["partition"] == "dir0.1"
     ),
@@ -211,8 +212,8 @@ def test_a_part_of_a_grid_is_counted_and_compared(out):
     grids = making.grids_of(STUDIES["fedsls"], "quick")
     every = {tuple(run.items()) for grid in grids for run in GRID.runs("fedsls", "quick", grid)}
     assert int(total["grid"]) == len(every) > 100
-    assert (total["there"], total["kept"]) == ("45", "0")
-    assert (digits["methods"], digits["names"]) == ("5", "fedavg, moon, fedau, fedsls, fedsl-f2")
+    assert (total["there"], total["kept"]) == ("54", "0")
+    assert (digits["methods"], digits["names"]) == ("6", ", ".join(FEW))
     assert total["diverged_runs"] == "moon digits dir0.05 seed 1"
     first = rows(out, "fedsls_quick_claims.csv")[0]
     assert first["comparisons"] == "12"  # four of eight others, three partitions
@@ -226,7 +227,7 @@ def test_hours_are_those_of_the_summaries(out, results):
     folders = (results / "runs/fedsls-quick").rglob("summary.json")
     seconds = [json.loads(path.read_text())["seconds"] for path in folders]
     assert float(row["hours"]) == pytest.approx(sum(seconds) / 3600, abs=1e-4)
-    assert (row["runs"], row["code"], row["torch"]) == ("45", "0123456789ab", "2.8.0")
+    assert (row["runs"], row["code"], row["torch"]) == ("54", "0123456789ab", "2.8.0")
 
 
 def test_a_run_that_is_a_link_took_no_time(tmp_path):
@@ -299,11 +300,12 @@ def test_the_tally_counts_every_claim_once_in_each_column(out):
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
     monkeypatch.setattr(keep, "configured", lambda: GRID)
-    keep.main(["fedsls", "quick", "--results", str(results), "--grid", "claims"])
+    asked = making.grids_of(STUDIES["fedsls"], "quick")
+    keep.main(["fedsls", "quick", "--results", str(results), "--grid", *asked])
     page = tmp_path / "page.html"
     ask(page, tmp_path / "no results", "fedsls")
     total, _ = rows(page, "fedsls_quick_runs.csv")
-    assert (total["there"], total["kept"], total["diverged"]) == ("45", "45", "1")
+    assert (total["there"], total["kept"], total["diverged"]) == ("54", "54", "1")
     (made_with,) = rows(page, "fedsls_quick_made.csv")
     (before,) = rows(out, "fedsls_quick_made.csv")
     assert (made_with["kept"], before["kept"]) == ("True", "False")
@@ -337,6 +339,14 @@ def test_controls_of_a_claim_are_those_of_its_methods_and_settings(tmp_path):
     }
     assert sections.controls_of("1", sheets) == sheets["controls"].rows[:2]
     assert sections.controls_of("2", sheets) == []
+
+
+def test_controls_of_the_study_are_beside_the_claims_about_its_method(page, out):
+    controls = rows(out, "fedsls_quick_controls.csv")
+    assert [row["placebo"] for row in controls] == ["fedsls+swapped"] * 3
+    (first,) = re.findall(r'<article class="claim" id="fedsls-1">.*?</article>', page, re.DOTALL)
+    shown = set(re.findall(r'href="#(fedsls_quick_controls.csv:\d)" data-column="gain"', first))
+    assert shown == {f"fedsls_quick_controls.csv:{line}" for line in (2, 3, 4)}
 
 
 def test_a_comparison_with_the_placebo_has_its_control_too(tmp_path):
