@@ -39,7 +39,7 @@ from fedgrid.study.products import product_module
 from made import STUDIES, STUDY
 from test_readme import blocks
 
-PRODUCTS = list(STUDY["products"])
+PRODUCTS = made.GRID.products("fedsls", "paper")
 FIGURES = [name for name in PRODUCTS if "svg" in STUDY["products"][name]["formats"]]
 OF_RUNS = [name for name in PRODUCTS if "runs" in STUDY["products"][name]["from"]]
 T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
