@@ -503,6 +503,16 @@ def test_the_command_says_how_many_are_kept_and_how_many_are_missing(results, ca
     assert "2 runs of the grids are not finished in " in said
 
 
+def test_a_link_to_another_run_took_no_time(results, store):
+    summary = results / path_of("seconds")
+    made = content("seconds", resolved())
+    write(summary, made | {"trained_as": "alias/digits/dir0.1/fedavg/seed0"})
+    keep_all(results)
+    of = {row["path"]: row["seconds"] for row in rows_of(store / "index.csv")}
+    assert float(of[kept.item_path("runs", resolved())]) == 0
+    assert float(of[kept.item_path("runs", resolved(seed=1))]) == 12.5
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 
@@ -533,7 +543,17 @@ DAMAGED = {
     ),
     "has a name for a number": (
         edit("index.csv", lambda lines: [*lines[:-1], "x" + lines[-1]]),
-        "the id `x[0-9]+` is not a whole number",
+        "the id `x[0-9]+` is damaged",
+    ),
+    "has a kind without a hash": (
+        edit(
+            "index.csv", lambda lines: [*lines[:-1], re.sub("=[0-9a-f]+", "", lines[-1], count=1)]
+        ),
+        "index.csv: the kinds `[a-z]+.*` is damaged",
+    ),
+    "has a word for seconds": (
+        edit("index.csv", lambda lines: [line.replace(",12.5,", ",soon,") for line in lines]),
+        "index.csv: the seconds `soon` is damaged",
     ),
     "has rows of nothing": (
         edit("runs.csv", lambda lines: [*lines, "99" + lines[-1][1:]]),

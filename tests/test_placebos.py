@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conftest import make_step, methods
 from fedgrid.engine.state import effective
 from fedgrid.method import Cohort
-from fedgrid.methods import _random_classes, fedntd_random
+from fedgrid.methods import _random_classes, fedlmd_random, fedntd_random
 from test_distillation import LOCAL, SERVER, expected, students, t, teachers
 
 SIZES = [1, 2, 4, 9]
@@ -89,8 +89,9 @@ def step(order: list[int], true=(0, 2), counts=(6, 3, 2, 1)):
 
 
 def test_fedlmd_with_a_random_class_masked():
-    # The client has one majority class, so the class that is first in its order is masked: 3.
-    kept = [[1, 2], [0, 1]]  # but the true classes 0 and 2
+    # The only majority class, 0, is the first sample's own: no other class is masked. For the
+    # second sample one is, so the class that is first in the order is masked: 3.
+    kept = [[1, 2, 3], [0, 1]]
     found = methods("fedlmd_random", beta=1.5, tau=2.0).penalty(step([1, 2, 3, 0]))
     wanted = 1.5 * expected(teachers(kept, 2.0), students([[1, 2, 3], [0, 1, 3]], 2.0), 2.0)
     torch.testing.assert_close(found, t(wanted))
@@ -101,11 +102,23 @@ def test_fedlmd_with_its_own_mask_is_fedlmd():
     torch.testing.assert_close(found, methods("fedlmd").penalty(step([0, 1, 2, 3])))
 
 
-def test_fedlmd_masks_as_many_classes_as_the_client_has_majorities():
-    counts = (5, 5, 1, 1)  # two majorities
-    found = methods("fedlmd_random").penalty(step([3, 2, 0, 1], counts=counts))  # 2 and 3 masked
-    wanted = expected(teachers([[1], [0, 1]], 1.0), students([[1, 2, 3], [0, 1, 3]], 1.0), 1.0)
+def test_a_samples_own_class_has_no_place_among_those_that_are_masked():
+    # Classes 0 and 1 are majorities, and the order is 2, 3, 1, 0. The first sample is of class 0:
+    # one other is masked, 2. The second one is of class 2: two others are masked, 3 and 1.
+    found = methods("fedlmd_random").penalty(step([3, 2, 0, 1], counts=(5, 5, 1, 1)))
+    wanted = expected(teachers([[1, 3], [0]], 1.0), students([[1, 2, 3], [0, 1, 3]], 1.0), 1.0)
     torch.testing.assert_close(found, t(wanted))
+
+
+@pytest.mark.parametrize("counts", [(6, 3, 2, 1), (5, 5, 1, 1), (4, 4, 4, 0)])
+def test_as_many_classes_are_masked_as_by_fedlmd(counts):
+    one = step([3, 1, 0, 2], true=(0, 3), counts=counts)
+    majority = one.counts > one.counts.sum() / 4
+    theirs = [int(majority.sum()) - int(majority[label]) for label in (0, 3)]
+    places = fedlmd_random.places_of_others(one)
+    others = torch.ones(2, 4).bool().scatter(1, one.y[:, None], False)
+    masked = others & (places < torch.tensor(theirs)[:, None])
+    assert masked.sum(1).tolist() == theirs
 
 
 def test_fedntd_with_another_class_masked():

@@ -86,7 +86,8 @@ def as_table(rows: kept.Rows):
     import pandas as pd
 
     text = pd.DataFrame(rows).to_csv(index=False)
-    return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"])
+    texts = {"code": str}  # a fingerprint may look like a number
+    return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"], dtype=texts)
 
 
 def collect_there(

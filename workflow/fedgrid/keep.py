@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not count_runs(there):
         raise UsageError(
             f"no finished run of {asked.study} at the {asked.scale} scale is in {asked.results}: "
-            f"run `snakemake --config study={asked.study} scale={asked.scale}` first"
+            f"run `snakemake --cores all --config study={asked.study} scale={asked.scale}` first"
         )
     folder = kept.store_folder(asked.study, asked.scale)
     index = keep_items(there, folder, asked.results)
@@ -147,6 +147,7 @@ def made_with(summary: Path) -> kept.Entry:
     found = json.loads(summary.read_text())
     facts = {name: found[name] for name in ("code", "device", "threads", "seconds", "rounds")}
     facts |= {"fedgrid": __version__, "torch": found["versions"]["torch"]}
+    facts["seconds"] *= "trained_as" not in found  # a link to another run took no time
     facts["diverged"] = found["diverged"] is not None
     return {name: written(value) for name, value in facts.items()}
 

@@ -213,6 +213,7 @@ COEFFICIENT = "coefficient "  # before the name of a column that a method logs
 OWN = "own_mean"
 FUNCTIONS = (accuracies, speedups, steadiness, early_accuracies, personal_accuracies)
 METRICS = ("accuracy", "accuracy", "accuracy", "accuracy", OWN)  # that runs are chosen by
+SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
 MEASURES = dict(zip(OF_RUNS, zip(METRICS, FUNCTIONS, strict=True), strict=True))
 
 

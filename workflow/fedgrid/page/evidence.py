@@ -84,7 +84,9 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
             problems.append(f"{problem}.")
     wanted = making.grid_of_claims(name, scale, everything)
     there = making.runs_there(study, read)
-    found["runs"] = making.what_was_run(name, scale, wanted, there, " ".join(problems))
+    found["runs"] = making.what_was_run(
+        name, scale, wanted, there, " ".join(dict.fromkeys(problems))
+    )
     if there is not None:
         found["made"] = making.made_with(name, scale, there, results)
     return {kind: table for kind, table in found.items() if len(table)}

@@ -88,8 +88,8 @@ def texts(names: Iterable) -> str:
 
 
 def command(study: str, scale: str) -> str:
-    """Return the command that makes what is missing of a scale."""
-    return f"snakemake --cores all --config study={study} scale={scale} -- results/claims.csv"
+    """Return the command that makes all runs of a scale; what is finished is not made again."""
+    return f"snakemake --cores all --config study={study} scale={scale}"
 
 
 # -- with what it was made ------------------------------------------------------------------------

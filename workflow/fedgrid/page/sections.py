@@ -150,11 +150,10 @@ def controls_of(number: str, sheets: Sheets) -> list[Row]:
 
 
 def same_place(control: Row, contrast: Row) -> bool:
-    """Whether a control is about the methods, the metric and the setting of a comparison."""
-    by = verdicts.MEASURES.get(contrast["measure"], ("",))[0]
+    """Whether a control is about the methods, the measure and the setting of a comparison."""
     return (
         control["method"] == contrast["method"]
         and contrast["over"] in (control["plain"], control["placebo"])
-        and control["of"] == by
+        and control["of"] == verdicts.SCORED.get(contrast["measure"])
         and all(control[name] in contrast[name].split(" to ") for name in SETTING)
     )

@@ -7,7 +7,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedgrid.analysis import verdicts
+from fedgrid.analysis import metrics, verdicts
 from fedgrid.page import evidence, marks
 from fedgrid.page.sections import Paper, paper
 from fedgrid.page.sheets import Sheet
@@ -22,8 +22,8 @@ COUNTED = {"runs": "there", "kept": "kept"}  # facts of the page by columns of `
 PRINTED = "printed"  # the first column of the picture: the paper's own numbers
 ABOUT = {
     "quick": "small built-in data and small networks; it says nothing of the paper's own data",
-    "small": "real data, the paper's clients, partitions and local work; a smaller network, and "
-    "fewer rounds",
+    "small": "real data, and the paper's clients, partitions and local work as far as two cores "
+    "allow; a smaller network, and fewer rounds",
     PAPER: "the paper's own setting",
 }
 
@@ -119,5 +119,7 @@ def render(**shown) -> str:
     )
     style = Markup((HERE / "page.css").read_text(encoding="utf-8"))
     return made.get_template("page.html.jinja").render(
-        **shown, marks=marks, about=ABOUT, printed=PRINTED, style=style, points=verdicts.OF_RUNS
+        **shown,
+        **{"marks": marks, "about": ABOUT, "printed": PRINTED, "style": style},
+        **{"points": verdicts.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
     )

@@ -12,6 +12,7 @@ depends on. The index has a hash of the content, and a hash of the item's rows o
 
 import csv
 import json
+import re
 from collections.abc import Iterable
 from hashlib import sha256
 from io import StringIO
@@ -27,6 +28,12 @@ INDEX = "index.csv"
 MAKERS = ("fedgrid", "code", "device", "threads", "torch")  # versions, code and machine of a run
 COLUMNS = ("id", "path", "content", "kinds", *MAKERS, "seconds", "rounds", "diverged")
 MEND = "restore the folder from the repository, or delete it and keep the runs again"
+
+FORMS = {  # of values that are read as more than text
+    "id": re.compile("[0-9]+"),
+    "kinds": re.compile("([a-z]+=[0-9a-f]+( [a-z]+=[0-9a-f]+)*)?"),
+    "seconds": re.compile(r"([0-9.]+(e[+-]?[0-9]+)?)?"),
+}
 
 Entry = dict[str, str]  # a row of the index
 Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
@@ -81,8 +88,9 @@ def read_index(folder: Path) -> dict[str, Entry]:
         values = [row[column] for row in rows]
         if twice := {value for value in values if values.count(value) > 1}:
             raise UsageError(f"{path} has the {column} {shown(min(twice))} twice: {MEND}")
-    if wrong := [row["id"] for row in rows if not row["id"].isdecimal()]:
-        raise UsageError(f"{path}: the id `{shown(wrong[0])}` is not a whole number: {MEND}")
+    for column, form in FORMS.items():
+        if wrong := [row[column] for row in rows if not form.fullmatch(row[column])]:
+            raise UsageError(f"{path}: the {column} `{shown(wrong[0])}` is damaged: {MEND}")
     return {row["path"]: row for row in rows}
 
 
