@@ -52,17 +52,22 @@ document.body.append(note);
 
 
 def look(page: str, folder: Path, width: int = 1500) -> dict:
-    """What a browser that reaches no host shows of a page; skips without a browser."""
+    """What a browser shows of the page of verdicts; skips without a browser."""
+    return visit(page, VISIT, folder, f"--window-size={width},1000")
+
+
+def visit(page: str, script: str, folder: Path, *options: str) -> dict:
+    """What a script, which ends the page, leaves in `seen`, in a browser that reaches no host."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
     before, after = page.rsplit("</body>", 1)
-    (folder / "visited.html").write_text(before + VISIT + after)
+    (folder / "visited.html").write_text(before + script + after)
     command = [
         *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
         *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"),
-        *(f"--window-size={width},1000", "--dump-dom", (folder / "visited.html").as_uri()),
+        *(*options, "--dump-dom", (folder / "visited.html").as_uri()),
     ]
     done = subprocess.run(command, text=True, capture_output=True, timeout=300)
     (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)

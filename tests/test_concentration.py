@@ -9,9 +9,9 @@ import torch
 from matplotlib.colors import to_hex
 
 import made
+from fedgrid import draw
 from fedgrid.engine.state import effective
 from fedgrid.report import concentration
-from fedgrid.runtime.names import UsageError
 from test_any_study import assert_same_after_reading, plotted
 
 STUDY = {"labels": {"fedavg": "FedAvg", "fedsls": "FedSLS", "fedau": "FedAU"}}
@@ -199,11 +199,18 @@ def test_each_setting_has_its_own_line():
     assert drawn(both)["partition"].unique().tolist() == ["dir0.1", "dir0.5"]
 
 
-def test_points_may_be_missing_and_a_line_may_not():
+def test_points_may_be_missing():
     assert point(drawn(points="fedsls", placebos=None), "fedsls")["distance"] == 2
     assert len(drawn(points=["gone"])) == len(LINE)
-    with pytest.raises(UsageError, match=r"methods gone, but no seed .* the runs are of uniform, "):
-        drawn(line={"gone": 1})
+
+
+def test_without_a_line_the_figure_says_so(tmp_path):
+    """A part of the grid without the line must not stop the other products."""
+    table = drawn(line={"gone": 1})
+    assert table.empty
+    product = draw.load_product("fedsls", "concentration", {"with": {"line": {"gone": 1}}})
+    draw.write(product, table, {}, [tmp_path / "none.csv", tmp_path / "none.svg"])
+    assert "nothing to show" in draw.text(product, tmp_path / "none.csv")
 
 
 def test_another_metric_has_its_own_unit():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import made
+from fedgrid import draw
 from fedgrid.report import controls
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.products import check_product, complete_product
@@ -207,10 +208,15 @@ def test_the_caption_names_placebos_without_runs():
     assert "3 seeds, 10 rounds, quick scale" in controls.caption(table, PLACEBOS)
 
 
-def test_without_any_pair_one_sentence_says_what_is_missing():
-    runs = made.runs({name: PERCENTS[name] for name in ("fedavg", "fedsls")})
-    with pytest.raises(UsageError, match=r"fedsls, fedavg, uniform.* runs are of fedavg, fedsls$"):
-        drawn(runs)
+def test_a_part_of_the_grid_without_any_pair_says_so_in_every_format(tmp_path):
+    """A part that leaves out the placebos must not stop the other products."""
+    table = drawn(made.runs({name: PERCENTS[name] for name in ("fedavg", "fedsls")}))
+    assert table.empty
+    product = draw.load_product("fedsls", "controls", {"with": {"placebos": PLACEBOS}})
+    paths = [tmp_path / f"controls.{ext}" for ext in ("csv", "tex", "html")]
+    draw.write(product, table, {}, paths)
+    assert all("Nothing is compared" in path.read_text() for path in paths[1:])
+    assert "Nothing is compared" in draw.text(product, paths[0])
 
 
 # --- options ---------------------------------------------------------------------------------

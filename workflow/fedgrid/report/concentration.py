@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables, verdicts
 from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
-from fedgrid.runtime.names import UsageError, listed
+from fedgrid.runtime.names import listed
 
 LINE, POINT, PLACEBO = "line", "method", "placebo"
 EFFECTIVE = "effective_clients"
@@ -56,16 +56,12 @@ def draw(
     """Return a row per setting and method: effective number, score, distance to the line.
 
     `line` has a number per method. Shares are in percent, and distances of them in points.
-    UsageError if no seed has a line.
+    Without a seed that has a line the table is empty.
     """
     roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
     settings = [with_whole_line(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
     if not any(map(len, settings)):
-        raise UsageError(
-            f"the line is of the methods {', '.join(line)}, but no seed has runs of all of them "
-            f"that are there; the runs are of {', '.join(runs['method'].unique())}: name methods "
-            "of the grid under `line`"
-        )
+        return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
     parts = [place(of, roles, metric) for of in settings if len(of)]
     table = pd.concat(parts, ignore_index=True).assign(scale=scale)
     for axis in ("method", "protocol"):
@@ -146,6 +142,10 @@ def summarise(found: pd.DataFrame) -> dict:
 
 def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
     """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
+    if table.empty:
+        figure, ((axes,),) = figures.panels(1, 1)
+        axes.set_axis_off()
+        return figure
     table = with_looks(table, line_label)
     figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
     for row in filter(None, grid):
@@ -217,6 +217,8 @@ def write_distance(table: pd.DataFrame) -> list[str]:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the line, the points and the distances."""
+    if table.empty:
+        return "There is nothing to show: no seed has runs of the methods of the line."
     on_line = table["role"] == LINE
     placebos = " A hollow mark is a placebo, in the colour of its method." * bool(
         (table["role"] == PLACEBO).any()

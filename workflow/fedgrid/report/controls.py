@@ -38,7 +38,7 @@ from fedgrid.analysis.scores import (
     whole_mean,
 )
 from fedgrid.partitions import write_label
-from fedgrid.runtime.names import UsageError, listed
+from fedgrid.runtime.names import listed
 from fedgrid.study import claims
 
 MECHANISM, PLACEBO, NO_GAIN = "the mechanism", "the placebo gains, too", "no gain"
@@ -66,13 +66,13 @@ def draw(
     """Return a row per metric, method, placebo and setting: scores, differences, the verdict.
 
     Shares are in percent, and their differences in points. `best` keeps the best runs by each
-    metric, and reads the runs' `settings`. UsageError if no runs can be compared.
+    metric, and reads the runs' `settings`. Without runs that can be compared the table is empty.
     """
     trios = compared(placebos, over)
     choose = choice.chooser(runs, settings, best)
     rows = [row for of in listed(metric) for row in compare(choose(runs, of), of, trios)]
     if not rows:
-        raise UsageError(refusal(runs, trios))
+        return pd.DataFrame(columns=[*ROLES, *SETTING, "verdict", "scale"])
     table = pd.DataFrame(rows).assign(scale=scale)
     for axis in LABELLED:
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
@@ -90,16 +90,6 @@ def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list
         for other in plain[method]
         for placebo in listed(names)
     ]
-
-
-def refusal(runs: pd.DataFrame, trios: list[tuple[str, ...]]) -> str:
-    """Return the sentence that says which runs are missing."""
-    wanted = "; or ".join(", ".join(trio) for trio in trios)
-    there = ", ".join(runs["method"].unique())
-    return (
-        "the controls need runs of a method, its plain method and its placebo with the same seed "
-        f"in the same setting ({wanted}), but the runs are of {there}"
-    )
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -169,6 +159,8 @@ def is_above(found: dict, name: str, lower: bool) -> bool:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per metric, setting, method and placebo: scores, differences and verdict."""
+    if table.empty:
+        return table.set_index("method")
     shown = {
         "score": scores_of(table, "method"),
         "plain method": table["plain_label"] + ": " + scores_of(table, "plain"),
@@ -216,6 +208,11 @@ def counts_of(table: pd.DataFrame) -> pd.Series:
 
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
     """Describe the numbers, and name the placebos without runs."""
+    if table.empty:
+        return (
+            "Nothing is compared: there are no runs of a method, its plain method and its placebo "
+            "with the same seed in the same setting."
+        )
     seeds = table.assign(seeds=table["method_seeds"])
     parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
