@@ -186,7 +186,7 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
     ),
     "unknown grid of a product": (
         study("runs: runs/table1}, formats: [csv, tex", "runs: runs/tabel1}, formats: [csv, tex"),
-        "quick scale: table1", "grid", "tabel1", "table1",
+        "grid of fedsls: table1", "tabel1", "table1",
     ),
     "unknown source of a product": (
         study("{costs: costs}", "{costs: cost}"), "resources", "source", "`cost`", "costs?",
@@ -194,12 +194,14 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
     "source that a product does not take": (
         study("{costs: costs}", "{cost: costs}"), "resources", "is drawn from costs",
     ),
-    "experiment that a scale lacks": (
-        study("    costs: *costs\n", ""), "paper scale: resources", "source", "`costs`",
+    "experiment that no scale has": (
+        study("from: {costs: costs}", "from: {costs: fidelity}"),
+        "resources", "source", "`fidelity`",
     ),
     "unknown product": (study("  table1: {from", "  tabel1: {from"), "tabel1", "table1"),
     "unknown format": (
-        study("formats: [csv, tex, html]", "formats: [csv, tex, htm]"), "formats", "'htm'", "html",
+        study("table1}, formats: [csv, tex, html]", "table1}, formats: [csv, tex, htm]"),
+        "formats", "'htm'", "html",
     ),
     "claim without bounds": (
         study("    over: [autoencoder-f4, autoencoder-f8]\n    least: 0\n",

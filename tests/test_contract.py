@@ -469,4 +469,4 @@ def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
 def test_a_product_may_take_its_facts_by_keyword(write):
     write("report", "def draw(runs, **facts): ...\n")
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
-    Grid._check_product("study", "study", "mine", facts, {"grids": ["main"]})
+    Grid._check_product("study", "study", "mine", facts, {"quick": {"grids": ["main"]}})

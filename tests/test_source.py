@@ -145,7 +145,7 @@ def test_code_that_no_run_executes_counts_for_none(before, package):
 
 PRODUCTS = STUDIES["fedsls"]["products"]
 COMPARED = {"ablation_reading", "ablation_static_dynamic", "ablation_tau"}
-OF_VERDICTS = {"claims", "contrasts", "printed", *COMPARED}
+OF_VERDICTS = {"claims", "contrasts", "printed", "controls", "concentration", *COMPARED}
 REPORT = "report/fedsls"
 
 
@@ -257,7 +257,7 @@ def test_imports_inside_functions_are_followed():
 def test_every_module_is_reached_from_an_entry_point():
     entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
-    entries += ["reference", "verdicts", "runtime.remaining"]  # the last is the Snakefile's
+    entries += ["reference", "keep", "verdicts", "runtime.remaining"]  # the last is the Snakefile's
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
     by_name += ("runtime.trackers",)
@@ -515,11 +515,11 @@ FROM = "products.convergence.from"
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"runs": "runs/mein"}, "no grid of study, quick scale: convergence .* did you mean main"),
-        ({"runs": "run/main"}, "no source of study, .* `run/main`: did you mean runs/<grid>"),
-        ({"runs": "main"}, "no source of study, quick scale: convergence is called `main`"),
-        ({"runs": "costs"}, "no source of study, quick scale: convergence is called `costs`"),
-        ({"run": "runs/main"}, "study, quick scale: convergence is drawn from runs: name the"),
+        ({"runs": "runs/mein"}, "no grid of study: convergence .* did you mean main"),
+        ({"runs": "run/main"}, "no source of study: .* `run/main`: did you mean runs/<grid>"),
+        ({"runs": "main"}, "no source of study: convergence is called `main`"),
+        ({"runs": "costs"}, "no source of study: convergence is called `costs`"),
+        ({"run": "runs/main"}, "study: convergence is drawn from runs: name the"),
         ({}, "convergence is drawn from runs: name the source of each"),
         ({"runs": "runs/main", "more": "runs/main"}, "no source or option of .* is called `more`"),
     ],
@@ -541,17 +541,31 @@ def test_every_kind_of_source_may_be_asked_for():
     small(**{FROM: {"runs": "costs"}, "scales.quick": quick})
 
 
-@pytest.mark.parametrize("scale", ["quick", "paper"])
-@pytest.mark.parametrize(("lost", "text"), [("costs", "costs"), ("fidelity", "fidelity/scores")])
-def test_an_experiment_that_a_scale_lacks_is_named(scale, lost, text):
+LOST = [("costs", "costs", "resources"), ("fidelity", "fidelity/scores", "figure5")]
+
+
+@pytest.mark.parametrize(("lost", "text", "product"), LOST)
+def test_an_experiment_that_every_scale_lacks_is_named(lost, text, product):
     study = copy.deepcopy(STUDIES["fedsls"])
-    del study["scales"][scale][lost]
-    with pytest.raises(UsageError, match=f"source of fedsls, {scale} scale: .* `{text}`"):
+    for scale in ("quick", "paper"):
+        del study["scales"][scale][lost]
+    with pytest.raises(UsageError, match=f"source of fedsls: .* `{text}`"):
         Grid({"fedsls": study})
 
 
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+@pytest.mark.parametrize(("lost", "text", "product"), LOST)
+def test_a_product_of_an_experiment_that_a_scale_lacks_is_refused(scale, lost, text, product):
+    study = copy.deepcopy(STUDIES["fedsls"])
+    del study["scales"][scale][lost]
+    made = Grid({"fedsls": study})
+    assert product not in made.products("fedsls", scale)
+    with pytest.raises(UsageError, match=f"{product} of fedsls is not drawn at the {scale} scale"):
+        made.check_product("fedsls", scale, product)
+
+
 OF_EXPERIMENTS = {"figure3", "figure5", "resources"}
-OF_CIFAR10 = COMPARED | {"pilot_local_work"}
+OF_CIFAR10 = COMPARED | {"pilot_local_work", "controls", "concentration"}
 
 
 @pytest.mark.parametrize(
@@ -567,7 +581,8 @@ OF_CIFAR10 = COMPARED | {"pilot_local_work"}
 )
 def test_products_of_grids_that_the_configuration_empties_are_left_out(dataset, left_out):
     made = Grid(STUDIES, {"study": "fedsls", "scale": "paper", "dataset": dataset})
-    assert set(PRODUCTS) - set(made.products("fedsls", "paper")) == left_out
+    of_paper = {name for name in PRODUCTS if made.has_sources("fedsls", "paper", name)}
+    assert of_paper - set(made.products("fedsls", "paper")) == left_out
     assert set(made.products("fedsls", "paper")) >= OF_EXPERIMENTS
 
 
@@ -623,6 +638,9 @@ def test_the_schema_knows_exactly_the_fields_of_a_protocol():
     assert set(rules["$defs"]["protocol"]["properties"]) == {"base", *PROTOCOL}
 
 
+SMALL_ONLY = {"pilot_small"}  # the other products are drawn at the quick and the paper's scale
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_obeys_its_schema_and_names_what_exists(name):
     schema.check(name, STUDIES[name], WORKFLOW / "schemas/study.schema.yaml")
@@ -632,8 +650,12 @@ def test_every_study_obeys_its_schema_and_names_what_exists(name):
             for block in made.narrowed(name, scale, one):
                 runs = runs_of_block(block)
                 assert len({RUN.format(**run) for run in runs}) == len(runs) > 0
-    for scale in STUDIES[name]["scales"]:
-        assert made.products(name, scale) == list(STUDIES[name]["products"])
+    assert made.products(name, "paper") == [
+        p for p in STUDIES[name]["products"] if p not in SMALL_ONLY
+    ]
+    drawn = [p for scale in STUDIES[name]["scales"] for p in made.products(name, scale)]
+    assert {*drawn} == {*STUDIES[name]["products"]}
+    assert made.products(name, "quick") == made.products(name, "paper")
 
 
 @pytest.mark.parametrize("key", PROTOCOL)

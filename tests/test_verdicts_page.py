@@ -57,6 +57,15 @@ def is_diverged(names: dict) -> bool:
     return DIVERGED.items() <= names.items()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_kept(tmp_path_factory):
+    """These tests are of runs that are made up, whatever is kept with the studies."""
+    none = tmp_path_factory.mktemp("none")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept, "store_folder", lambda study, scale, *_: none / study / scale)
+        yield
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> Path:
     """A folder of results with a part of three quick grids, and one run that diverged."""
@@ -396,8 +405,7 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
 # -- without runs, and with broken ones -----------------------------------------------------------
 
 
-def test_without_any_run_the_page_is_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "read_index", lambda folder: {})
+def test_without_any_run_the_page_is_there(tmp_path):
     page = ask(tmp_path / "none.html", tmp_path / "results")
     assert all(quote in unescape(page) for quote in QUOTES)
     for row in rows(tmp_path / "none.html", "tally.csv"):
