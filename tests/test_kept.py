@@ -381,12 +381,12 @@ def test_tables_are_sorted_by_path_and_have_eight_digits(results, store):
 def test_a_kept_run_with_other_settings_is_ignored(results, store):
     keep_all(results)
     index, changed = kept.read_index(store), grid_of(lr=0.7)
-    assert kept.is_kept(index, "runs", resolved())
-    assert not kept.is_kept(index, "runs", resolved(everything=changed))
+    assert kept.find_kept(index, "runs", resolved())
+    assert not kept.find_kept(index, "runs", resolved(everything=changed))
     assert there("runs", NOWHERE, changed) is None
     # which samples a client has, and how a run is summed up, do not depend on the learning rate
-    assert kept.is_kept(index, "partition", resolved(everything=changed))
-    assert kept.is_kept(index, "runs", resolved(everything=grid_of(tail=1)))
+    assert kept.find_kept(index, "partition", resolved(everything=changed))
+    assert kept.find_kept(index, "runs", resolved(everything=grid_of(tail=1)))
 
 
 # The defaults of a protocol's fields. What is kept counts on them: its content has only those
@@ -475,8 +475,8 @@ def test_a_kind_that_is_not_kept_is_not_there(results, store, monkeypatch):
     monkeypatch.setitem(GRID.studies["mini"], "products", {"one": {"from": {"r": "runs/main"}}})
     keep_all(results)
     index = kept.read_index(store)
-    assert kept.is_kept(index, "runs", resolved())
-    assert not kept.is_kept(index, "predictions", resolved())
+    assert kept.find_kept(index, "runs", resolved())
+    assert not kept.find_kept(index, "predictions", resolved())
 
 
 def test_a_run_in_results_with_other_settings_is_not_kept(results, store, capsys):

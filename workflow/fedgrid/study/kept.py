@@ -121,11 +121,6 @@ def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
     return None
 
 
-def is_kept(index: dict[str, Entry], kind: str, run: dict) -> bool:
-    """Whether what a resolved run leaves of a kind is kept, and has the content of today."""
-    return find_kept(index, kind, run) is not None
-
-
 def facts_of_kind(entry: Entry, kind: str) -> list[str]:
     """Return what a table of a kind depends on, of a kept item: its rows, and what made them."""
     return [entry["content"], hashes_of(entry)[kind], *(entry[name] for name in MAKERS)]
