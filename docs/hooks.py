@@ -1,0 +1,165 @@
+"""Tables of the documentation that are read from the studies and the package, not written by hand.
+
+A line `<!-- products fedsls -->` of a page is replaced by what the function of this name gives.
+"""
+
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
+MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->$", re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, **_) -> str:
+    """Replace the marks of a page."""
+    return MARK.sub(lambda found: TABLES[found[1]](*found[2].split()), markdown)
+
+
+def rows_of(head: tuple[str, ...], rows: list[tuple]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(escape, line)) + " |" for line in lines)
+
+
+def escape(value: object) -> str:
+    """Return a value for a cell of a table."""
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def code(names) -> str:
+    """Return names as code, separated by commas."""
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# -- studies --------------------------------------------------------------------------------------
+
+
+def study(name: str) -> dict:
+    """Return a study as fedgrid reads it."""
+    from fedgrid.study.reading import read_study
+
+    return read_study(STUDIES / f"{name}.yaml")
+
+
+def studies() -> str:
+    """Return a row per study: its page and its paper."""
+    names = [path.stem for path in sorted(STUDIES.glob("*.yaml"))]
+    return rows_of(
+        ("study", "paper"), [(f"[`{n}`](studies/{n}.md)", study(n)["title"]) for n in names]
+    )
+
+
+def products(name: str) -> str:
+    """Return a row per product of a study: what it shows, and in which formats."""
+    from fedgrid.runtime import source
+    from fedgrid.study.products import product_module
+
+    about = study(name)["products"]
+    shown = [
+        (f"`{p}`", of.get("caption") or source.summary(product_module(name, p, of)), formats(of))
+        for p, of in about.items()
+    ]
+    return rows_of(("product", "what it shows", "formats"), shown)
+
+
+def formats(product: dict) -> str:
+    """Return the formats of a product."""
+    return " ".join(product["formats"])
+
+
+def claims(name: str) -> str:
+    """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
+    about = study(name).get("claims", [])
+    shown = [(n, of["says"], of["section"]) for n, of in enumerate(about, start=1)]
+    return rows_of(("claim", "the paper's sentence", "section"), shown)
+
+
+def scales(name: str) -> str:
+    """Return a row per scale of a study: its data, protocols and number of different runs."""
+    from fedgrid.study.grid import Grid
+    from fedgrid.study.reading import read_studies
+
+    everything = Grid(read_studies())
+    return rows_of(
+        ("scale", "datasets", "runs"),
+        [(f"`{scale}`", *size(everything, name, scale)) for scale in study(name)["scales"]],
+    )
+
+
+def size(everything, name: str, scale: str) -> tuple[str, int]:
+    """Return the datasets of a scale, and how many different runs its grids have."""
+    grids = everything.studies[name]["scales"][scale]["grids"]
+    runs = {tuple(run.values()): run for grid in grids for run in everything.runs(name, scale, grid)}
+    return code(sorted({run["dataset"] for run in runs.values()})), len(runs)
+
+
+# -- the package ----------------------------------------------------------------------------------
+
+
+def registry(kind: str) -> str:
+    """Return a row per file of a registry, such as methods: what it is."""
+    from fedgrid.runtime import source
+    from fedgrid.runtime.names import registered
+
+    return rows_of(
+        ("name", "what it is"), [(f"`{n}`", source.summary(f"{kind}.{n}")) for n in registered(kind)]
+    )
+
+
+def methods() -> str:
+    """Return a row per method: what it is, and its hyper-parameters with their defaults."""
+    from fedgrid.runtime import source
+    from fedgrid.runtime.names import registered
+
+    def given(name: str) -> str:
+        return code(f"{key}={value!r}" for key, value in keywords(name).items())
+
+    def keywords(name: str) -> dict:
+        return source.keywords(f"methods.{name}", "method")
+
+    shown = [(f"`{n}`", source.summary(f"methods.{n}"), given(n)) for n in registered("methods")]
+    return rows_of(("method", "what it is", "hyper-parameters and defaults"), shown)
+
+
+def fields() -> str:
+    """Return a row per field of a protocol: its values, its default, and what it means."""
+    from fedgrid.study.protocol import PROTOCOL
+
+    rules = yaml.safe_load(SCHEMA.read_text())["$defs"]["protocol"]["properties"]
+    shown = [
+        (f"`{name}`", values_of(rules[name]), f"`{default!r}`", rules[name].get("description", ""))
+        for name, default in PROTOCOL.items()
+    ]
+    return rows_of(("field", "values", "default", "meaning"), shown)
+
+
+LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
+LIMITS |= {"exclusiveMaximum": "below"}
+
+
+def values_of(rule: dict) -> str:
+    """Return which values a rule of the schema allows."""
+    if choices := rule.get("enum") or rule.get("items", {}).get("enum"):
+        return ("a list of " if "items" in rule else "") + code(choices)
+    kind = {"integer": "whole number", "string": "text", "object": "mapping"}.get(rule["type"])
+    limits = [f"{words} {rule[key]:g}" for key, words in LIMITS.items() if key in rule]
+    return " ".join([kind or rule["type"], " and ".join(limits)]).strip()
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+
+def columns() -> str:
+    """Return the dictionary of the columns of all CSV files, file by file."""
+    from columns import page
+
+    return page()
+
+
+TABLES = {
+    function.__name__: function
+    for function in (studies, products, claims, scales, registry, methods, fields, columns)
+}
