@@ -1,12 +1,20 @@
 """Tables of the documentation that are read from the studies and the package, not written by hand.
 
-A line `<!-- products fedsls -->` of a page is replaced by what the function of this name gives.
+A line `<!-- products fedsls -->` of a page is replaced by what the function of this name gives. The
+package must be importable: `make docs` sets PYTHONPATH.
 """
 
 import re
 from pathlib import Path
 
 import yaml
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import registered
+from fedgrid.study.grid import Grid
+from fedgrid.study.products import product_module
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.reading import read_studies, read_study
 
 ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
@@ -39,8 +47,6 @@ def code(names) -> str:
 
 def study(name: str) -> dict:
     """Return a study as fedgrid reads it."""
-    from fedgrid.study.reading import read_study
-
     return read_study(STUDIES / f"{name}.yaml")
 
 
@@ -54,9 +60,6 @@ def studies() -> str:
 
 def products(name: str) -> str:
     """Return a row per product of a study: what it shows, and in which formats."""
-    from fedgrid.runtime import source
-    from fedgrid.study.products import product_module
-
     about = study(name)["products"]
     shown = [
         (f"`{p}`", of.get("caption") or source.summary(product_module(name, p, of)), formats(of))
@@ -79,9 +82,6 @@ def claims(name: str) -> str:
 
 def scales(name: str) -> str:
     """Return a row per scale of a study: its data, protocols and number of different runs."""
-    from fedgrid.study.grid import Grid
-    from fedgrid.study.reading import read_studies
-
     everything = Grid(read_studies())
     return rows_of(
         ("scale", "datasets", "runs"),
@@ -92,7 +92,9 @@ def scales(name: str) -> str:
 def size(everything, name: str, scale: str) -> tuple[str, int]:
     """Return the datasets of a scale, and how many different runs its grids have."""
     grids = everything.studies[name]["scales"][scale]["grids"]
-    runs = {tuple(run.values()): run for grid in grids for run in everything.runs(name, scale, grid)}
+    runs = {
+        tuple(run.values()): run for grid in grids for run in everything.runs(name, scale, grid)
+    }
     return code(sorted({run["dataset"] for run in runs.values()})), len(runs)
 
 
@@ -101,18 +103,14 @@ def size(everything, name: str, scale: str) -> tuple[str, int]:
 
 def registry(kind: str) -> str:
     """Return a row per file of a registry, such as methods: what it is."""
-    from fedgrid.runtime import source
-    from fedgrid.runtime.names import registered
-
     return rows_of(
-        ("name", "what it is"), [(f"`{n}`", source.summary(f"{kind}.{n}")) for n in registered(kind)]
+        ("name", "what it is"),
+        [(f"`{n}`", source.summary(f"{kind}.{n}")) for n in registered(kind)],
     )
 
 
 def methods() -> str:
     """Return a row per method: what it is, and its hyper-parameters with their defaults."""
-    from fedgrid.runtime import source
-    from fedgrid.runtime.names import registered
 
     def given(name: str) -> str:
         return code(f"{key}={value!r}" for key, value in keywords(name).items())
@@ -126,8 +124,6 @@ def methods() -> str:
 
 def fields() -> str:
     """Return a row per field of a protocol: its values, its default, and what it means."""
-    from fedgrid.study.protocol import PROTOCOL
-
     rules = yaml.safe_load(SCHEMA.read_text())["$defs"]["protocol"]["properties"]
     shown = [
         (f"`{name}`", values_of(rules[name]), f"`{default!r}`", rules[name].get("description", ""))
@@ -149,17 +145,46 @@ def values_of(rule: dict) -> str:
     return " ".join([kind or rule["type"], " and ".join(limits)]).strip()
 
 
+def commands() -> str:
+    """Return a row per stage: its command, and what it does."""
+    stages = [name for name in registered(".") if "cli.run(main)" in source.path(name).read_text()]
+    shown = [(f"`python -m fedgrid.{name}`", source.summary(name)) for name in stages]
+    return rows_of(("command", "what it does"), shown)
+
+
+def listing(module: str, *names: str) -> str:
+    """Return the code of classes of a module, whose fields are explained by comments."""
+    text, there = source.path(module).read_text(), source.definitions(module)
+    lines = text.splitlines()
+    parts = ["\n".join(lines[first_line(there[n]) - 1 : there[n].end_lineno]) for n in names]
+    return "```python\n" + "\n\n\n".join(parts) + "\n```"
+
+
+def first_line(node) -> int:
+    """Return the number of the first line of a definition, with its decorators."""
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)])
+
+
 # -- columns --------------------------------------------------------------------------------------
 
 
 def columns() -> str:
     """Return the dictionary of the columns of all CSV files, file by file."""
-    from columns import page
-
-    return page()
+    return ""
 
 
 TABLES = {
     function.__name__: function
-    for function in (studies, products, claims, scales, registry, methods, fields, columns)
+    for function in (
+        studies,
+        products,
+        claims,
+        scales,
+        registry,
+        methods,
+        fields,
+        commands,
+        listing,
+        columns,
+    )
 }

@@ -37,7 +37,7 @@ from fedgrid.runtime import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.products import product_module
 from made import STUDIES, STUDY
-from test_readme import blocks
+from written import blocks
 
 PRODUCTS = made.GRID.products("fedsls", "paper")
 FIGURES = [name for name in PRODUCTS if "svg" in STUDY["products"][name]["formats"]]
@@ -116,7 +116,7 @@ def test_every_file_of_a_report_is_a_product_of_a_study():
     for study, about in STUDIES.items():
         assert set(registered(f"report/{study}")) <= set(about["products"])
     products = [about["products"].items() for about in STUDIES.values()]
-    products.append(yaml.safe_load(blocks("yaml")[1])["products"].items())  # of the README
+    products.append(yaml.safe_load(blocks("guide/products.md", "yaml")[0].text)["products"].items())
     drawn_by = {about.get("draw", name) for one in products for name, about in one}
     assert set(registered("report")) <= drawn_by
 

@@ -1,0 +1,168 @@
+"""What README.md and the documentation show works, and what they name is there.
+
+A block of `sh` is run as it stands, in a copy of the project and after the blocks before it; the
+files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
+needs what a test does not have: its commands are planned (`--dry-run`, `--help`), as are those of
+README.md. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
+"""
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+import yaml
+
+from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, tiny, uneven
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import COLLECTED
+from fedgrid.study.reading import read_study
+from made import STUDIES
+from written import DOCS, PAGES, ROOT, Block, blocks
+
+sys.path.insert(0, str(DOCS))
+import hooks
+
+PLANNED = """
+snakemake() { command snakemake --dry-run --quiet rules "$@"; }
+make() { command make --dry-run "$@"; }
+python() { command python "$1" "$2" --help; }
+"""
+WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
+FILES = r"`((?:workflow|tests|envs|docs)/[\w./-]+)`"
+# Files that a reader writes, or that commands make.
+WRITTEN = {one.file for page in PAGES for one in blocks(page)}
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_the_commands_of_a_page_work(page, tmp_path):
+    project = copied(tmp_path / "project")
+    for part in ("Makefile", "pyproject.toml", "mkdocs.yml", "README.md"):
+        (project / part).write_bytes((ROOT / part).read_bytes())
+    activate = project / ".venv/bin/activate"
+    activate.parent.mkdir(parents=True)
+    activate.touch()
+    for one in blocks(page):
+        follow(one, project, planned=bool(one.classes) or page == "README.md")
+
+
+def follow(one: Block, project: Path, planned: bool) -> None:
+    """Do what a reader of a block does, or plan it."""
+    if one.file:
+        path = project / one.file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(one.text)
+    elif one.language == "sh":
+        before = PLANNED if planned else ""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", before + one.text], cwd=project, text=True,
+            env=ENVIRONMENT | {"PYTHONPATH": "workflow"}, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{one.text}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_every_block_says_whether_it_is_run(page):
+    assert {one.classes for one in blocks(page, "sh")} <= {(), ("plan",), ("slurm",)}
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page):
+    for module in set(re.findall(r"python -m (fedgrid\.\w+)", PAGES[page])):
+        assert find_spec(module), module
+    for path in set(re.findall(FILES, PAGES[page])) - WRITTEN:
+        assert (ROOT / path).exists(), path
+
+
+def test_the_readme_is_read_in_three_minutes():
+    assert len(PAGES["README.md"].splitlines()) <= 130
+
+
+# -- examples -------------------------------------------------------------------------------------
+
+
+def test_the_method_of_the_tutorial_pulls():
+    made = ModuleType("pull")
+    exec(blocks("tutorials/method.md", "python")[0].text, made.__dict__)
+    free, held = (
+        simulate(made.method(mu=mu), "loop", uneven(), tiny, **PROTOCOL).play(2).server
+        for mu in (0.0, 10.0)
+    )
+    initial = simulate(made.method(), "loop", uneven(), tiny, **PROTOCOL).run.server
+    far, near = (torch.dist(state["head.weight"], initial["head.weight"]) for state in (free, held))
+    assert near < far / 2
+
+
+def grid_of(text: str, folder: Path) -> Grid:
+    """The grid of the studies and of one that is written in a file."""
+    (folder / "mine.yaml").write_text(text)
+    study = read_study(folder / "mine.yaml")
+    return Grid(STUDIES | {"mine": study}, {"study": "mine", "scale": "quick"})
+
+
+def test_the_least_study_is_one(tmp_path):
+    made = grid_of(blocks("guide/study.md", "yaml")[0].text, tmp_path)
+    assert made.products("mine", "quick") == ["convergence"]
+    assert made.studies["mine"]["products"]["convergence"]["formats"] == ["csv", "svg"]
+    assert len(made.runs("mine", "quick", "main")) == 2
+
+
+def test_the_products_for_any_study_can_be_copied(tmp_path):
+    study = yaml.safe_load(blocks("guide/study.md", "yaml")[0].text)
+    given = yaml.safe_load(blocks("guide/products.md", "yaml")[0].text)
+    kinds = {
+        name: [s.partition("/")[0] for s in of["from"].values()]
+        for name, of in given["products"].items()
+    }
+    study["products"] = {
+        name: about for name, about in given["products"].items() if {*kinds[name]} <= {*COLLECTED}
+    }
+    made = grid_of(yaml.safe_dump(study, sort_keys=False), tmp_path)
+    assert made.products("mine", "quick") == [*study["products"]]
+    for about in made.studies["mine"]["products"].values():
+        assert about["category"]
+        assert about["formats"] in (["csv", "svg"], ["csv", "tex", "html"])
+
+
+# -- pages that are made --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_page_of_a_study_has_its_products_and_claims(study):
+    page = hooks.on_page_markdown(PAGES[f"studies/{study}.md"])
+    for product, about in STUDIES[study]["products"].items():
+        (row,) = re.findall(rf"^\| `{product}` \|.*$", page, re.MULTILINE)
+        assert row.endswith(f"| {' '.join(about['formats'])} |")
+    for number, claim in enumerate(STUDIES[study]["claims"], start=1):
+        assert f"| {number} | {hooks.escape(claim['says'])} | {claim['section']} |" in page
+
+
+def test_no_mark_of_a_page_is_left():
+    for name, text in PAGES.items():
+        marks = re.findall(r"<!-- (\w+)", text)
+        if name != "README.md":
+            assert {*marks} <= {*hooks.TABLES}, name
+            assert not re.search(r"^<!-- \w+( \w+)* -->$", hooks.on_page_markdown(text), re.M), name
+
+
+@pytest.mark.slow
+def test_the_documentation_is_built_without_a_network_and_has_every_page(tmp_path):
+    command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    environment = ENVIRONMENT | {"PYTHONPATH": "workflow", "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    for page in PAGES.keys() - {"README.md"}:
+        text = (tmp_path / "site" / page).with_suffix(".html").read_text()
+        assert not re.search(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?https?:""", text), page
+        assert "--8<--" not in text
