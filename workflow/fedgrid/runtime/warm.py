@@ -25,7 +25,7 @@ import sys
 import traceback
 
 PACKAGES = ("torch", "safetensors.torch", "pandas", "matplotlib.figure")
-PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows lacks the last three
 NUMBER = struct.Struct("q")  # a message of the keeper: the child's id, then its wait status
 STREAMS = 3  # standard input, output and error
 
@@ -101,8 +101,8 @@ def heard(keeper: socket.socket) -> int | None:
 
 def wait(keeper: socket.socket, child: int) -> None:
     """Wait until the child ends, and exit as it did."""
-    for number in PASSED_ON:
-        signal.signal(number, lambda number, frame: os.kill(child, number))
+    for passed in PASSED_ON:
+        signal.signal(getattr(signal, passed), lambda number, frame: os.kill(child, number))
     status = heard(keeper)
     if status is None:
         sys.exit("the keeper process of PyTorch was killed, and this job with it")
