@@ -9,6 +9,7 @@ from pathlib import Path
 
 import yaml
 
+from fedgrid.__main__ import stages
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
@@ -147,8 +148,7 @@ def values_of(rule: dict) -> str:
 
 def commands() -> str:
     """Return a row per stage: its command, and what it does."""
-    stages = [name for name in registered(".") if "cli.run(main)" in source.path(name).read_text()]
-    shown = [(f"`python -m fedgrid.{name}`", source.summary(name)) for name in stages]
+    shown = [(f"`fedgrid {name}`", source.summary(name)) for name in stages()]
     return rows_of(("command", "what it does"), shown)
 
 

@@ -3,7 +3,7 @@
 A block of `sh` is run as it stands, in a copy of the project and after the blocks before it; the
 files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
 needs what a test does not have: its commands are planned (`--dry-run`, `--help`), as are those of
-README.md. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
+README.md. The blocks of `{ .python .run }` of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
 """
 
 import re
@@ -31,6 +31,8 @@ PLANNED = """
 snakemake() { command snakemake --dry-run --quiet rules "$@"; }
 make() { command make --dry-run "$@"; }
 python() { command python "$1" "$2" --help; }
+fedgrid() { command python -m fedgrid "$1" --help; }
+pip() { [ "$1" = install ]; }
 """
 WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
 FILES = r"`((?:workflow|tests|envs|docs)/[\w./-]+)`"
@@ -52,6 +54,8 @@ def test_the_commands_of_a_page_work(page, tmp_path):
     activate.touch()
     for one in blocks(page):
         follow(one, project, planned=bool(one.classes) or page == "README.md")
+    session = "\n".join(one.text for one in blocks(page, "python") if "run" in one.classes)
+    say([sys.executable, "-c", session], project)
 
 
 def follow(one: Block, project: Path, planned: bool) -> None:
@@ -62,11 +66,14 @@ def follow(one: Block, project: Path, planned: bool) -> None:
         path.write_text(one.text)
     elif one.language == "sh":
         before = PLANNED if planned else ""
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", before + one.text], cwd=project, text=True,
-            env=ENVIRONMENT | {"PYTHONPATH": "workflow"}, capture_output=True,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{one.text}\n{done.stdout}\n{done.stderr}"
+        say(["bash", "-euo", "pipefail", "-c", before + one.text], project)
+
+
+def say(command: list[str], project: Path) -> None:
+    """Run a command in the project; it must succeed."""
+    environment = ENVIRONMENT | {"PYTHONPATH": "workflow"}
+    done = subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedgrid.runtime import records, warm
-from fedgrid.runtime.names import UsageError, printable
+from fedgrid.runtime.names import UsageError, lacks, printable
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
@@ -95,6 +95,8 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
 
 def refused(problem: Exception) -> str:
     """Return a sentence for an error of the machine, or "" for any other error."""
+    if isinstance(problem, ModuleNotFoundError):
+        return lacks(problem)
     if isinstance(problem, MemoryError):
         return f"not enough memory ({problem})"
     if isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS:

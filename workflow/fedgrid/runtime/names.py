@@ -45,3 +45,11 @@ def shown(value: object) -> str:
 def printable(text: str) -> str:
     """Return a text on one line, with all characters printable."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def lacks(problem: ModuleNotFoundError) -> str:
+    """Return a sentence for a package that is not installed; raise for a part of fedgrid."""
+    package = (problem.name or "").partition(".")[0]
+    if package in ("", PACKAGE.name):
+        raise problem
+    return f"fedgrid needs the package {package}, which is not installed: pip install fedgrid"

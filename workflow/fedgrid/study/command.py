@@ -27,7 +27,7 @@ from fedgrid.study.checks import (
     check_type,
     check_whole_writers,
 )
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import Grid, configured
 from fedgrid.study.jobs import stage_fields, stage_modules
 from fedgrid.study.paths import INPUTS, RUN, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL
@@ -151,7 +151,11 @@ def run_of_name(name: str) -> dict:
             "protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    everything = configured(CONFIG)
+    return run_of_names(names, configured(CONFIG))
+
+
+def run_of_names(names: dict, everything: Grid) -> dict:
+    """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
     known("dataset", names["dataset"], registered("datasets"))
     check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)

@@ -12,7 +12,9 @@ from fedgrid.runtime import trackers
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
 from fedgrid.study.products import complete_product
 
-STUDIES, SCHEMAS = PACKAGE.parent / "studies", PACKAGE.parent / "schemas"
+# They are in the package where it is installed from a wheel, and beside it in a checkout.
+HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
+STUDIES, SCHEMAS = HOME / "studies", HOME / "schemas"
 CONFIG = Path("config.yaml")
 FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 

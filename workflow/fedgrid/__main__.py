@@ -1,0 +1,46 @@
+"""Run a stage of fedgrid: `fedgrid train ...` is `python -m fedgrid.train ...`."""
+
+import runpy
+import sys
+
+from fedgrid import __version__
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, known, lacks, registered
+
+USAGE = """usage: fedgrid STAGE ...
+
+fedgrid turns federated-learning papers into Snakemake targets. Its stages, each of which says more
+with `fedgrid STAGE --help`:
+"""
+
+
+def main() -> None:
+    """Run the stage that the command line names, or list all stages."""
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(USAGE, *(f"  {one:14} {source.summary(one)}" for one in stages()), sep="\n")
+    elif name == "--version":
+        print(f"fedgrid {__version__}")
+    else:
+        start(name, arguments)
+
+
+def stages() -> list[str]:
+    """Return the modules that are commands: they end with `cli.run(main)`."""
+    return [name for name in registered("") if "cli.run(main)" in source.path(name).read_text()]
+
+
+def start(name: str, arguments: list[str]) -> None:
+    """Run a stage as `python -m` does; exit with a sentence if there is none of this name."""
+    try:
+        module = f"fedgrid.{known('stage', name, stages())}"
+        sys.argv[1:] = arguments
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except UsageError as problem:
+        sys.exit(f"error: {problem}")
+    except ModuleNotFoundError as problem:
+        sys.exit(f"error: {lacks(problem)}")
+
+
+if __name__ == "__main__":
+    main()
