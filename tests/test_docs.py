@@ -3,7 +3,8 @@
 A block of `sh` is run as it stands, in a copy of the project and after the blocks before it; the
 files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
 needs what a test does not have: its commands are planned (`--dry-run`, `--help`), as are those of
-README.md. The blocks of `{ .python .run }` of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
+README.md. The blocks of `{ .python .run }` of a page are one session. One of `{ .sh .slurm }` is
+planned here, and run by `tests/slurm`.
 """
 
 import re
