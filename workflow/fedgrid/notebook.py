@@ -27,7 +27,7 @@ from fedgrid import models
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
-from fedgrid.runtime import cli, progress, records
+from fedgrid.runtime import cli, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.checks import check_keywords, needs_client_test
 from fedgrid.study.command import Machine, run_of_names
@@ -117,9 +117,12 @@ def run(
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("fedgrid.run works in the main thread only: use processes instead")
     own = method if isinstance(method, Method) else None
+    config = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": dataset})
+    source.forget()
+    (dataset,) = config["dataset"]
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
     names["method"] = check_name(name) if own else method
-    spec = resolve(names, values, laid_over(read_config(CONFIG), config or {}), own)
+    spec = resolve(names, values, config, own)
     machine = Machine(device, backend, threads)
     with place_for(results) as folder, unchanged_process():
         paths = make_inputs(spec, folder, Path(data_root), machine)

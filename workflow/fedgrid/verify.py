@@ -115,7 +115,7 @@ def stale(record: dict, everything: Grid, results: Path) -> str:
 
 def changed(code: dict) -> bool:
     """Whether code has changed; a missing file that a user added does not count as a change."""
-    gone = [module for module in code["modules"] if not source.path(module).exists()]
+    gone = [module for module in code["modules"] if not source.exists(module)]
     if gone:
         return not all(module.startswith(REGISTRIES) for module in gone)
     return source.of(code["modules"]) != code["fingerprint"]
@@ -130,7 +130,7 @@ def input_of(name: str, results: Path) -> Path:
 def unknown(record: dict, everything: Grid) -> str:
     """Why it is unknown whether a recorded result would differ today; empty if it is known."""
     for module in record["code"]["modules"]:
-        if not source.path(module).exists():
+        if not source.exists(module):
             return f"its code does not exist: {module.replace('.', '/')}.py"
     kind, name = nameless(record, everything)
     told = "name the file that defines it with --config"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import remaining, source, trackers
+from fedgrid.runtime import own_data, remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable
 from fedgrid.study.claims import find_claim
 from fedgrid.study.grid import Grid
@@ -90,6 +90,7 @@ def interpreter():
 
 try:
     config = read_flags(config)
+    config = own_data.give(config)
     check_config("config.yaml", config)
     TRACKERS = trackers.chosen(config.get("log"))
     if interpreter() == sys.executable:

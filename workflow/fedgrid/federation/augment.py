@@ -26,8 +26,11 @@ def drawn(names: list[str], uniform: Tensor) -> dict[str, Tensor]:
 
 
 def normalise(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Scale uint8 (B, channels, height, width) to floats of zero mean and unit deviation."""
-    return images.to(mean.dtype).div_(255).sub_(mean).div_(std)
+    """Scale images (B, channels, height, width) to floats of zero mean and unit deviation.
+
+    The images are left as they are, also if they are floats.
+    """
+    return images.to(mean.dtype, copy=True).div_(255).sub_(mean).div_(std)
 
 
 def augment(images: Tensor, names: list[str], uniform: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 class Data:
     """Images are uint8 (N, channels, height, width), labels int64 (N,); all are read-only.
 
-    A dataset of texts has tokens (N, length) as its `images`, whole numbers below `tokens`.
+    Images of one's own may be float32, and vectors are float32 (N, D, 1, 1). A dataset of texts has
+    tokens (N, length) as its `images`, whole numbers below `tokens`.
     """
 
     train_images: np.memmap
@@ -94,7 +95,8 @@ def check_arrays(
 
     `images` may hold tokens: whole numbers below `tokens`.
     """
-    _expect(f"{what} images", images, "uint8", (count, *shape))
+    kind = "float32" if images.dtype == np.float32 and not tokens else "uint8"
+    _expect(f"{what} images", images, kind, (count, *shape))
     _expect(f"{what} labels", labels, "int64", (count,))
     if count and not (labels.min() >= 0 and labels.max() < classes):
         raise UsageError(

@@ -10,6 +10,7 @@ the names of the classifier's parameters begin with `head.`. A file may have lit
     CHANNELS_LAST  True if that layout is faster on CPUs
     INDEPENDENT    False if an image's output depends on the other images of its batch, as with
                    BatchNorm without running statistics
+    CONVOLUTIONS   False if it has none, so that there is no map to encode
     TOKENS         True if inputs are tokens, (B, length): the function is `body(shape, tokens)`,
                    where `tokens` is the number of symbols
     BLOCKS         the model's blocks from input to output, which methods can keep private one by

@@ -6,6 +6,7 @@ torch. `imported` and `called` run a file's own code; if it fails, the error nam
 
 import math
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -82,6 +83,7 @@ MODEL: dict[str, Rule] = {
     "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
     "CHANNELS_LAST": BOOL,
     "INDEPENDENT": BOOL,
+    "CONVOLUTIONS": BOOL,
     "TOKENS": BOOL,
     "BLOCKS": (
         'a tuple of at least two texts that ends in "head", such as ("0", "3", "head")',
@@ -234,7 +236,17 @@ def function(module: str, name: str, form: str, why: str = "") -> None:
 def imported(module: str) -> ModuleType:
     """Import a module; a UsageError names the line where its import fails."""
     source.reachable(module)  # raises for a file that is not Python, with its line
+    if source.is_own(module):
+        return called(module, "its text", lambda: of_text(module))
     return called(module, "its import", lambda: import_module(f"fedgrid.{module}"))
+
+
+def of_text(module: str) -> ModuleType:
+    """Return the module of data of one's own, which has no file."""
+    made = ModuleType(f"fedgrid.{module}")
+    exec(compile(source.text(module), source.path(module), "exec"), made.__dict__)
+    sys.modules[made.__name__] = made  # so that the record of a command has its code
+    return made
 
 
 def called(module: str, what: str, work: Callable[[], Any]) -> Any:

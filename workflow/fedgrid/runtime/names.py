@@ -13,8 +13,19 @@ class UsageError(ValueError):
 
 
 def registered(kind: str) -> list[str]:
-    """Return the names of a registry: the files of methods/, datasets/, models/ or report/."""
-    return sorted(path.stem for path in (PACKAGE / kind).glob("[!_]*.py"))
+    """Return the names of a registry: the files of methods/, datasets/, models/ or report/.
+
+    A configuration's own data are datasets, too.
+    """
+    files = [path.stem for path in (PACKAGE / kind).glob("[!_]*.py")]
+    return sorted(files + (own_datasets() if kind == "datasets" else []))
+
+
+def own_datasets() -> list[str]:
+    """Return the names of the data of one's own."""
+    from fedgrid.runtime import own_data  # which needs this module
+
+    return [*own_data.entries()]
 
 
 def known(kind: str, name: str, among: Iterable[str]) -> str:

@@ -96,7 +96,7 @@ def code() -> dict[str, Any]:
     loaded = {name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)}
     if spec := sys.modules["__main__"].__spec__:
         loaded.add(spec.name.removeprefix(prefix))
-    modules = sorted(name for name in loaded if source.path(name).exists())
+    modules = sorted(name for name in loaded if source.exists(name))
     return {"modules": modules, "fingerprint": source.of(modules)}
 
 

@@ -15,6 +15,7 @@ from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
+from fedgrid.runtime import own_data
 from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
@@ -33,6 +34,30 @@ def file(module: str) -> str:
     return path(module).relative_to(ROOT).as_posix()
 
 
+def exists(module: str) -> bool:
+    """Whether a module has a file, or is data of one's own."""
+    return path(module).exists() or is_own(module)
+
+
+def is_own(module: str) -> bool:
+    """Whether a module stands for data of one's own (`own_data.py`), and has no file."""
+    kind, _, name = module.partition(".")
+    return kind == "datasets" and name in own_data.entries()
+
+
+def text(module: str) -> str:
+    """Return the text of a module."""
+    if is_own(module):
+        return own_data.text(module.partition(".")[2])
+    return decode_source(path(module).read_bytes())
+
+
+def forget() -> None:
+    """Forget what was read of modules: data of one's own have changed in this process."""
+    for function in [one for one in globals().values() if hasattr(one, "cache_clear")]:
+        function.cache_clear()
+
+
 @cache
 def tree(module: str) -> ast.Module:
     """Return the module's syntax tree."""
@@ -42,10 +67,12 @@ def tree(module: str) -> ast.Module:
 def _parsed(module: str) -> ast.Module:
     """Return a new syntax tree; UsageError, with the line, for a file that is not Python."""
     try:
-        return ast.parse(decode_source(path(module).read_bytes()))
+        return ast.parse(text(module))
     except SyntaxError as problem:
         line = f", line {problem.lineno}," * bool(problem.lineno)
         raise UsageError(f"{file(module)}{line} is not Python: {problem.msg}") from None
+    except UsageError:
+        raise
     except (OSError, ValueError, MemoryError, RecursionError) as problem:
         raise UsageError(f"{file(module)} cannot be read as Python: {problem}") from None
 
@@ -92,7 +119,23 @@ def _imports(module: str) -> frozenset[str]:
 @cache
 def code(module: str) -> str:
     """Return the code without comments, docstrings, layout, and texts of errors and logs."""
-    return ast.unparse(_Bare().visit(_parsed(module)))
+    found = ast.unparse(_Bare().visit(_parsed(module)))
+    return earlier(module, found) or found
+
+
+def earlier(module: str, found: str) -> str:
+    """Return the earlier code of a module whose code now gives the same results, or "".
+
+    A file of `earlier/` has the hash of the code now in its first line, and then the earlier code.
+    The two give every run that both can make the same bytes, so that no result is stale. After the
+    next edit the hash differs, and the module's own code counts again.
+    """
+    kept = ROOT / "runtime/earlier" / f"{module}.txt"
+    if not kept.exists():
+        return ""
+    first, _, text_before = kept.read_text().partition("\n")
+    same = first == hashlib.sha256(found.encode()).hexdigest()
+    return text_before if same else ""
 
 
 class _Bare(ast.NodeTransformer):

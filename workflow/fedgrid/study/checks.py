@@ -93,6 +93,11 @@ def check_tokens(where: str, protocol: dict, dataset: str) -> None:
             f"{dataset} are images: choose a model of images, or a dataset with `TOKENS` in its "
             "file"
         )
+    if protocol["augment"] and are_vectors(dataset):
+        raise UsageError(
+            f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
+            "vectors: set `augment: []`"
+        )
     if tokens and protocol["augment"]:
         raise UsageError(
             f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
@@ -189,12 +194,19 @@ def check_whole_writers(name: str, protocol: dict, partition: str) -> None:
 
 
 def check_images(what: str, dataset: str) -> None:
-    """Refuse work on images with a dataset of tokens; the error begins with `what`."""
-    if source.literal(f"datasets.{dataset}", "TOKENS", 0):
+    """Refuse work on images with a dataset of tokens or vectors; the error begins with `what`."""
+    tokens = source.literal(f"datasets.{dataset}", "TOKENS", 0)
+    if tokens or are_vectors(dataset):
+        inputs = "sequences of tokens" if tokens else "vectors"
         raise UsageError(
-            f"{what} needs images, and the inputs of the dataset {dataset} are sequences of "
-            "tokens: choose a dataset of images"
+            f"{what} needs images, and the inputs of the dataset {dataset} are {inputs}: choose a "
+            "dataset of images"
         )
+
+
+def are_vectors(dataset: str) -> bool:
+    """Whether the inputs of a dataset are vectors (D, 1, 1): data of one's own may be."""
+    return tuple(source.literal(f"datasets.{dataset}", "SHAPE")[1:]) == (1, 1)
 
 
 def check_needs(name: str, method: dict, dataset: str) -> None:
@@ -225,7 +237,13 @@ def check_evaluation(name: str, method: dict, protocol: dict) -> None:
 
 
 def check_model(name: str, method: dict, model: str) -> None:
-    """Refuse a method that encodes single images together with a model that mixes images."""
+    """Refuse a method that encodes single images with a model that mixes images, or has no maps."""
+    needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
+    if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
+        raise UsageError(
+            f"method `{name}` encodes the maps of convolutions, and the model {model} has none: "
+            "choose a model with convolutions, such as cnn"
+        )
     alone = any(source.literal(f"methods.{part}", "INDEPENDENT", False) for part in method)
     if alone and not source.literal(f"models.{model}", "INDEPENDENT", True):
         raise UsageError(

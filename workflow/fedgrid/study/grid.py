@@ -9,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fedgrid.runtime import own_data
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.study.checks import (
     EXPERIMENTS,
@@ -48,6 +49,8 @@ OWN = ("protocols", "variants")  # what a configuration may add to the studies
 def configured(*configs: Path) -> "Grid":
     """Return the studies with the protocols and variants of configurations; a later one wins."""
     given = reduce(laid_over, map(read_config, configs), {})
+    if "datasets" in given:
+        own_data.give(given)
     return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
 
 
@@ -68,7 +71,8 @@ class Grid(Resolver):
             study, scale = self.config["study"], self.config["scale"]
             there = self._names(study, scale)
             for name in axis_values(self.config, "dataset")[0]:
-                known(f"dataset of {study} at the {scale} scale", name, there["dataset"])
+                own = own_data.entries()
+                known(f"dataset of {study} at the {scale} scale", name, {*there["dataset"], *own})
             check_sweep(self, "config.yaml", self.sweep)
             check_used(self, self.sweep, self._with_asked(there))
             for name in self._scale(study, scale)["grids"]:
@@ -142,7 +146,7 @@ class Grid(Resolver):
         if not asked:
             return own
         kept = [name for name in asked if name in own]
-        if axis == "dataset" or not (kept or there.isdisjoint(asked)):
+        if not (kept or there.isdisjoint(asked)):
             return kept
         return [name for name in asked if name in own or name not in there]
 

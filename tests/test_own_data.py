@@ -1,0 +1,376 @@
+"""Data of one's own: folders of images, .npz files, given clients; and what is refused."""
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedgrid
+from fedgrid import data, datasets
+from fedgrid.federation.augment import normalise
+from fedgrid.federation.stored import open_data, read_statistics
+from fedgrid.partitions import given, iid
+from fedgrid.runtime import own_data, source
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import code_behind
+from made import STUDIES
+
+torch = pytest.importorskip("torch")
+NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """A folder without a config.yaml; the entries end with the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
+    yield
+    source.forget()
+
+
+def known_as(**entries: dict) -> None:
+    own_data.give({"datasets": entries})
+    source.forget()
+
+
+def pictures(folder: str, classes=("a b", "ö"), count: int = 5, size=(9, 7), mode: str = "RGB"):
+    """A folder of PNG files for each class; the first pixel of a picture is its number."""
+    for c, name in enumerate(classes):
+        Path(folder, name).mkdir(parents=True)
+        for i in range(count):
+            Image.new(mode, size, 100 * c + i if mode == "L" else (100 * c + i,) * 3).save(
+                Path(folder, name, f"{i}.png")
+            )
+
+
+def npz(**arrays) -> None:
+    """An .npz file of 12 vectors and labels, with other arrays instead."""
+    random = np.random.default_rng(0)
+    whole = {"x_train": random.normal(5, 2, (12, 3)), "y_train": np.arange(12) % 3}
+    whole |= {"x_test": random.normal(5, 2, (6, 3)), "y_test": np.arange(6) % 3}
+    kept = {key: value for key, value in (whole | arrays).items() if value is not None}
+    np.savez("my.npz", **kept)
+
+
+def decoded(name: str):
+    """The dataset as later stages read it."""
+    data.main([name, "--out", name])
+    return open_data(Path(name))
+
+
+# -- folders --------------------------------------------------------------------------------------
+
+
+def test_a_folder_has_a_class_for_each_folder_in_it():
+    pictures("photos")
+    known_as(photos={"folder": "photos", "size": [4, 6], "channels": 1, "test": 0.4})
+    made = decoded("photos")
+    assert (made.classes, made.shape) == (2, (1, 4, 6))
+    assert (len(made.train_labels), len(made.test_labels)) == (6, 4)
+    assert np.bincount(made.test_labels).tolist() == [2, 2]
+    both = np.concatenate([made.train_images[:, 0, 0, 0], made.test_images[:, 0, 0, 0]])
+    assert sorted(both.tolist()) == [*range(5), *range(100, 105)]
+    assert source.literal("datasets.photos", "CLASS_NAMES") == ["a b", "ö"]
+
+
+def test_train_and_test_folders_are_taken_as_they_are():
+    pictures("photos/train", count=3)
+    pictures("photos/test", count=2)
+    known_as(photos={"folder": "photos"})
+    made = decoded("photos")
+    assert (made.train_images.shape, made.test_images.shape) == ((6, 3, 32, 32), (4, 3, 32, 32))
+
+
+def test_an_image_is_turned_scaled_and_cut_around_its_middle():
+    pictures("photos", count=2)
+    wide = Image.new("RGB", (6, 2), "black")
+    wide.paste("white", (2, 0, 4, 2))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned by 90 degrees
+    wide.save("photos/ö/wide.png", exif=exif)
+    known_as(photos={"folder": "photos", "size": 2, "test": 0.01})
+    images = decoded("photos").train_images
+    assert any((image == 255).all() for image in images)
+
+
+def test_what_systems_leave_in_a_folder_is_no_image():
+    pictures("photos")
+    for name in (".DS_Store", "Thumbs.db"):
+        Path("photos/ö", name).write_text("x")
+    Path("photos/.cache").mkdir()
+    known_as(photos={"folder": "photos"})
+    assert len(decoded("photos").train_labels) == 8
+
+
+def test_clients_of_a_folder_come_from_a_file():
+    pictures("photos/train", count=3)
+    pictures("photos/test", count=1)
+    with open("clients.csv", "w") as file:
+        rows = csv.writer(file)
+        rows.writerow(("file", "client"))
+        rows.writerows((f"{c}/{i}.png", "xyz"[i]) for c in ("a b", "ö") for i in range(3))
+    known_as(photos={"folder": "photos", "clients": "clients.csv"})
+    made = decoded("photos")
+    drawn = given.draw(made.train_labels, 2, 3, "", "", writers=made.train_writers)
+    assert [ids.tolist() for ids in drawn.members] == [[0, 3], [1, 4], [2, 5]]
+
+
+# -- arrays ---------------------------------------------------------------------------------------
+
+
+def test_floats_are_kept_and_normalised_by_their_own_mean_and_deviation():
+    npz()
+    known_as(mine={"npz": "my.npz"})
+    made, given_x = decoded("mine"), np.load("my.npz")["x_train"].astype(np.float32)
+    assert (made.shape, made.classes) == ((3, 1, 1), 3)
+    assert made.train_images.dtype == np.float32
+    np.testing.assert_array_equal(made.train_images[:, :, 0, 0], given_x)
+    mean, std = (torch.tensor(v)[:, None, None] for v in read_statistics(made, "standard", Path()))
+    images = torch.from_numpy(np.array(made.train_images))
+    before, z = images.clone(), normalise(images, mean, std)
+    assert torch.equal(images, before)  # a batch may be a part of the data themselves
+    np.testing.assert_allclose(z.mean(0).flatten(), 0, atol=1e-5)
+    np.testing.assert_allclose(z.std(0, correction=0).flatten(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_scale_of_floats_does_not_matter(scale):
+    npz(x_train=scale * np.random.default_rng(0).normal(size=(12, 3)))
+    known_as(mine={"npz": "my.npz"})
+    _, std = read_statistics(decoded("mine"), "standard", Path())
+    assert 255 * np.array(std) / scale == pytest.approx(np.ones(3), abs=0.7)
+
+
+def test_a_number_that_never_changes_becomes_zero():
+    npz(x_train=np.ones((12, 3)))
+    known_as(mine={"npz": "my.npz"})
+    mean, std = read_statistics(decoded("mine"), "standard", Path())
+    assert normalise(torch.ones(1, 3, 1, 1), *(torch.tensor(v)[:, None, None] for v in (mean, std))
+                     ).abs().max() < 1e-5  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "wanted"),
+    [((12, 5, 6), {}, (1, 5, 6)), ((12, 2, 5, 6), {}, (2, 5, 6)),
+     ((12, 5, 6, 3), {"channels_last": True}, (3, 5, 6))],
+)  # fmt: skip
+def test_images_have_their_channels_first(shape, options, wanted):
+    x = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
+    npz(x_train=x, x_test=x[:6])
+    known_as(mine={"npz": "my.npz"} | options)
+    made = decoded("mine")
+    assert made.shape == wanted
+    at = (0, 4, 3, 2) if options else (0, *[0] * (len(shape) - 3), 4, 3)
+    assert made.train_images[0, -1 if options else 0, 4, 3] == x[at]
+
+
+def test_tokens_are_sequences_and_labels_may_be_texts():
+    x = np.arange(36).reshape(12, 3) % 7
+    npz(x_train=x, x_test=x[:6], y_train=np.array([*"xyz"] * 4), y_test=np.array([*"zyx"] * 2))
+    known_as(mine={"npz": "my.npz", "tokens": 7})
+    made = decoded("mine")
+    assert (made.tokens, made.shape, made.classes) == (7, (3,), 3)
+    assert made.test_labels.tolist() == [2, 1, 0, 2, 1, 0]
+
+
+def test_labels_are_themselves_if_they_are_numbers_from_0_on():
+    npz(y_train=np.arange(12) % 3 + 10, y_test=np.arange(6) % 3 + 10)
+    known_as(mine={"npz": "my.npz"})
+    assert sorted({*decoded("mine").train_labels.tolist()}) == [0, 1, 2]
+    npz(y_train=np.arange(12) % 3 * 2, y_test=np.arange(6) % 3 * 2)
+    known_as(mine={"npz": "my.npz", "classes": 5})
+    assert sorted({*decoded("mine").train_labels.tolist()}) == [0, 2, 4]
+
+
+def test_clients_of_arrays_are_a_column():
+    npz(clients_train=np.array([*"ab"] * 6), clients_test=np.array([*"ba"] * 3))
+    known_as(mine={"npz": "my.npz"})
+    made = decoded("mine")
+    assert made.test_writers.tolist() == [1, 0] * 3
+    with pytest.raises(UsageError, match="has 2 clients, and the protocol 3: set its `clients`"):
+        given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
+
+
+# -- runs -----------------------------------------------------------------------------------------
+
+
+def test_a_run_is_trained_on_vectors_and_on_pictures():
+    npz()
+    config = {"datasets": {"mine": {"npz": "my.npz"}}}
+    some = {"rounds": 2, "clients": 3, "participation": 1.0, "partition": "iid", "batch": 2}
+    made = fedgrid.run(dataset="mine", config=config, model="mlp", **some)
+    assert made.spec["dataset"] == "mine"
+    pictures("photos", count=9)
+    made = fedgrid.run(dataset=f"folder:{Path('photos').resolve()}", **some)
+    assert made.spec["name"]["dataset"] == "photos"
+
+
+def test_a_grid_takes_data_that_no_study_has():
+    npz()
+    known_as(mine={"npz": "my.npz"})
+    config = {"study": "fedsls", "scale": "quick", "dataset": ["mine"], "method": "fedavg",
+              "partition": "iid", "protocol": "fedsls-quick-modelmlp"}  # fmt: skip
+    made = Grid(STUDIES, config)
+    assert {run["dataset"] for run in made.runs("fedsls", "quick", "table1")} == {"mine"}
+
+
+def test_other_files_make_other_results_and_a_moved_folder_does_not():
+    def behind() -> str:
+        return code_behind("train", Grid(STUDIES).resolve(NAMES | {"dataset": "photos"}))
+
+    pictures("photos")
+    known_as(photos={"folder": "photos"})
+    first = behind()
+    os.rename("photos", "moved")
+    known_as(photos={"folder": "moved"})
+    assert behind() == first
+    known_as(photos={"folder": "moved", "size": 8})
+    assert behind() != first
+    os.utime("moved/ö/0.png", ns=(1, 1))
+    known_as(photos={"folder": "moved"})
+    assert behind() != first
+
+
+def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
+    monkeypatch.delenv(own_data.VARIABLE)
+    npz()
+    Path("config.yaml").write_text("datasets: {mine: {npz: my.npz}}")
+    source.forget()
+    assert "mine" in registered("datasets")
+    data.main(["mine"])
+    assert json.loads(Path("results/data/mine/meta.json").read_text())["classes"] == 3
+
+
+def test_a_path_can_be_given_in_place_of_a_name():
+    given_ = own_data.give({"dataset": "folder:/data/my flowers,npz:x/y.npz,digits"})
+    assert given_["dataset"] == ["my_flowers", "y", "digits"]
+    assert own_data.entries() == {
+        "my_flowers": {"folder": "/data/my flowers"},
+        "y": {"npz": "x/y.npz"},
+    }
+
+
+def test_iid_deals_out_all_samples_equally():
+    labels = np.arange(11) % 2
+    drawn = iid.draw(labels, 2, 3, "", "", "x", 0)
+    assert sorted(len(ids) for ids in drawn.members) == [3, 4, 4]
+    assert sorted(np.concatenate(drawn.members)) == [*range(11)]
+    other = iid.draw(labels, 2, 3, "", "", "x", 1)
+    assert [*map(list, drawn.members)] != [*map(list, other.members)]
+    with pytest.raises(UsageError, match="12 clients are more than the 11"):
+        iid.draw(labels, 2, 12, "", "", "x", 0)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+FEW = np.zeros((12, 3), np.float32)
+BAD_ARRAYS = [
+    ({"x_test": None}, {}, "lacks x_test: it has x_train, y_train, y_test, and needs"),
+    ({"x_train": FEW[:11]}, {}, "x_train has 11 samples and y_train 12 labels"),
+    ({"x_test": np.zeros((6, 4))}, {}, r"of x_test have the shape \(4, 1, 1\)"),
+    ({}, {"shape": [4]}, r"have the shape \[3\], and the entry says \[4\]"),
+    ({"x_train": FEW * np.nan}, {}, "not finite"),
+    ({"x_train": np.full((12, 3), 1e300)}, {}, "not finite"),
+    ({"x_train": FEW.astype(int)}, {}, "sequences of tokens need `tokens`"),
+    ({"x_train": FEW.astype(int) + 9}, {"tokens": 7}, "tokens from 9 to 9"),
+    ({"x_train": FEW}, {"tokens": 7}, "sequences are whole numbers"),
+    ({"x_train": np.zeros((12, 9, 8, 3))}, {}, "looks like .N, height, width, channels."),
+    ({"x_train": np.zeros(12)}, {}, "has the shape"),
+    ({"x_train": np.array([{}] * 12)}, {}, "cannot be read|is object"),
+    ({"y_train": np.arange(12) / 3}, {}, "labels are float64"),
+    ({"y_train": np.zeros(12, int), "y_test": np.zeros(6, int)}, {}, "has 1 classes"),
+    ({"y_test": np.arange(6)}, {"classes": 6}, "the class 3 is in y_test and not in y_train"),
+    ({}, {"classes": 2}, "has 3 classes, and the entry says 2"),
+    ({"clients_train": np.arange(11)}, {}, "clients_train has 11 values for 12 samples"),
+    ({"clients_test": np.arange(6)}, {}, "clients_train must be there|TEST_WRITERS"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "options", "says"), BAD_ARRAYS)
+def test_arrays_that_do_not_fit_are_refused(arrays, options, says, tmp_path):
+    npz(**arrays)
+    refused({"npz": "my.npz"} | options, says)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
+def test_a_file_that_is_no_npz_is_refused(content):
+    Path("my.npz").write_bytes(content)
+    refused({"npz": "my.npz"}, "is no .npz file")
+
+
+def refused(entry: dict, says: str) -> None:
+    """The entry is refused in one sentence, and nothing is left."""
+    known_as(mine=entry)
+    with pytest.raises(UsageError, match=says) as caught:
+        data.main(["mine", "--out", "out/mine"])
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("datasets") or "TEST_WRITERS" in says
+    assert not Path("out").exists() or [*Path("out").iterdir()] == []
+
+
+def test_folders_that_do_not_fit_are_refused():
+    pictures("one", classes=["a"])
+    refused({"folder": "one"}, "has 1 folders with images")
+    refused({"folder": "nowhere"}, "there is no folder nowhere")
+    refused({"size": 3}, "needs either `folder` or `npz`")
+    pictures("text")
+    Path("text/ö/notes.txt").write_text("no image")
+    refused({"folder": "text"}, r"text/ö/notes.txt cannot be read as an image")
+    pictures("torn")
+    torn = Path("torn/ö/1.png")
+    torn.write_bytes(torn.read_bytes()[:40])
+    refused({"folder": "torn"}, r"torn/ö/1.png cannot be read as an image")
+    pictures("empty")
+    Path("empty/z").mkdir()
+    refused({"folder": "empty"}, "the class z of empty has no image")
+    pictures("parts/train")
+    pictures("parts/test", classes=["a b"])
+    refused({"folder": "parts"}, "the class ö is in only one of")
+    pictures("owned")
+    Path("clients.csv").write_text("file,client\nö/1.png,x\n")
+    refused({"folder": "owned", "clients": "clients.csv"}, "has no client for")
+    Path("clients.csv").write_text("image\nx\n")
+    refused({"folder": "owned", "clients": "clients.csv"}, "needs the columns file and client")
+
+
+def test_names_that_two_have_are_refused():
+    with pytest.raises(UsageError, match="has the name of a dataset of fedgrid"):
+        own_data.give({"datasets": {"digits": {"npz": "x.npz"}}})
+    with pytest.raises(UsageError, match="has the name x, as another one has"):
+        own_data.give({"dataset": "npz:a/x.npz,npz:b/x.npz"})
+
+
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        ({"augment": ["crop"]}, "`augment` changes images"),
+        ({"method": "fedsls"}, "needs images, and the inputs of the dataset my are vectors"),
+        ({"partition": "writers"}, "needs the writer of each image"),
+    ],
+)
+def test_vectors_are_refused_where_images_are_needed(given_, says):
+    npz()
+    with pytest.raises(UsageError, match=says):
+        fedgrid.run(dataset="npz:my.npz", model="mlp", **({"partition": "iid"} | given_))
+
+
+def test_a_model_without_convolutions_has_no_saliency():
+    with pytest.raises(UsageError, match="encodes the maps of convolutions"):
+        fedgrid.run("fedsls", model="mlp")
+
+
+def test_earlier_code_stands_for_the_code_of_today():
+    """A file of earlier/ whose first line is not today's hash is of no use: delete it."""
+    for path in (source.ROOT / "runtime/earlier").glob("*.txt"):
+        now = source.code(path.stem)
+        assert path.read_text().partition("\n")[2] == now, path.name
+
+
+def test_the_description_of_an_unknown_name_is_refused():
+    with pytest.raises(UsageError, match="no dataset is called"):
+        datasets.module("mine")

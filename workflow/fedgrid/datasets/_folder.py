@@ -1,0 +1,106 @@
+"""Images of one's own in a folder for each class, the layout of torchvision's ImageFolder.
+
+The folder has `train/` and `test/` with a folder for each class in both, or the classes' folders
+themselves, of which a share `test` of each class becomes the test set. An image is turned as its
+camera says, scaled with a Lanczos filter until it covers `size`, and cut to it around its middle.
+"""
+
+import csv
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgrid.datasets import Split
+from fedgrid.federation import seeds
+from fedgrid.runtime import own_data
+from fedgrid.runtime.names import UsageError, shown
+
+Found = list[tuple[Path, int]]  # images with their classes
+
+
+def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> Split:
+    """Return the images of an entry; UsageError for a file that is no image, and for no image."""
+    folder = own_data.place_of(name, "folder")
+    names = own_data.class_names(name, folder)
+    there = {part: listed(path, names) for part, path in own_data.parts_of(folder).items()}
+    if "test" not in there:
+        share = options.get("test", own_data.DEFAULTS["test"])
+        there = dict(zip(("train", "test"), held_out(name, there["train"], share), strict=True))
+    for part, found in there.items():
+        if missing := sorted({*range(classes)} - {label for _, label in found}):
+            raise UsageError(
+                f"datasets.{name}: the class {shown(names[missing[0]])} of {folder} has no image "
+                f"for the {part} set"
+            )
+    arrays = [array for found in there.values() for array in decoded(name, found, shape)]
+    if not (clients := options.get("clients")):
+        return Split(*arrays)
+    paths = [path.relative_to(own_data.parts_of(folder)["train"]) for path, _ in there["train"]]
+    return Split(*arrays, train_writers=read_clients(name, Path(clients), paths))
+
+
+def listed(folder: Path, names: list[str]) -> Found:
+    """Return the images of a folder in order, each with its class."""
+    classes = enumerate(names)
+    return [(path, label) for label, one in classes for path in own_data.files_of(folder / one)]
+
+
+def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
+    """Return the training images and the test images: of each class a share, at least one."""
+    labels, random = np.array([label for _, label in found]), seeds.generator("own test", name)
+    chosen: set[int] = set()
+    for label in np.unique(labels):
+        ids = random.permutation(np.flatnonzero(labels == label))
+        chosen |= {*ids[: max(1, round(share * len(ids)))].tolist()}
+    train = [one for i, one in enumerate(found) if i not in chosen]
+    return train, [found[i] for i in sorted(chosen)]
+
+
+def decoded(name: str, found: Found, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels."""
+    images = np.empty((len(found), *shape), np.uint8)
+    with ThreadPoolExecutor() as pool:
+        read = partial(read_image, name, shape)
+        for i, image in enumerate(pool.map(read, (path for path, _ in found))):
+            images[i] = image
+    return images, np.array([label for _, label in found], np.int64)
+
+
+def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
+    """Return a file's image as uint8 (channels, height, width)."""
+    from PIL import Image, ImageOps
+
+    channels, height, width = shape
+    try:
+        with Image.open(path) as opened:
+            upright = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
+            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        raise UsageError(
+            f"datasets.{name}: {path} cannot be read as an image ({shown(problem)}): remove it, or "
+            "move it out of the folder"
+        ) from None
+    pixels = np.asarray(fitted)
+    return pixels[None] if channels == 1 else np.moveaxis(pixels, 2, 0)
+
+
+def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
+    """Return the number of each training image's client, from a .csv with `file` and `client`."""
+    try:
+        with file.open(newline="") as lines:
+            rows = [*csv.DictReader(lines)]
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise UsageError(f"datasets.{name}: {file} cannot be read ({problem})") from None
+    if not rows or not {"file", "client"} <= rows[0].keys():
+        raise UsageError(f"datasets.{name}: {file} needs the columns file and client")
+    of = {Path(row["file"]).as_posix(): row["client"] for row in rows}
+    if missing := [path for path in paths if path.as_posix() not in of]:
+        raise UsageError(
+            f"datasets.{name}: {file} has no client for {missing[0]}: it needs a row for each "
+            "training image, with its path below the training folder"
+        )
+    clients = [of[path.as_posix()] for path in paths]
+    return np.unique(clients, return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,209 @@
+"""Arrays of one's own in an .npz file: images, vectors or sequences of tokens.
+
+The file has `x_train`, `y_train`, `x_test` and `y_test`, and may have `clients_train` and
+`clients_test`, which client each sample belongs to. The shapes of x:
+
+    uint8      (N, channels, height, width) or (N, height, width): images
+    floats     the same, or (N, D): vectors; they are stored as they are, in single precision
+    integers   (N, length), with `tokens`: sequences of tokens below this number
+
+Labels are whole numbers from 0 on, or any other numbers or texts, which are put in order.
+"""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgrid.datasets import Split
+from fedgrid.runtime import own_data
+from fedgrid.runtime.names import UsageError
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+CLIENTS = ("clients_train", "clients_test")
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+MOST_CHANNELS = 4  # of an image whose channels are its last axis by mistake
+
+
+def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> Split:
+    """Return the samples of an entry; UsageError if its file does not have what it says."""
+    file = own_data.place_of(name, "npz")
+    where = f"datasets.{name}: {file}"
+    found = read(where, file)
+    labels = numbered(where, found["y_train"], found["y_test"], classes)
+    parts = {part: inputs(f"{where}: x_{part}", found[f"x_{part}"], options) for part in PARTS}
+    for part, y in zip(PARTS, labels, strict=True):
+        if len(parts[part]) != len(y):
+            raise UsageError(
+                f"{where}: x_{part} has {len(parts[part])} samples and y_{part} {len(y)} labels"
+            )
+        if parts[part].shape[1:] != shape:
+            raise UsageError(
+                f"{where}: the samples of x_{part} have the shape {parts[part].shape[1:]}, and "
+                f"those of x_train {shape}"
+            )
+    (x, test), (y, test_y) = parts.values(), labels
+    if x.dtype != test.dtype:
+        raise UsageError(f"{where}: x_train is {found['x_train'].dtype}, and x_test is not")
+    clients = (
+        clients_of(where, found, key, len(one)) for key, one in zip(CLIENTS, labels, strict=True)
+    )
+    return Split(x, y, test, test_y, *clients)
+
+
+PARTS = ("train", "test")
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def describe(where: str, file: Path, entry: dict) -> tuple[tuple[int, ...], int, list[bool]]:
+    """Return the shape of a sample, the number of classes, and whether clients are given.
+
+    Of the inputs, only the header is read.
+    """
+    shape, dtype = header(where, file, "x_train")
+    one = inputs(f"{where}: x_train", np.zeros((1, *shape[1:]), dtype), entry)
+    if (said := entry.get("shape")) and tuple(said) != shape[1:]:
+        raise UsageError(
+            f"{where}: the samples of x_train have the shape {[*shape[1:]]}, and the entry says "
+            f"{said}"
+        )
+    found = read(where, file, "y_train", "y_test")
+    classes = entry.get("classes") or len(class_values(where, *found.values()))
+    with opened(where, file) as there:
+        return one.shape[1:], classes, [key in there.files for key in CLIENTS]
+
+
+def opened(where: str, file: Path):
+    """Return an open .npz file; UsageError if it is none, or lacks an array."""
+    try:
+        there = np.load(file, allow_pickle=False)
+    except UNREADABLE as problem:
+        raise UsageError(f"{where} is no .npz file of numpy ({problem})") from None
+    if not hasattr(there, "files"):
+        raise UsageError(f"{where} is one array: write an .npz with {', '.join(ARRAYS)}")
+    if missing := [key for key in ARRAYS if key not in there.files]:
+        has = ", ".join(there.files) or "no array"
+        raise UsageError(f"{where} lacks {missing[0]}: it has {has}, and needs {', '.join(ARRAYS)}")
+    return there
+
+
+def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
+    """Return arrays of the file by their names, or all of them."""
+    with opened(where, file) as there:
+        try:
+            return {key: there[key] for key in keys or there.files}
+        except UNREADABLE as problem:
+            raise UsageError(f"{where} cannot be read ({problem})") from None
+
+
+def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Return the shape and type of an array without reading its numbers."""
+    with opened(where, file) as there, there.zip.open(f"{key}.npy") as stream:
+        try:
+            shape, _, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+        except KeyError:  # names of fields, which only arrays of records have
+            raise UsageError(f"{where}: {key} has records: write plain arrays") from None
+        except ValueError as problem:
+            raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+    return shape, dtype
+
+
+def inputs(where: str, x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
+    """Return inputs as a dataset has them: uint8 or float32 images, vectors, or tokens."""
+    if "tokens" in options:
+        return sequences(where, x, options["tokens"])
+    if x.dtype != np.uint8 and x.dtype.kind != "f":
+        raise UsageError(
+            f"{where} is {x.dtype}: images are uint8 or floats, vectors are floats, and sequences "
+            "of tokens need `tokens`, the number of symbols"
+        )
+    if x.dtype.kind == "f":
+        x = finite(where, x)
+    if x.ndim == 2 and x.dtype != np.uint8:
+        return x[:, :, None, None]
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim != 4 or not x.size:
+        raise UsageError(
+            f"{where} has the shape {x.shape}: images are (N, channels, height, width) or (N, "
+            "height, width), and vectors are floats (N, D)"
+        )
+    return channels_first(where, x, options.get("channels_last"))
+
+
+def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
+    """Return images with the channels before height and width."""
+    if last is None and x.shape[1] > MOST_CHANNELS >= x.shape[3]:
+        raise UsageError(
+            f"{where} has the shape {x.shape}, which looks like (N, height, width, channels): set "
+            "`channels_last: true`, or false if the second axis has the channels"
+        )
+    return np.moveaxis(x, 3, 1) if last else x
+
+
+def sequences(where: str, x: np.ndarray, tokens: int) -> np.ndarray:
+    """Return sequences of tokens as uint8 (N, length)."""
+    if x.ndim != 2 or x.dtype.kind not in "iu":
+        raise UsageError(f"{where} is {x.dtype} {x.shape}: sequences are whole numbers (N, length)")
+    if x.size and not (x.min() >= 0 and x.max() < tokens):
+        raise UsageError(
+            f"{where} has tokens from {x.min()} to {x.max()}: they must be from 0 to {tokens - 1}, "
+            "or `tokens` must be larger"
+        )
+    return x.astype(np.uint8)
+
+
+def finite(where: str, x: np.ndarray) -> np.ndarray:
+    """Return floats in single precision; UsageError for numbers that are not finite there."""
+    with np.errstate(over="ignore"):
+        x = x.astype(np.float32)
+    if not np.isfinite(x).all():
+        raise UsageError(f"{where} has numbers that are not finite: replace or remove them")
+    return x
+
+
+# -- labels and clients ---------------------------------------------------------------------------
+
+
+def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
+    """Return the values of the classes in order; whole numbers from 0 on stand for themselves."""
+    for y in labels:
+        if y.ndim != 1 or y.dtype.kind not in "iubSU":
+            raise UsageError(
+                f"{where}: labels are {y.dtype} {y.shape}, and must be whole numbers or texts (N,)"
+            )
+    values = np.unique(np.concatenate(labels))
+    if len(values) < 2:
+        raise UsageError(f"{where} has {len(values)} classes: it needs at least two")
+    return values
+
+
+def numbered(where: str, train: np.ndarray, test: np.ndarray, classes: int) -> list[np.ndarray]:
+    """Return labels as numbers from 0 on: themselves if they fit, or else their place in order."""
+    values = class_values(where, train, test)
+    as_is = values.dtype.kind in "iu" and values[0] >= 0 and values[-1] < classes
+    if not as_is and len(values) > classes:
+        raise UsageError(f"{where} has {len(values)} classes, and the entry says {classes}")
+    if odd := sorted({*test.tolist()} - {*train.tolist()}, key=str):
+        raise UsageError(f"{where}: the class {odd[0]} is in y_test and not in y_train")
+    given = (train, test)
+    return [(y if as_is else np.searchsorted(values, y)).astype(np.int64) for y in given]
+
+
+def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | None:
+    """Return the number of each sample's client, by the order of all values; None if not given."""
+    if key not in found:
+        return None
+    for name in (key, CLIENTS[0]):
+        if name not in found or found[name].ndim != 1 or found[name].dtype.kind not in "iuSU":
+            raise UsageError(f"{where}: {name} must be there, whole numbers or texts (N,)")
+    if len(found[key]) != count:
+        raise UsageError(f"{where}: {key} has {len(found[key])} values for {count} samples")
+    values = np.unique(found[CLIENTS[0]])
+    if odd := sorted({*found[key].tolist()} - {*values.tolist()}, key=str):
+        raise UsageError(f"{where}: the client {odd[0]} of {key} is not in {CLIENTS[0]}")
+    return np.searchsorted(values, found[key]).astype(np.int64)
