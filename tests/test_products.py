@@ -20,7 +20,7 @@ import yaml
 import made
 from conftest import ENVIRONMENT
 from fedgrid import draw
-from fedgrid.analysis import figures, tables
+from fedgrid.analysis import figures, latex, tables
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
 from fedgrid.report import ablation, convergence
@@ -191,7 +191,7 @@ def assert_whole(path: Path, caption: str) -> None:
         assert caption in content.decode()
         assert content.decode().count("<tr") > 1
     elif path.suffix == ".tex":
-        assert content.decode().startswith(f"% {caption}\n")
+        assert f"\\caption{{{latex.escape(caption)}}}" in content.decode()
         assert r"\toprule" in content.decode()
     else:
         assert len(draw.read(path)) > 0
@@ -309,7 +309,7 @@ def test_a_product_is_drawn_by_command_and_shown(tmp_path, capsys):
     asked = ("table1", "--study", YAML)
     made_files = [tmp_path / "A.csv", tmp_path / "B.tex"]
     commanded(capsys, *asked, "--sources", f"runs={runs}", "--scale", "paper", "--out", *made_files)
-    assert r"$55.00 \pm 5.00$" in made_files[1].read_text()
+    assert r"\num{55.00} \pm \num{5.00}" in made_files[1].read_text()
     said = commanded(capsys, *asked, "--show", made_files[0])
     assert "55.00 ± 5.00" in said
     assert "paper scale" in said
@@ -321,7 +321,7 @@ def test_a_product_is_drawn_by_command_and_shown(tmp_path, capsys):
         (["--sources", "scores=a.csv"], "--sources lacks runs"),
         (["--sources", "runs=runs.csv", "run=runs.csv"], "no source .* `run`: did you mean runs"),
         (["--sources", "runs=nowhere.csv"], "nowhere.csv cannot be read as a table"),
-        (["--sources", "runs=runs.csv", "--out", "a.png"], "no format .* `.png`"),
+        (["--sources", "runs=runs.csv", "--out", "a.gif"], "no format .* `.gif`"),
         (["--show", "runs.csv"], "runs.csv is another table: it has no column"),
     ],
 )

@@ -10,7 +10,6 @@ caption ends with this sentence; the product's file does not see the column.
 
 import inspect
 import json
-import re
 import traceback
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,7 +30,7 @@ from fedgrid.study.products import (
 )
 from fedgrid.study.reading import find_study, read_study
 
-FUNCTIONS = ("draw", "caption", "wide", "plot")  # of a product's file
+FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 
 
@@ -220,10 +219,15 @@ def as_csv(product, table, path: Path, study: dict) -> None:
 
 
 def as_tex(product, table, path: Path, study: dict) -> None:
-    """Write a table for a paper; it needs the LaTeX package booktabs."""
-    body = laid_out(product, table).to_latex(multicolumn_format="c", escape=True, na_rep="")
-    body = re.sub(r"(\S+) ± (\S+)", r"$\1 \\pm \2$", body)
-    path.write_text(f"% {product.caption(table)}\n{body}")
+    """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
+    from fedgrid.analysis import latex
+    from fedgrid.analysis.metrics import lower_is_better
+    from fedgrid.analysis.tables import metric_of
+
+    wide, caption = laid_out(product, table), product.caption(table)
+    ranked = getattr(product, "ranked", None) or (lambda row, column: False)
+    lowest = lower_is_better(metric_of(table))
+    path.write_text(latex.write(wide, study, caption, path.stem, ranked, lowest))
 
 
 def as_html(product, table, path: Path, study: dict) -> None:
@@ -233,7 +237,7 @@ def as_html(product, table, path: Path, study: dict) -> None:
 
 
 def as_figure(product, table, path: Path, study: dict, form: str) -> None:
-    """Write a figure for print (pdf) or screens (svg)."""
+    """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
     from fedgrid.analysis import figures
 
     with figures.style():
@@ -247,6 +251,7 @@ WRITERS = {
     ".html": as_html,
     ".pdf": partial(as_figure, form="pdf"),
     ".svg": partial(as_figure, form="svg"),
+    ".png": partial(as_figure, form="png"),
 }
 
 PAGE = """<!doctype html>

@@ -157,7 +157,7 @@ wildcard_constraints:
     scale=r"[^/]+",
     grid=r"[^/]+",
     claim=r"[1-9]\d*",
-    ext=r"csv|tex|html|pdf|svg",
+    ext=r"csv|tex|html|pdf|svg|png",
 
 
 def resolved(wildcards):

@@ -21,7 +21,11 @@ RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
 ROW = 4  # panels of different datasets in a row, at most
 COLUMN = 3.4  # inches of the narrowest figure, the width of a text column
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
-UNDATED = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}  # for reproducible bytes
+UNDATED = {
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+    "png": {"Software": None},
+}  # for reproducible bytes
 
 
 def style() -> AbstractContextManager:
@@ -133,7 +137,7 @@ def explain(figure: Figure, caption: str) -> Figure:
 
 
 def save(figure: Figure, path: Path, form: str) -> None:
-    """Save the figure as pdf or svg; the same figure gives the same bytes."""
-    pixels = figure.findobj(lambda artist: artist.get_rasterized())
+    """Save the figure as pdf, svg or png; the same figure gives the same bytes."""
+    pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"
     figure.savefig(path, format=form, metadata=UNDATED[form], dpi=resolution)

@@ -56,6 +56,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return cells.rename_axis(columns=named).rename(columns=write_label)
 
 
+def ranked(row: tuple, column: tuple) -> bool:
+    """Whether a cell is compared with others: our best accuracies."""
+    return row[-1] == "ours"
+
+
 def ours(row: pd.Series) -> str:
     """Return percent over seeds and the speed-up, as a text; empty without an accuracy."""
     if row["diverged"]:

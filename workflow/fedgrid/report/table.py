@@ -88,6 +88,11 @@ def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> p
     return shown.reindex(index=ordered(texts, index), columns=ordered(texts, heads)).fillna("")
 
 
+def ranked(row: tuple, column: tuple) -> bool:
+    """Whether a cell is compared with others: every one."""
+    return True
+
+
 def written(table: pd.DataFrame, name: str) -> pd.Series:
     """Return the values of an axis or a field as readers see them."""
     if name == "metric":

@@ -12,7 +12,7 @@ AS_FIGURE, AS_TABLE = ("csv", "svg"), ("csv", "tex", "html")  # default formats
 BEST = "best"  # an option of every product: only the best of runs that differ in some fields
 BEST_KEYS = ("over", "by")
 BEST_SOURCES = ("runs", "settings")  # what the choice reads
-FIGURES = (".pdf", ".svg")  # formats of products that have a `plot`
+FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
 
 
 def product_module(study: str, product: str, about: dict) -> str:

@@ -11,6 +11,8 @@ from fedgrid.analysis import tables
 from fedgrid.analysis.published import join_published
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 
+OURS = "ours"
+
 
 def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """Return a row per cell: percent over seeds, published values and differences if any."""
@@ -21,8 +23,24 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the paper's layout: a row per method, a column per dataset and partition."""
-    return tables.wide(table)
+    """Return the paper's layout: a row per method, a column per dataset and partition.
+
+    If any of these is published, the published values stand beside ours.
+    """
+    ours = tables.wide(table)
+    if table["published"].isna().all():
+        return ours
+    printed = table.assign(mean=table["published"], std=table["published_std"], diverged=0)
+    parts = {OURS: ours, "published": tables.wide(printed).fillna("")}
+    both = pd.concat(parts, axis=1).reorder_levels([*range(1, ours.columns.nlevels + 1), 0], axis=1)
+    order = [(*column, part) for column in ours.columns for part in parts]
+    shown = [column for column in order if (both[column] != "").any()]
+    return both[shown].rename_axis(columns=[*ours.columns.names, None])
+
+
+def ranked(row: tuple, column: tuple) -> bool:
+    """Whether a cell is compared with those below and above it: ours, not the published ones."""
+    return column[-1] != "published"
 
 
 def caption(table: pd.DataFrame) -> str:

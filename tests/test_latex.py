@@ -1,0 +1,189 @@
+"""Tables for papers: names, numbers, ranks, and files that LaTeX compiles as they are."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import made
+from fedgrid import draw
+from fedgrid.analysis import latex
+from fedgrid.report import comparison
+from fedgrid.report.fedsls import table1
+from made import STUDIES, STUDY
+
+EVERY = {"ranked": lambda row, column: True}
+
+
+def write(wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", **options) -> str:
+    return latex.write(wide, study, caption, "mine", **EVERY | options)
+
+
+def body(text: str) -> list[str]:
+    """The rows of a table in LaTeX, without its head."""
+    return text.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
+
+
+def column(*texts: str, names=("fedavg", "fedprox", "moon", "mine")) -> pd.DataFrame:
+    """A table with one column."""
+    index = pd.Index(names[: len(texts)], name="method")
+    return pd.DataFrame({"digits": texts}, index=index)
+
+
+def cells(*texts: str, **options) -> list[str]:
+    """The cells of a table with one column, in LaTeX."""
+    rows = body(write(column(*texts), **options))
+    return [row.split(" & ")[1].removesuffix(" \\\\") for row in rows]
+
+
+# -- marks ----------------------------------------------------------------------------------------
+
+
+def test_the_best_is_bold_and_the_second_underlined():
+    best, second, third = cells("95.08", "94.00", "12.00")
+    assert best == r"\best{\num{95.08}}"
+    assert second == r"\secondbest{\num{94.00}}"
+    assert third == r"\num{12.00}"
+
+
+def test_of_a_loss_the_lowest_is_the_best():
+    assert cells("2.0", "1.0", "3.0", lowest=True)[1].startswith(r"\best{")
+
+
+def test_equal_numbers_are_marked_alike():
+    found = cells("95.08", "95.08", "94.00", "94.00")
+    assert [one.split("{")[0] for one in found] == [r"\best"] * 2 + [r"\secondbest"] * 2
+
+
+@pytest.mark.parametrize("texts", [("95.08",), ("95.08", "95.08"), ("95.08", "1/3 diverged")])
+def test_without_two_different_numbers_nothing_is_marked(texts):
+    assert not re.search(r"\\(second)?best\{\\num", "".join(cells(*texts)))
+
+
+def test_a_lost_run_has_no_rank():
+    assert cells("9/9 diverged", "95.08", "94.00") == [
+        "9/9 diverged", r"\best{\num{95.08}}", r"\secondbest{\num{94.00}}"
+    ]  # fmt: skip
+
+
+def test_what_is_not_compared_is_not_marked():
+    wide = pd.DataFrame({("d", "ours"): ["1.0", "2.0"], ("d", "published"): ["9.0", "8.0"]})
+    rows = body(latex.write(wide, {}, "", "x", table1.ranked))
+    assert r"\best{\num{2.0}} & \num{8.0}" in rows[1]
+    assert r"\num{9.0} \\" in rows[0]
+    assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())
+
+
+# -- numbers and names ----------------------------------------------------------------------------
+
+
+def test_deviations_are_as_wide_as_the_widest():
+    first, second, *_ = cells("95.08 ± 1.10", "57.39 ± 12.50", "1.00 ± 1.00")
+    assert first == r"\best{$\num{95.08} \pm \phantom{0}\num{1.10}$}"
+    assert second == r"\secondbest{$\num{57.39} \pm \num{12.50}$}"
+
+
+def test_methods_have_the_labels_of_the_study():
+    rows = body(write(column("1.0", "2.0", "3.0", names=("fedsl-f4", "fedprox-mu0.1", "my_own%"))))
+    assert rows[0].startswith("FedSL $f = 4$ &")
+    assert rows[1].startswith(r"FedProx ($\mu = 0.1$) &")
+    assert rows[2].startswith(r"my\_own\% &")
+
+
+def test_a_concentration_is_a_formula_and_a_name_is_upright():
+    assert latex.escape("alpha=0.05") == r"$\alpha = 0.05$"
+    assert latex.escape("s=2, lr = 1e-3.") == r"$s = 2$, $\mathrm{lr} = 1e-3$."
+    assert latex.escape("a_b & 5% #1 {x} ~ ^ \\") == (
+        r"a\_b \& 5\% \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
+    )
+
+
+def test_the_caption_says_the_scale_and_is_escaped():
+    text = write(column("1.0", "2.0"), caption="In percent (95 %): quick scale.")
+    assert r"\caption{In percent (95 \%): quick scale.}" in text
+    assert r"\label{tab:mine}" in text
+
+
+def test_published_values_stand_beside_ours():
+    table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
+    shown = table1.wide(table)
+    heads = {column[-1] for column in shown.columns}
+    assert heads == {"ours", "published"}
+    facts = table.dropna(subset="published").iloc[0]
+    there = shown.xs("published", axis=1, level=-1).loc[facts["method"]]
+    assert any(text.startswith(f"{facts['published']:.2f}") for text in there)
+    assert "published" not in str(table1.wide(table.assign(published=np.nan)).columns)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def compiled(path: Path) -> str:
+    """What LaTeX says of a file that it compiles; skips without LaTeX and siunitx."""
+    if not (shutil.which("pdflatex") and shutil.which("kpsewhich")):
+        pytest.skip("pdflatex is not installed: no table is compiled")
+    for package in ("siunitx", "booktabs", "array", "graphicx"):
+        found = subprocess.run(["kpsewhich", f"{package}.sty"], capture_output=True)
+        if found.returncode:
+            pytest.skip(f"the LaTeX package {package} is not installed: no table is compiled")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", path.name]
+    done = subprocess.run(
+        command, cwd=path.parent, capture_output=True, text=True, errors="replace"
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    return done.stdout
+
+
+HOSTILE = pd.DataFrame(
+    {("a_b%", "alpha=0.1", "ours"): ["95.08 ± 1.10", "1/3 diverged", "7.00 ± 12.00"],
+     ("a_b%", "s=2", "published"): ["", "95.08", "a & b $ # { } ~ ^ \\ µ"],
+     ("ü", "iid", "many words " * 6): ["long " * 30, "", "<5 %>"]},
+    index=pd.Index(["my_method%", "fedprox-mu0.1", "fedsl-f2"], name="method"),
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
+    path = tmp_path / "mine.tex"
+    path.write_text(write(HOSTILE, caption="50 % of alpha=0.1 & more_"))
+    said = compiled(path)
+    assert "Overfull" not in said
+    paper = tmp_path / "paper.tex"
+    paper.write_text(
+        r"\documentclass[twocolumn]{article}\usepackage[T1]{fontenc}"
+        r"\usepackage{array,booktabs,graphicx,siunitx}"
+        r"\begin{document}One\input{mine}two\input{mine}three.\end{document}"
+    )
+    compiled(paper)
+    assert (tmp_path / "paper.pdf").stat().st_size > 0
+
+
+@pytest.mark.slow
+def test_the_table_of_the_paper_compiles(tmp_path):
+    table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
+    product = draw.load_product("fedsls", "table1", STUDY["products"]["table1"])
+    path = tmp_path / "table1.tex"
+    draw.write(product, table, STUDY, [path])
+    compiled(path)
+
+
+def test_figures_can_be_png_with_the_same_bytes_each_time(tmp_path):
+    product = draw.load_product("fedsls", "weights", STUDY["products"]["weights"])
+    sources = made.sources("weights", partition=["dir0.1"])
+    table = product.draw(**sources, study=STUDY, scale="quick")
+    paths = [tmp_path / name for name in ("a.png", "b.png")]
+    draw.write(product, table, STUDY, paths)
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second
+    assert first.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_every_label_of_a_study_is_written_in_latex(study):
+    labels = STUDIES[study]["labels"]
+    for label in [one for one in labels.values() if isinstance(one, str)]:
+        assert not re.search(r"(?<!\\)[%&#_]", latex.escape(label))
