@@ -30,3 +30,4 @@ rule all:
     default_target: True
     input:
         products(config["study"], "results"),
+        f"{CURRENT}/front.html",

@@ -257,7 +257,7 @@ def test_imports_inside_functions_are_followed():
 def test_every_module_is_reached_from_an_entry_point():
     entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
-    entries += ["reference", "keep", "verdicts", "notebook", "__main__"]
+    entries += ["reference", "keep", "verdicts", "front", "notebook", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
     entries += ["runtime.remaining"]  # of the Snakefile
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]

@@ -137,6 +137,11 @@ CURRENT = HERE.format(study=config["study"], scale=config["scale"])
 SHOWN = ("svg", "html", "csv")  # the formats in the report
 
 
+# The text of the report begins with the front page, if it has been made.
+if Path(f"{CURRENT}/front.html").exists():
+    config["front"] = f"{CURRENT}/front.html"
+
+
 def beside(folder, path):
     """Return a path of results/ in the same place below results/<folder>/, such as its log."""
     return path.replace("results/", f"results/{folder}/", 1)
@@ -295,9 +300,58 @@ def products(study, folder):
 
 def everything(study):
     """Return `products` as an input function: not every study has the scale."""
-    return lambda wildcards: products(
-        study, HERE.format(study=study, scale=config["scale"])
-    )
+    folder = HERE.format(study=study, scale=config["scale"])
+    return lambda wildcards: [*products(study, folder), f"{folder}/front.html"]
+
+
+def front_page(study):
+    """Return the path of the front page of a study's report, with the wildcard {scale}."""
+    return f"{HERE}/front.html".replace("{study}", study)
+
+
+def front_parts(study):
+    """Return what the front page of a study shows, by the options of its command: name and path.
+
+    Products for which the configuration leaves no runs are left out.
+    """
+    about, every = STUDIES[study].get("front", {}), STUDIES[study]["products"]
+    figures = [name for name in every if "svg" in every[name]["formats"]]
+    wanted = {
+        "table": (about.get("table", "table1"), "csv"),
+        "claims": ("claims", "csv"),
+        "figure": (about.get("figure", *figures[:1]), "svg"),
+    }
+
+    def found(wildcards):
+        there = GRID.products(study, wildcards.scale)
+        return {
+            part: (name, f"{product_path(study, name)}.{ext}".format(**wildcards))
+            for part, (name, ext) in wanted.items()
+            if name in there and ext in every[name]["formats"]
+        }
+
+    return found
+
+
+def front_files(study):
+    """Return the files that the front page of a study is made of."""
+    return lambda wildcards: {
+        part: path for part, (_, path) in front_parts(study)(wildcards).items()
+    }
+
+
+def front_options(study):
+    """Return the files of the front page as options of its command."""
+
+    def found(wildcards):
+        parts = front_parts(study)(wildcards)
+        return [
+            text
+            for part, (name, path) in parts.items()
+            for text in (f"--{part}", path if part == "claims" else f"{name}={path}")
+        ]
+
+    return found
 
 
 def leaves(kind):

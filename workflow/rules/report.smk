@@ -44,6 +44,30 @@ for study in STUDIES:
             everything(study),
         localrule: True
 
+    rule:
+        name:
+            f"{study}_front"
+        input:
+            unpack(front_files(study)),
+        output:
+            front_page(study),
+        log:
+            beside("logs", f"{front_page(study)}.log"),
+        localrule: True
+        conda:
+            "../../envs/fedgrid.yaml"
+        params:
+            study=study,
+            facts=facts(study),
+            parts=front_options(study),
+            code=source.fingerprint("front"),
+        message:
+            f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
+        shell:
+            'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
+            " -m fedgrid.front --study {params.study:q} --scale {wildcards.scale:q}"
+            " {params.parts:q} --out {output:q} --log {log:q}"
+
     for product in STUDIES[study]["products"]:
 
         rule:

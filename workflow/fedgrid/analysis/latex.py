@@ -5,13 +5,11 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 """
 
 import re
-from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.figures import label
+from fedgrid.analysis.readable import NAMES, Ranked, levels_of, rank, written_name
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
 % Compiled by itself, this file is a document.
@@ -33,7 +31,6 @@ MARKS = r"""\sisetup{text-series-to-math, reset-text-series = false, propagate-m
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LONG = 40  # characters of a text that is broken into lines
-NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
 GREEK = ("alpha", "beta", "gamma", "lambda", "mu", "tau", "eta", "rho", "sigma")
 NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
 VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
@@ -41,8 +38,6 @@ SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
 SPECIAL |= {"\u03b1": r"$\alpha$", "\u03b2": r"$\beta$", "\u03bc": r"$\mu$", "\u03c4": r"$\tau$"}
-
-Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
 
 
 def write(
@@ -61,8 +56,8 @@ def write(
     for axis in ("index", "columns"):
         setattr(texts, axis, heading(getattr(wide, axis), study))
     body = texts.style.to_latex(
-        column_format=columns_format(cells), hrules=True, multicol_align="c", multirow_align="naive",
-        sparse_index=True,
+        column_format=columns_format(cells), hrules=True, sparse_index=True, multicol_align="c",
+        multirow_align="naive",
     )  # fmt: skip
     head = "\\begin{table}[t]\n\\centering\n" + MARKS
     titled = f"\\caption{{{escape(caption)}}}\n\\label{{tab:{name}}}\n"
@@ -103,45 +98,12 @@ def columns_format(cells: pd.DataFrame) -> str:
     )
 
 
-def levels_of(index: pd.Index) -> list[pd.Index]:
-    """Return the levels of an index, one after the other."""
-    return [index.get_level_values(level) for level in range(index.nlevels)]
-
-
 def aligned(texts) -> str:
     """Return the alignment of one column."""
     there = [text for text in texts if text]
     if any(len(text) > LONG for text in there):
         return r">{\raggedright\arraybackslash}p{6cm}"
     return "r" if there and any(map(NUMBER.fullmatch, there)) else "l"
-
-
-# -- ranks ----------------------------------------------------------------------------------------
-
-
-def rank(cells: pd.DataFrame, ranked: Ranked, lowest: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return where the best and the second best numbers of each column are.
-
-    A number is what a cell begins with. A column without two different numbers has no best.
-    """
-    values = cells.apply(lambda column: column.map(number)).astype(float)
-    for at, column in enumerate(cells.columns):
-        compared = [ranked(parts(row), parts(column)) for row in cells.index]
-        values.isetitem(at, values.iloc[:, at].where(compared))
-    places = values.rank(method="dense", ascending=lowest)
-    several = places.max() > 1
-    return places.eq(1) & several, places.eq(2) & several
-
-
-def parts(name) -> tuple:
-    """Return the names of a row or column, one for each level."""
-    return name if isinstance(name, tuple) else (name,)
-
-
-def number(text: str) -> float:
-    """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    found = re.match(r"[+-]?\d+(\.\d+)?(?= ±| \(|$)", text)
-    return float(found[0]) if found else np.nan
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -163,21 +125,6 @@ def readable(study: dict, level: str | None, value) -> str:
     """Return a heading in LaTeX; names of files are replaced by the study's labels."""
     text = str(value)
     return escape(written_name(study, text, str(level)) if level in NAMES else text)
-
-
-def written_name(study: dict, name: str, axis: str = "") -> str:
-    """Return the label of a name; `fedprox-mu0.1` is that of fedprox, and its values after it."""
-    if (found := label(study, name, axis)) != name:
-        return found
-    bases = [at for at, letter in enumerate(name) if letter == "-"]
-    for at in reversed(bases):
-        if (found := label(study, name[:at], axis)) != name[:at]:
-            values = re.findall(
-                r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)", name[at + 1 :]
-            )
-            if values:
-                return f"{found} ({', '.join(f'{key}={value}' for key, value in values)})"
-    return name
 
 
 def escape(text: str) -> str:

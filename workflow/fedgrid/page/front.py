@@ -1,0 +1,107 @@
+"""What the front page of the report shows: its table, its row per claim, and its figure."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from fedgrid import draw
+from fedgrid.analysis import tables
+from fedgrid.analysis.metrics import lower_is_better
+from fedgrid.analysis.readable import NAMES, levels_of, rank, written_name
+from fedgrid.page import marks
+from fedgrid.runtime import source
+from fedgrid.study.products import product_module
+
+HERE = Path(__file__).parent
+WARNING = "This scale shows that everything works. It says nothing about the paper's claims."
+
+
+def render(study: dict, **shown: Any) -> str:
+    """Return the front page as a part of a page."""
+    loader = FileSystemLoader(HERE)
+    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    page = made.get_template("front.html.jinja")
+    warning = WARNING if shown["scale"] == "quick" else ""
+    return page.render(title=study["title"], marks=marks, warning=warning, **shown)
+
+
+def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
+    """Return the heading, caption and body of a product's table; None if it has no rows."""
+    about = study["products"][product]
+    loaded, table = draw.load_product(name, product, about), draw.read(path)
+    if table.empty:
+        return None
+    wide = draw.laid_out(loaded, table)
+    ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)
+    lowest = lower_is_better(tables.metric_of(table))
+    return {
+        "name": titled(product),
+        "says": describe(name, product, about),
+        "caption": loaded.caption(table),
+        "body": body_of(wide, study, ranked, lowest),
+    }
+
+
+def body_of(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
+    """Return a laid-out table in HTML, with readers' names and the best numbers bold."""
+    cells = wide.astype(object).where(wide.notna(), "").map(str)
+    best, _ = rank(cells, ranked, lowest)
+    shown = cells.map(escape).mask(best, cells.map(lambda text: Markup("<b>{}</b>").format(text)))
+    for axis in ("index", "columns"):
+        setattr(shown, axis, readable(getattr(wide, axis), study))
+    return Markup(shown.to_html(border=0, escape=False, classes="front-table"))
+
+
+def readable(index: pd.Index, study: dict) -> pd.Index:
+    """Return an index with readers' names, escaped."""
+    levels = [
+        [str(escape(written_name(study, str(value), str(name)) if name in NAMES else value))
+         for value in level]
+        for name, level in zip(index.names, levels_of(index), strict=True)
+    ]  # fmt: skip
+    heads = [str(name or "").removesuffix("_") for name in index.names]
+    if index.nlevels == 1:
+        return pd.Index(levels[0], name=heads[0] or None)
+    return pd.MultiIndex.from_arrays(levels, names=heads)
+
+
+def describe(name: str, product: str, about: dict) -> str:
+    """Return what a product shows, in one sentence."""
+    return about.get("caption") or source.summary(product_module(name, product, about))
+
+
+def claims_of(path: Path) -> list[dict[str, Any]]:
+    """Return what is shown of each claim: sentence, marks, the deciding difference."""
+    return [claim_of(row) for row in draw.read(path).to_dict("records")]
+
+
+def claim_of(row: dict) -> dict[str, Any]:
+    """Return what is shown of one claim."""
+    printed, ours = (
+        "" if pd.isna(row[key]) else row[key] for key in ("published_verdict", "our_verdict")
+    )
+    decided = ours if pd.notna(row["difference"]) else marks.NO_RUNS
+    digits = 2 if abs(row["difference"]) >= 0.1 else 3
+    return {
+        "number": row["claim"],
+        "says": row["says"],
+        "printed": marks.mark_of(printed),
+        "ours": marks.mark_of(decided or marks.NO_RUNS),
+        "difference": tables.interval(row["difference"], row["low"], row["high"], "+", digits),
+        "seeds": "" if pd.isna(row["seeds"]) else f"{row['seeds']:.0f}",
+    }
+
+
+def figure_of(name: str, study: dict, product: str, address: str) -> dict[str, str]:
+    """Return the heading and the picture of a figure."""
+    says = describe(name, product, study["products"][product])
+    return {"name": titled(product), "says": says, "address": address}
+
+
+def titled(product: str) -> str:
+    """Return the heading of a product: `Table 1` of table1."""
+    return re.sub(r"(\d+)$", r" \1", product).capitalize()
