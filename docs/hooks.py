@@ -13,8 +13,9 @@ from fedgrid.__main__ import stages
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
+from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.reading import read_studies, read_study
 
 ROOT = Path(__file__).parents[1]
@@ -168,23 +169,43 @@ def first_line(node) -> int:
 # -- columns --------------------------------------------------------------------------------------
 
 
+def dictionary() -> dict:
+    """Return what is known of every CSV: `files` with their columns, and the `columns`."""
+    return yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
+
+
+def columns_of(name: str, files: dict[str, list[str]]) -> list[str]:
+    """Return the columns of a file; `*other` stands for those of another file, or of its run."""
+    every = files | {"run": [*AXES, *SUMMED]}
+    found = [
+        columns_of(one[1:], every) if one.startswith("*") else [one] for one in every.get(name, [])
+    ]
+    return [*dict.fromkeys(column for one in found for column in one)]
+
+
+def files_with_columns() -> str:
+    """Return a row per kind of CSV: where it is, what a row of it is, its columns."""
+    about = dictionary()["files"]
+    rows = [(f"`{of['path']}`", of["row"], code(shown(of["columns"]))) for of in about]
+    return rows_of(("file", "a row is", "columns"), rows)
+
+
+def shown(columns: list[str]) -> list[str]:
+    """Return columns as readers see them; those of a run are named together."""
+    return [f"*{one[1:]}" if one.startswith("*") else one for one in columns]
+
+
 def columns() -> str:
-    """Return the dictionary of the columns of all CSV files, file by file."""
-    return ""
+    """Return a row per column of any CSV: its unit, and what it means."""
+    about = dictionary()["columns"].items()
+    rows = [(f"`{name}`", unit, meaning) for name, (unit, meaning) in about]
+    return rows_of(("column", "unit", "meaning"), rows)
 
 
 TABLES = {
     function.__name__: function
     for function in (
-        studies,
-        products,
-        claims,
-        scales,
-        registry,
-        methods,
-        fields,
-        commands,
-        listing,
-        columns,
+        *(studies, products, claims, scales, registry, methods, fields, commands, listing),
+        *(files_with_columns, columns),
     )
 }

@@ -107,7 +107,7 @@ def test_everything_is_planned_once(fresh):
         **{"originals": 1, "maps": 3 + 3 + 1, "scores": 1, "costs": 1}
     }
     products = {name: n for name, n in jobs.items() if name.startswith("fedsls_")}
-    assert products == {f"fedsls_{name}": 1 for name in PRODUCTS}
+    assert products == {f"fedsls_{name}": 1 for name in (*PRODUCTS, "front")}
     copies = {name: n for name, n in jobs.items() if name.startswith("results_")}
     assert copies == {f"results_{name}": len(of["formats"]) for name, of in PRODUCTS.items()}
 

@@ -1,0 +1,162 @@
+"""The dictionary of columns (docs/columns.yaml) has every column of every CSV, and no other."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+import made
+from conftest import ENVIRONMENT, copied
+from fedgrid import collect
+from fedgrid.report import clients
+from fedgrid.runtime.names import registered
+from fedgrid.study.paths import COLLECTED
+from fedgrid.study.products import product_module
+from made import STUDIES
+from test_products import drawn, sources
+from test_report import SMALL
+from written import DOCS, ROOT
+
+sys.path.insert(0, str(DOCS))
+import hooks
+
+ABOUT = hooks.dictionary()
+FILES = {of["name"]: of["columns"] for of in ABOUT["files"]}
+UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours", "MiB"}
+UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
+UNITS |= {"rounds per second"}
+# What the marks in names of columns stand for.
+FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r"\d+", "<layer>": r"[\w.]+\.\w+"}
+FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
+FAMILIES |= {"<statistic>": r"weighted|mean|worst|decile\d"}
+ANYWHERE = {"kept", "chosen", "chosen_by"}  # in collected tables and products, if there are any
+OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
+
+
+def pattern(column: str) -> str:
+    """A regular expression for the names of a column."""
+    parts = re.split("(<[a-z]+>)", column)
+    return "".join(f"({FAMILIES[p]})" if p in FAMILIES else re.escape(p) for p in parts)
+
+
+def unknown(name: str, header: list[str]) -> list[str]:
+    """The columns of a file that the dictionary does not have for it."""
+    there = [pattern(one) for one in (*hooks.columns_of(name, FILES), *ANYWHERE, *OPTIONAL)]
+    return [one for one in header if not any(re.fullmatch(p, one) for p in there)]
+
+
+def header(path: Path) -> list[str]:
+    with path.open(newline="") as file:
+        return next(csv.reader(file))
+
+
+# -- the dictionary itself ------------------------------------------------------------------------
+
+
+def test_every_column_has_a_unit_of_the_list_and_a_sentence():
+    for name, (unit, meaning) in ABOUT["columns"].items():
+        assert unit in UNITS, name
+        assert re.fullmatch(r"[A-Z].*\.", meaning), name
+
+
+def test_every_column_is_of_a_file_and_every_column_of_a_file_is_explained():
+    used = {one for name in FILES for one in hooks.columns_of(name, FILES)} | ANYWHERE
+    assert used == ABOUT["columns"].keys()
+
+
+def test_every_module_that_draws_a_product_is_there():
+    modules = {f"product: {name}" for name in registered("report")}
+    for study in STUDIES:
+        modules |= {f"product: {study}.{name}" for name in registered(f"report/{study}")}
+    assert modules <= FILES.keys()
+    assert {f"collected: {kind}" for kind in COLLECTED} - {"collected: clients"} <= FILES.keys()
+
+
+def test_every_kept_table_is_explained():
+    folder = ROOT / "workflow/studies/reference"
+    for path in folder.rglob("*.csv"):
+        kept = "index" if path.stem == "index" else "tables"
+        kept = kept if path.parent != folder else "curves" if "_" in path.stem else "cells"
+        assert unknown(f"kept: {kept}", header(path)) == [], path
+
+
+@pytest.mark.parametrize("name", ["table1", "claims", "controls", "weights", "resources"])
+def test_a_product_of_made_up_runs_is_explained(name):
+    module = product_module("fedsls", name, STUDIES["fedsls"]["products"][name])
+    table = drawn(name, sources(name))
+    assert unknown(module.replace("report.", "product: "), [*table]) == []
+
+
+def test_an_unknown_column_is_noticed():
+    assert unknown("run: predictions", ["round", "class", "predicted", "new"]) == ["new"]
+    assert unknown("run: metrics", ["server_decile3", "recall_7", "server_decile"]) == [
+        "server_decile"
+    ]
+
+
+def test_the_deciles_of_clients_are_explained():
+    rows = [made.client_rows([0.1, 0.5], [0.2, 0.6], seed=seed) for seed in (0, 1)]
+    table = clients.draw(pd.concat(rows), study=made.STUDY, scale="quick")
+    assert unknown("product: clients", [*table]) == []
+
+
+# -- files of all studies -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
+    project = copied(tmp_path / "project")
+    for path in (project / "workflow/studies").glob("*.yaml"):
+        path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
+    for study in STUDIES:
+        command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all"]
+        run(project, *command, "--config", f"study={study}", "seed=0", "device=cpu")
+    run(project, sys.executable, "-m", "fedgrid.verdicts", "--out", "results/verdicts.html")
+    found = [*(project / "results").rglob("*.csv")]
+    named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
+    assert None not in named.values(), [path for path, name in named.items() if name is None]
+    wrong = {name: unknown(name, header(path)) for path, name in named.items() if name}
+    assert {name: columns for name, columns in wrong.items() if columns} == {}
+    assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= wrong.keys()
+
+
+def shrunk(study: dict) -> dict:
+    """A study with two rounds, and the smallest experiments."""
+    for name, fields in study["protocols"].items():
+        if "quick" in name:
+            fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
+    quick = study["scales"]["quick"]
+    quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}
+    return study
+
+
+def run(project: Path, *command: str) -> None:
+    environment = ENVIRONMENT | {"PYTHONPATH": "workflow"}
+    done = subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def kind_of(parts: tuple[str, ...]) -> str | None:
+    """The name that the dictionary has for a file below results/; "" for a copy of another."""
+    folder, *_, file = parts
+    stem = file.removesuffix(".csv")
+    if len(parts) == 1 or folder == "checkpoints":
+        return ""
+    if folder == "runs":
+        return f"run: {stem}"
+    if folder in ("saliency", "interpolation"):
+        return f"run: {folder}"
+    if folder == "verdicts":
+        return f"verdicts: {stem.rpartition('_')[2]}"
+    study, _, *rest = [part for part in parts[1:] if part != "seed=0"]
+    if rest[0] in collect.READERS and len(rest) == 2:
+        return f"collected: {rest[0]}"
+    products = STUDIES[study]["products"]
+    if len(rest) == 1 and stem in products:
+        return product_module(study, stem, products[stem]).replace("report.", "product: ")
+    return f"experiment: {'/'.join(rest).removesuffix('.csv')}"
