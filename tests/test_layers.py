@@ -32,6 +32,7 @@ HARMLESS = {
     "download.verify": "ends the command for a wrong checksum",
     "cli.warn": "a sentence for people",
     "gpus.claim": "which of several GPUs a job takes",
+    "own_data.place_of": "where data of one's own are; what is in them counts",
 }
 
 

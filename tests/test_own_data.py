@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import fedgrid
@@ -20,7 +21,6 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
 from made import STUDIES
 
-torch = pytest.importorskip("torch")
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
 
 

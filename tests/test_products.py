@@ -191,6 +191,7 @@ def assert_whole(path: Path, caption: str) -> None:
         assert caption in content.decode()
         assert content.decode().count("<tr") > 1
     elif path.suffix == ".tex":
+        assert content.decode().startswith(f"% {caption}\n")
         assert f"\\caption{{{latex.escape(caption)}}}" in content.decode()
         assert r"\toprule" in content.decode()
     else:

@@ -226,8 +226,9 @@ def as_tex(product, table, path: Path, study: dict) -> None:
 
     wide, caption = laid_out(product, table), product.caption(table)
     ranked = getattr(product, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(metric_of(table))
-    path.write_text(latex.write(wide, study, caption, path.stem, ranked, lowest))
+    lowest = lower_is_better(str(metric_of(table)))
+    text = latex.write(wide, study, caption, path.stem, ranked, lowest)
+    path.write_text(f"% {caption}\n{text}")
 
 
 def as_html(product, table, path: Path, study: dict) -> None:

@@ -28,7 +28,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
 from fedgrid.runtime import cli, own_data, progress, records, source
-from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.study.checks import check_keywords, needs_client_test
 from fedgrid.study.command import Machine, run_of_names
 from fedgrid.study.grid import Grid
@@ -119,7 +119,7 @@ def run(
     own = method if isinstance(method, Method) else None
     config = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": dataset})
     source.forget()
-    (dataset,) = config["dataset"]
+    (dataset,) = listed(config["dataset"])
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
     names["method"] = check_name(name) if own else method
     spec = resolve(names, values, config, own)

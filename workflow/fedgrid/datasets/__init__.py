@@ -16,6 +16,10 @@ It may have:
     WRITERS        True if `load` gives the writer of each training image
     TEST_WRITERS   True if it also gives the writer of each test image
 
+Of data of one's own (`_npz.py`):
+
+    FLOATS         True if the inputs are float32 instead of uint8
+
 It may have, for `runtime/digests.py`:
 
     HASHES         the first eight digits of the SHA-256 of the arrays' files, in the order of
@@ -59,7 +63,7 @@ def load(name: str, root: Path) -> Split:
 def check(name: str, split: Split) -> None:
     """Raise a UsageError if `split` does not fit the constants of the dataset."""
     file = module(name)
-    like = (file.SHAPE, file.CLASSES, getattr(file, "TOKENS", 0))
+    like = (file.SHAPE, file.CLASSES, getattr(file, "TOKENS", 0), getattr(file, "FLOATS", False))
     train, test = (split.train_images, split.train_labels), (split.test_images, split.test_labels)
     check_arrays(f"{name}: train", *train, file.TRAIN or len(split.train_labels), *like)
     check_arrays(f"{name}: test", *test, file.TEST or len(split.test_labels), *like)
@@ -85,7 +89,7 @@ def describe(name: str, split: Split) -> dict:
         "classes": file.CLASSES,
         "shape": file.SHAPE,
         "statistics": file.STATISTICS or measured,
-    } | tokens
+    } | (tokens | ({"floats": True} if getattr(file, "FLOATS", False) else {}))
 
 
 def module(name: str) -> ModuleType:

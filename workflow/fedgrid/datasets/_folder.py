@@ -6,6 +6,8 @@ camera says, scaled with a Lanczos filter until it covers `size`, and cut to it 
 """
 
 import csv
+import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,16 +20,27 @@ from fedgrid.federation import seeds
 from fedgrid.runtime import own_data
 from fedgrid.runtime.names import UsageError, shown
 
+DEFAULTS = {"size": 32, "channels": 3, "test": 0.2}
+IGNORED = ("thumbs.db", "desktop.ini")  # what systems leave in folders; so are hidden files
 Found = list[tuple[Path, int]]  # images with their classes
+
+
+def describe(name: str, folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the constants of an entry; UsageError if the folders are not those of classes."""
+    size, channels = (entry.get(key, DEFAULTS[key]) for key in ("size", "channels"))
+    height, width = size if isinstance(size, list) else (size, size)
+    classes = class_names(name, folder)
+    about = {"CLASSES": len(classes), "SHAPE": (channels, height, width), "CLASS_NAMES": classes}
+    return about | ({"WRITERS": True} if entry.get("clients") else {})
 
 
 def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> Split:
     """Return the images of an entry; UsageError for a file that is no image, and for no image."""
     folder = own_data.place_of(name, "folder")
-    names = own_data.class_names(name, folder)
-    there = {part: listed(path, names) for part, path in own_data.parts_of(folder).items()}
+    names = class_names(name, folder)
+    there = {part: listed(path, names) for part, path in parts_of(folder).items()}
     if "test" not in there:
-        share = options.get("test", own_data.DEFAULTS["test"])
+        share = options.get("test", DEFAULTS["test"])
         there = dict(zip(("train", "test"), held_out(name, there["train"], share), strict=True))
     for part, found in there.items():
         if missing := sorted({*range(classes)} - {label for _, label in found}):
@@ -38,14 +51,14 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     arrays = [array for found in there.values() for array in decoded(name, found, shape)]
     if not (clients := options.get("clients")):
         return Split(*arrays)
-    paths = [path.relative_to(own_data.parts_of(folder)["train"]) for path, _ in there["train"]]
+    paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
     return Split(*arrays, train_writers=read_clients(name, Path(clients), paths))
 
 
 def listed(folder: Path, names: list[str]) -> Found:
     """Return the images of a folder in order, each with its class."""
     classes = enumerate(names)
-    return [(path, label) for label, one in classes for path in own_data.files_of(folder / one)]
+    return [(path, label) for label, one in classes for path in files_of(folder / one)]
 
 
 def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
@@ -104,3 +117,50 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
         )
     clients = [of[path.as_posix()] for path in paths]
     return np.unique(clients, return_inverse=True)[1].astype(np.int64)
+
+
+# -- folders and files -----------------------------------------------------------------------
+
+
+def parts_of(folder: Path) -> dict[str, Path]:
+    """Return the folders of training and test images; without a `test`, both are in one folder."""
+    there = {part: folder / part for part in ("train", "test")}
+    return there if all(path.is_dir() for path in there.values()) else {"train": folder}
+
+
+def class_names(name: str, folder: Path) -> list[str]:
+    """Return the classes of a folder in the order of their labels.
+
+    UsageError for fewer than two, and if the training and the test images have other ones.
+    """
+    found = {part: [*folders_of(path)] for part, path in parts_of(folder).items()}
+    train, test = found["train"], found.get("test", found["train"])
+    if train != test:
+        odd = sorted({*train} ^ {*test})[0]
+        raise UsageError(
+            f"datasets.{name}: the class {shown(odd)} is in only one of {folder}/train and "
+            f"{folder}/test: both need a folder for each class"
+        )
+    if len(train) < 2:
+        raise UsageError(
+            f"datasets.{name}: {folder} has {len(train)} folders with images, and each class needs "
+            "one: give it at least two"
+        )
+    return train
+
+
+def folders_of(folder: Path) -> Iterator[str]:
+    """Yield the names of the folders in a folder, in order, without hidden ones."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and not path.name.startswith("."):
+            yield path.name
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return all files below a folder in the order of their names, without what systems leave."""
+    return sorted(
+        Path(where, file)
+        for where, folders, names in os.walk(folder)
+        for file in names
+        if not (file.startswith(".") or file.lower() in IGNORED)
+    )

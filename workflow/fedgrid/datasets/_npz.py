@@ -59,11 +59,9 @@ HEADERS = {
 }
 
 
-def describe(where: str, file: Path, entry: dict) -> tuple[tuple[int, ...], int, list[bool]]:
-    """Return the shape of a sample, the number of classes, and whether clients are given.
-
-    Of the inputs, only the header is read.
-    """
+def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the constants of an entry; of the inputs, only the header is read."""
+    where = f"datasets.{name}: {file}"
     shape, dtype = header(where, file, "x_train")
     one = inputs(f"{where}: x_train", np.zeros((1, *shape[1:]), dtype), entry)
     if (said := entry.get("shape")) and tuple(said) != shape[1:]:
@@ -73,8 +71,17 @@ def describe(where: str, file: Path, entry: dict) -> tuple[tuple[int, ...], int,
         )
     found = read(where, file, "y_train", "y_test")
     classes = entry.get("classes") or len(class_values(where, *found.values()))
+    about: dict[str, Any] = {"CLASSES": classes, "SHAPE": one.shape[1:]}
+    about |= {"TOKENS": entry["tokens"]} if "tokens" in entry else {}
+    about |= {"FLOATS": True} if one.dtype == np.float32 else {}
     with opened(where, file) as there:
-        return one.shape[1:], classes, [key in there.files for key in CLIENTS]
+        given = zip(("WRITERS", "TEST_WRITERS"), CLIENTS, strict=True)
+        return about | {constant: True for constant, key in given if key in there.files}
+
+
+def files_of(file: Path) -> list[Path]:
+    """Return the files that the data are in."""
+    return [file]
 
 
 def opened(where: str, file: Path):

@@ -57,6 +57,7 @@ def open_data(folder: Path) -> Data:
         for part in ("train", "test"):
             pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
             sizes = (meta["sizes"][part], data.shape, data.classes, data.tokens)
+            sizes = (*sizes, meta.get("floats", False))
             check_arrays(f"{folder}: {part}", *pair, *sizes)
     return data
 
@@ -90,13 +91,13 @@ def check_arrays(
     shape: tuple[int, ...],
     classes: int,
     tokens: int = 0,
+    floats: bool = False,
 ) -> None:
     """Raise a UsageError that begins with `what` unless the arrays are as expected.
 
-    `images` may hold tokens: whole numbers below `tokens`.
+    `images` may hold tokens: whole numbers below `tokens`; or floats.
     """
-    kind = "float32" if images.dtype == np.float32 and not tokens else "uint8"
-    _expect(f"{what} images", images, kind, (count, *shape))
+    _expect(f"{what} images", images, "float32" if floats else "uint8", (count, *shape))
     _expect(f"{what} labels", labels, "int64", (count,))
     if count and not (labels.min() >= 0 and labels.max() < classes):
         raise UsageError(

@@ -37,7 +37,7 @@ def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any]
         return None
     wide = draw.laid_out(loaded, table)
     ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(tables.metric_of(table))
+    lowest = lower_is_better(str(tables.metric_of(table)))
     return {
         "name": titled(product),
         "says": describe(name, product, about),

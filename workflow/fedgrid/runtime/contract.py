@@ -73,6 +73,7 @@ MAY: dict[str, Rule] = {  # optional constants of a dataset's file
     ),
     "WRITERS": BOOL,
     "TEST_WRITERS": BOOL,
+    "FLOATS": BOOL,
 }
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
