@@ -147,6 +147,15 @@ def values_of(rule: dict) -> str:
     return " ".join([kind or rule["type"], " and ".join(limits)]).strip()
 
 
+def partitions() -> str:
+    """Return a row per kind of partition: an example of its names, and what it is."""
+    shown = [
+        (f"`{source.literal(f'partitions.{n}', 'EXAMPLE')}`", source.summary(f"partitions.{n}"))
+        for n in registered("partitions")
+    ]
+    return rows_of(("such as", "what it is"), shown)
+
+
 def commands() -> str:
     """Return a row per stage: its command, and what it does."""
     shown = [(f"`fedgrid {name}`", source.summary(name)) for name in stages()]
@@ -183,9 +192,14 @@ def columns_of(name: str, files: dict[str, list[str]]) -> list[str]:
     return [*dict.fromkeys(column for one in found for column in one)]
 
 
+def fields_of_runs() -> str:
+    """Return the fields of a protocol that every table of runs has."""
+    return f"{code(SUMMED)}."
+
+
 def files_with_columns() -> str:
-    """Return a row per kind of CSV: where it is, what a row of it is, its columns."""
-    about = dictionary()["files"]
+    """Return a row per kind of CSV, by its path: what a row of it is, its columns."""
+    about = sorted(dictionary()["files"], key=lambda of: of["path"])
     rows = [(f"`{of['path']}`", of["row"], code(shown(of["columns"]))) for of in about]
     return rows_of(("file", "a row is", "columns"), rows)
 
@@ -196,8 +210,8 @@ def shown(columns: list[str]) -> list[str]:
 
 
 def columns() -> str:
-    """Return a row per column of any CSV: its unit, and what it means."""
-    about = dictionary()["columns"].items()
+    """Return a row per column of any CSV, by its name: its unit, and what it means."""
+    about = sorted(dictionary()["columns"].items(), key=lambda of: of[0].lower().strip("<"))
     rows = [(f"`{name}`", unit, meaning) for name, (unit, meaning) in about]
     return rows_of(("column", "unit", "meaning"), rows)
 
@@ -206,6 +220,6 @@ TABLES = {
     function.__name__: function
     for function in (
         *(studies, products, claims, scales, registry, methods, fields, commands, listing),
-        *(files_with_columns, columns),
+        *(files_with_columns, fields_of_runs, columns, partitions),
     )
 }

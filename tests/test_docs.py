@@ -50,6 +50,7 @@ def test_the_commands_of_a_page_work(page, tmp_path):
     project = copied(tmp_path / "project")
     for part in ("Makefile", "pyproject.toml", "mkdocs.yml", "README.md"):
         (project / part).write_bytes((ROOT / part).read_bytes())
+    (project / "tests").symlink_to(ROOT / "tests")
     activate = project / ".venv/bin/activate"
     activate.parent.mkdir(parents=True)
     activate.touch()

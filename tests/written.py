@@ -1,4 +1,7 @@
-"""What README.md and the pages of docs/ show: their blocks of code, page by page."""
+"""What README.md and the pages of docs/ show: their blocks of code, page by page.
+
+A page has the text of the files that it includes.
+"""
 
 import re
 from pathlib import Path
@@ -8,6 +11,11 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
 PAGES["README.md"] = (ROOT / "README.md").read_text()
+INCLUDED = re.compile(r'^--8<-- "([\w./-]+\.(?:md|txt))(?::\d+:)?"$', re.MULTILINE)
+PAGES |= {
+    name: INCLUDED.sub(lambda found: (ROOT / found[1]).read_text(), text)
+    for name, text in PAGES.items()
+}
 FENCE = re.compile(r"^( *)```+ *(.*?)\n(.*?)^\1```+$", re.MULTILINE | re.DOTALL)
 
 

@@ -236,7 +236,8 @@ def same_bytes(project: Path, undisturbed: Path, protocol: str) -> bool:
 def of_the_tutorial() -> list[str]:
     """The arguments of the tutorial's first command, with a partition that this cluster has."""
     (command,) = [one for one in blocks("tutorials/slurm.md", "sh") if "slurm" in one.classes]
-    _, *arguments = shlex.split(command.text.replace("slurm_partition=gpu", "slurm_partition=high"))
+    text = command.text.replace("\\\n", " ").replace("slurm_partition=gpu", "slurm_partition=high")
+    _, *arguments = shlex.split(text)
     return arguments
 
 

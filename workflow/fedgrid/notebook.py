@@ -112,7 +112,8 @@ def run(
     of a `Method` is never kept, because no file has its code. `device`, `backend` and `threads`
     change numbers by rounding only.
 
-    UsageError for an unknown name or value.
+    By default `method` is FedAvg, and `data_root` is the folder `data`. It works in the main thread
+    only. Raises UsageError for an unknown name or value.
     """
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("fedgrid.run works in the main thread only: use processes instead")

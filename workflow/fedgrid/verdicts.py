@@ -17,10 +17,10 @@ from fedgrid.study.grid import configured
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = cli.parser(__doc__)
-    parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"))
+    parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all studies")
-    parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="your protocols'")
+    parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="which has your protocols")
     asked = parser.parse_args(arguments)
     everything = configured(asked.config)
     names = asked.study or [*everything.studies]

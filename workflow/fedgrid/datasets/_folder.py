@@ -89,6 +89,8 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
     channels, height, width = shape
     try:
         with Image.open(path) as opened:
+            if opened.mode[0] in "IF":
+                raise ValueError(f"its pixels have more than 8 bits, mode {opened.mode}")
             upright = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:

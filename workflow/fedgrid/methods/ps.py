@@ -1,4 +1,4 @@
-"""Private-shared: the blocks below the split are private (`_partial.py`): aB of the paper.
+"""Private-shared: the blocks below the split are private (`_partial.py`): aB of Li et al.
 
 With two blocks this is LG-FedAvg (Liang et al., arXiv:2001.01523, 2020).
 """
