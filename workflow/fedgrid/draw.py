@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     parser.add_argument("product", help="a product of the study, or a file of fedgrid/report/")
     parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
     parser.add_argument(
-        "--sources", nargs="*", default=[], metavar="NAME=CSV", help="the tables that it is drawn from"
+        "--sources", nargs="*", default=[], metavar="NAME=CSV", help="what it is drawn from"
     )
     parser.add_argument("--entry", help="the product's entry as JSON, instead of the study's")
     parser.add_argument("--scale", default="quick", help="the scale of the sources")

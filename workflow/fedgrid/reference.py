@@ -25,7 +25,9 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders with runs")
-    parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="which has their protocols")
+    parser.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="which has their protocols"
+    )
     parser.add_argument("--rounds", action="store_true", help="a row per evaluation")
     asked = parser.parse_args(arguments)
     summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))

@@ -20,7 +20,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all studies")
-    parser.add_argument("--config", type=Path, default=Path("config.yaml"), help="which has your protocols")
+    parser.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="which has your protocols"
+    )
     asked = parser.parse_args(arguments)
     everything = configured(asked.config)
     names = asked.study or [*everything.studies]
