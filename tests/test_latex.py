@@ -163,6 +163,14 @@ def test_a_file_compiles_by_itself_and_inside_a_paper(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("texts", [("95.08", "94.00"), ("95.08 ± 1.10", "94.00 ± 12.00")])
+def test_the_best_is_printed_in_bold_digits(texts, tmp_path):
+    path = tmp_path / "mine.tex"
+    path.write_text(write(column(*texts)))
+    assert "/cmbx10.pfb" in compiled(path).replace("\n", "")  # the bold digits of mathematics
+
+
+@pytest.mark.slow
 def test_the_table_of_the_paper_compiles(tmp_path):
     table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
     product = draw.load_product("fedsls", "table1", STUDY["products"]["table1"])

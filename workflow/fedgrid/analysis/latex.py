@@ -24,7 +24,7 @@ BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with versio
 \fi
 """
 # The best number of a column, and the second.
-MARKS = r"""\sisetup{text-series-to-math, reset-text-series = false, propagate-math-font}
+MARKS = r"""\sisetup{reset-math-version = false}
 \providecommand{\best}[1]{{\bfseries\boldmath #1}}
 \providecommand{\secondbest}[1]{\underline{#1}}
 """
