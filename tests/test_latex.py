@@ -78,6 +78,17 @@ def test_what_is_not_compared_is_not_marked():
     assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())
 
 
+def test_rows_of_different_datasets_are_not_compared():
+    index = pd.MultiIndex.from_product([["a", "b"], ["x", "y"]], names=["dataset", "method"])
+    wide = pd.DataFrame({"d": ["1.0", "2.0", "9.0", "8.0"]}, index=index)
+    rows = [row.split(" & ")[-1] for row in body(write(wide))]
+    assert [row.split("{")[0] for row in rows] == [
+        r"\secondbest", r"\best", r"\best", r"\secondbest"
+    ]  # fmt: skip
+    alone = wide.xs("x", level="method")
+    assert r"\best{\num" not in write(alone)
+
+
 # -- numbers and names ----------------------------------------------------------------------------
 
 
@@ -96,10 +107,21 @@ def test_methods_have_the_labels_of_the_study():
 
 def test_a_concentration_is_a_formula_and_a_name_is_upright():
     assert latex.escape("alpha=0.05") == r"$\alpha = 0.05$"
-    assert latex.escape("s=2, lr = 1e-3.") == r"$s = 2$, $\mathrm{lr} = 1e-3$."
+    assert latex.escape("s=2, lr = 1e-3.") == r"$s = 2$, $\mathrm{lr} = \num{1e-3}$."
     assert latex.escape("a_b & 5% #1 {x} ~ ^ \\") == (
         r"a\_b \& 5\% \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
     )
+
+
+def test_letters_of_mathematics_and_what_latex_reads_at_the_beginning_of_a_line():
+    assert latex.escape("λ ≤ Δ") == r"$\lambda$ $\le$ $\Delta$"
+    assert latex.escape("[x]\ny") == "{[}x] y"
+
+
+def test_small_numbers_are_numbers():
+    best, second = cells("1e-05", "2e-06 ± 1e-06")
+    assert best == r"\best{\num{1e-05}}"
+    assert second == r"\secondbest{$\num{2e-06} \pm \num{1e-06}$}"
 
 
 def test_the_caption_says_the_scale_and_is_escaped():
@@ -141,8 +163,8 @@ def compiled(path: Path) -> str:
 HOSTILE = pd.DataFrame(
     {("a_b%", "alpha=0.1", "ours"): ["95.08 ± 1.10", "1/3 diverged", "7.00 ± 12.00"],
      ("a_b%", "s=2", "published"): ["", "95.08", "a & b $ # { } ~ ^ \\ µ"],
-     ("ü", "iid", "many words " * 6): ["long " * 30, "", "<5 %>"]},
-    index=pd.Index(["my_method%", "fedprox-mu0.1", "fedsl-f2"], name="method"),
+     ("ü", "iid", "many words " * 6): ["long " * 30, "1e-05", "<5 %> λΔη ≤≥≈∞√"]},
+    index=pd.Index(["[my_method%]", "fedprox-mu0.1", "fedsl-f2"], name="method"),
 )  # fmt: skip
 
 

@@ -1,17 +1,23 @@
 """`fedgrid.run` in a notebook: the numbers of the command line, and errors of one sentence."""
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 
 import fedgrid
 from conftest import ENVIRONMENT
-from fedgrid import notebook
+from fedgrid import notebook, verify
+from fedgrid.runtime import own_data
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.paths import RUN
 
@@ -116,11 +122,141 @@ def test_a_kept_run_is_not_trained_again(monkeypatch):
 
 
 def test_the_process_is_as_before():
-    handler = signal.getsignal(signal.SIGTERM)
-    threads = torch.get_num_threads()
+    handler, stop = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    threads, variable = torch.get_num_threads(), os.environ.get(own_data.VARIABLE)
+    torch.manual_seed(7)
+    drawn = torch.rand(1)
+    torch.manual_seed(7)
     fedgrid.run(threads=2, **SHORT)
+    assert torch.rand(1) == drawn
     assert signal.getsignal(signal.SIGTERM) is handler
+    assert signal.getsignal(signal.SIGINT) is stop
     assert torch.get_num_threads() == threads
+    assert os.environ.get(own_data.VARIABLE) == variable
+
+
+def test_settings_of_the_session_change_no_number(plain):
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        with torch.inference_mode():
+            made = fedgrid.run(**SHORT)
+        assert torch.get_default_dtype() is torch.float64
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    pd.testing.assert_frame_equal(made.metrics, plain.metrics)
+
+
+def arrays(seed: int, number: int = 200) -> None:
+    """Vectors of three classes for `npz:mine.npz`; another seed gives other numbers."""
+    random = np.random.default_rng(seed)
+    x, y = random.normal(size=(number, 4)), np.arange(number) % 3
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x[:60], y_test=y[:60])
+
+
+def test_other_data_of_the_same_name_make_another_run():
+    given = {"dataset": "npz:mine.npz", "partition": "iid", "model": "mlp", "results": "there"}
+    arrays(0)
+    first = fedgrid.run(**given, **SHORT)
+    arrays(1)
+    second = fedgrid.run(**given, **SHORT)
+    assert not second.metrics.equals(first.metrics)
+    arrays(1, number=100)
+    third = fedgrid.run(**given, seed=1, **SHORT)
+    pd.testing.assert_frame_equal(
+        third.metrics, fedgrid.run(**given | {"results": None}, seed=1, **SHORT).metrics
+    )
+    fourth = fedgrid.run(**given, **SHORT)
+    pd.testing.assert_frame_equal(
+        fourth.metrics, fedgrid.run(**given | {"results": None}, **SHORT).metrics
+    )
+
+
+def test_files_of_a_notebook_are_verified(capsys):
+    fedgrid.run(results="results", **SHORT)
+    records = {path: path.read_text() for path in Path("results").rglob(".*.record")}
+    assert any('"fedgrid.train"' in text for text in records.values())
+    assert not any("analysis.latex" in text for text in records.values())
+    verify.main(["results"])
+    said = capsys.readouterr().out
+    assert "0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded" in said
+
+
+def test_an_interrupted_run_goes_on(plain, monkeypatch):
+    long = SHORT | {"rounds": 300}
+    whole = fedgrid.run(**long)
+    began = threading.Event()
+
+    def interrupt() -> None:
+        began.wait()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    step = notebook.progress.Rounds.step
+    monkeypatch.setattr(
+        notebook.progress.Rounds, "step", lambda self, row: (began.set(), step(self, row))[1]
+    )
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
+        fedgrid.run(results="there", **long)
+    thread.join()
+    rest = fedgrid.run(results="there", **long)
+    assert rest.summary["resumed_at"] > 0
+    pd.testing.assert_frame_equal(rest.metrics, whole.metrics)
+
+
+EDITED = """
+import fedgrid, pathlib, sys
+file = pathlib.Path(fedgrid.__file__).parent / "methods/zz.py"
+text = ''''Z.'
+from fedgrid.method import Method
+
+
+def method(mu: float = 1.0) -> Method:
+    'mu weighs.'
+    return Method(penalty=lambda step: FACTOR * step.params["head.weight"].square().sum())
+'''
+found = []
+for factor in (0, 50, 0):
+    file.write_text(text.replace("FACTOR", str(factor)))
+    found.append(fedgrid.run("zz", rounds=2, evaluate_every=1, results="there").metrics)
+print(found[0].equals(found[1]), found[0].equals(found[2]))
+round = pathlib.Path(fedgrid.__file__).parent / "engine/round.py"
+round.write_text(round.read_text() + "NEW = 1\\n")
+try:
+    fedgrid.run(rounds=2)
+except fedgrid.UsageError as problem:
+    print(problem)
+"""
+
+
+@pytest.mark.slow
+def test_an_edited_method_is_imported_again_and_other_edited_code_is_refused(tmp_path):
+    shutil.copytree(PACKAGE.parent, tmp_path / "copy", ignore=shutil.ignore_patterns("*.pyc"))
+    environment = ENVIRONMENT | {"PYTHONPATH": str(tmp_path / "copy")}
+    command = [sys.executable, "-c", EDITED]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    first, second = done.stdout.splitlines()
+    assert first == "False True", done.stderr
+    assert second.startswith("fedgrid/engine/round.py was edited")
+
+
+def test_a_method_of_the_notebook_leaves_no_files_of_its_run():
+    fedgrid.run(pull(1.0), name="pull", results="there", **SHORT)
+    assert not [*Path("there").rglob("model.safetensors")]
+
+
+def test_numbers_of_numpy_are_numbers():
+    made = fedgrid.run("fedprox", mu=np.float64(0.5), rounds=np.int64(2), evaluate_every=1)
+    assert made.spec["method"] == {"fedprox": {"mu": 0.5}}
+    assert made.summary["rounds"] == 2
+
+
+def test_a_method_that_needs_a_stage_is_given_by_its_name():
+    with pytest.raises(UsageError, match="fedsls needs the stage saliency"):
+        fedgrid.load_method("fedsls")
 
 
 def test_the_server_has_no_model_if_clients_keep_a_part():
@@ -152,6 +288,20 @@ def test_the_model_is_the_part_that_the_server_has():
         ({"partition": "dir"}, "no partition is called"),
         ({"protocol": "fedsls-quik"}, "did you mean fedsls-quick"),
         ({"rounds": 0}, "less than the minimum"),
+        ({"device": "gpu"}, "no device is called `gpu`"),
+        ({"backend": "loops"}, "did you mean loop"),
+        ({"threads": None}, "threads is None, not at least 1"),
+        ({"dataset": None}, "dataset is None: give a name"),
+        ({"method": fedgrid.Method, "name": ""}, "give a name or a Method"),
+        ({"method": "fedprox", "name": "x"}, "leave it out"),
+        ({"method": fedgrid.Method(), "name": 3}, "only letters, digits"),
+        ({"seed": -1}, "seed is -1: give a whole number"),
+        ({"seed": None}, "seed is None: give a whole number"),
+        ({"config": {"protocolls": {}}}, "protocolls"),
+        ({"config": [1]}, "config is no mapping"),
+        ({"config": {"datasets": {"../up": {"folder": "x"}}}}, "up"),
+        ({"config": {"datasets": {"z": {"folder": "x", "sise": 3}}}}, "sise"),
+        ({"config": {"variants": {"duo": ["fedprox"]}}}, "duo"),
     ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(given, says, tmp_path):

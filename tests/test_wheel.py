@@ -93,7 +93,7 @@ def test_a_notebook_without_pytorch_says_so(empty, tmp_path):
     code = "import fedgrid\ntry: fedgrid.run()\nexcept ValueError as problem: print(problem)"
     done = say(empty, tmp_path, "python", "-c", code)
     assert done.stdout.startswith("fedgrid needs the package "), done.stderr
-    assert done.stdout.rstrip().endswith("pip install fedgrid")
+    assert "which is not installed" in done.stdout
 
 
 def test_a_run_is_trained_by_the_command_and_by_the_function(whole, tmp_path):

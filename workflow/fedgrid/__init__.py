@@ -14,6 +14,11 @@ FOUND_IN["UsageError"] = "fedgrid.runtime.names"
 __all__ = ["__version__", *FOUND_IN]
 
 
+def __dir__() -> list[str]:
+    """Return the names that a notebook completes."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import what a notebook asks for; UsageError if a package that it needs is missing."""
     from importlib import import_module

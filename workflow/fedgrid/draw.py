@@ -230,7 +230,7 @@ def as_tex(product, table, path: Path, study: dict) -> None:
     ranked = getattr(product, "ranked", None) or (lambda row, column: False)
     lowest = lower_is_better(str(metric_of(table)))
     text = latex.write(wide, study, caption, path.stem, ranked, lowest)
-    path.write_text(f"% {caption}\n{text}")
+    path.write_text(f"% {' '.join(caption.split())}\n{text}")
 
 
 def as_html(product, table, path: Path, study: dict) -> None:

@@ -5,7 +5,6 @@ on the command line, to the byte.
 """
 
 import json
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,30 +17,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from fedgrid import models
+from fedgrid import models, verify
+from fedgrid.engine.device import DEVICES
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
 from fedgrid.runtime import cli, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
+from fedgrid.session import forget_edited, sentences, stoppable, unchanged_process
 from fedgrid.study.checks import check_keywords, needs_client_test
-from fedgrid.study.command import Machine, run_of_names
+from fedgrid.study.command import BACKENDS, Machine, run_of_names
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import needed_stages
+from fedgrid.study.jobs import needed_stages, stage_modules
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import PROTOCOL, has_client_test
-from fedgrid.study.reading import CONFIG, laid_over, read_config, read_studies
+from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
 from fedgrid.study.variants import checked_text
 from fedgrid.training import results as written
 from fedgrid.training.build import build_engine, build_method, build_part
 from fedgrid.training.rounds import rounds
 
 PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
+TABLES = ("metrics", "clients", "predictions")
 
 
 @dataclass(frozen=True)
@@ -118,28 +121,32 @@ def run(
     if threading.current_thread() is not threading.main_thread():
         raise UsageError("fedgrid.run works in the main thread only: use processes instead")
     own = method if isinstance(method, Method) else None
-    config = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": dataset})
-    source.forget()
-    (dataset,) = listed(config["dataset"])
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
-    names["method"] = check_name(name) if own else method
-    spec = resolve(names, values, config, own)
-    machine = Machine(device, backend, threads)
-    with place_for(results) as folder, unchanged_process():
-        paths = make_inputs(spec, folder, Path(data_root), machine)
-        if own:
-            out = folder / "own"
-            train_own(spec, own, paths, out, machine)
-        else:
-            out = folder / "runs" / RUN.format(**spec["name"])
-            make("train", spec, folder, *options(machine))
-        return read_result(out, own or build_method(spec), paths)
+    names["method"] = name_of(method, name)
+    check_names(names)
+    machine = check_machine(Machine(device, backend, threads))
+    with unchanged_process(), sentences():
+        config = known_data(config, dataset)
+        (names["dataset"],) = listed(config["dataset"])
+        spec = resolve(names, plain(values), config, own)
+        with place_for(results) as folder:
+            paths = make_inputs(spec, folder, Path(data_root).expanduser(), machine)
+            return trained(spec, own, paths, folder, machine)
 
 
 def load_method(name: str, **values: Any) -> Method:
-    """Return the `Method` of a file of fedgrid/methods/, to be combined with another by `|`."""
+    """Return the `Method` of a file of fedgrid/methods/, to be combined with another by `|`.
+
+    UsageError for a method that needs earlier stages, which only a name can ask for.
+    """
     known("method", name, registered("methods"))
+    values = plain(values)
     check_keywords("load_method", name, values)
+    if needs := source.literal(f"methods.{name}", "NEEDS", ()):
+        raise UsageError(
+            f"{name} needs the stage {needs[0]}, which is made for names only: give its name to "
+            "fedgrid.run, or write a file for the method that you combine it with"
+        )
     return build_part(name, values)
 
 
@@ -154,15 +161,55 @@ def list_names(kind: str) -> list[str]:
 # -- the run --------------------------------------------------------------------------------------
 
 
-def check_name(name: str) -> str:
-    """Return the name of a notebook's method; UsageError if it has none, or that of a file."""
+def name_of(method: str | Method, name: str) -> str:
+    """Return the name of a method; UsageError if a notebook's has none, or that of a file."""
+    if not isinstance(method, Method):
+        if name:
+            raise UsageError("`name` is for a Method of the notebook: leave it out for a name")
+        return method
     if not name:
         raise UsageError("a Method needs a name: give one, such as name='mine'")
     if name in registered("methods"):
         raise UsageError(f"name={name!r} is a method of fedgrid already: give another name")
-    if not name.replace("_", "").replace("+", "").isalnum():
+    if not isinstance(name, str) or not name.replace("_", "").replace("+", "").isalnum():
         raise UsageError(f"name={shown(repr(name))} may have only letters, digits, _ and +")
     return name
+
+
+def check_names(names: dict) -> None:
+    """Raise a UsageError for a name that is no text, and for a seed that is no whole number."""
+    for kind, value in names.items():
+        if kind != "seed" and not isinstance(value, str):
+            what = "a name or a Method" if kind == "method" else "a name"
+            raise UsageError(f"{kind} is {shown(repr(value))}: give {what}")
+    if not isinstance(names["seed"], int | np.integer) or names["seed"] < 0:
+        raise UsageError(f"seed is {shown(repr(names['seed']))}: give a whole number from 0 on")
+    names["seed"] = int(names["seed"])
+
+
+def check_machine(machine: Machine) -> Machine:
+    """Return the machine; UsageError for a choice that there is not."""
+    known("device", machine.device, DEVICES)
+    known("backend", machine.backend, BACKENDS)
+    if not isinstance(machine.threads, int) or machine.threads < 1:
+        raise UsageError(f"threads is {shown(repr(machine.threads))}, not at least 1")
+    return machine
+
+
+def known_data(config: dict | None, dataset: str) -> dict:
+    """Return the configuration, checked, with its data made known; reload what was edited."""
+    if not isinstance(config or {}, dict):
+        raise UsageError("config is no mapping: write it as config.yaml has it")
+    check_config("config", config or {}, required=False)
+    found = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    source.forget()
+    forget_edited()
+    return found
+
+
+def plain(values: dict) -> dict:
+    """Return values with numpy's numbers as Python's."""
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
 
 def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict:
@@ -234,51 +281,83 @@ def check_own(name: str, protocol: dict, own: Method) -> None:
 def place_for(results: str | Path | None) -> Iterator[Path]:
     """Yield the folder of results, or one that is removed at the end."""
     if results is not None:
-        yield Path(results)
+        yield Path(results).expanduser()
     else:
         with TemporaryDirectory(prefix="fedgrid.") as folder:
             yield Path(folder)
 
 
-@contextmanager
-def unchanged_process() -> Iterator[None]:
-    """Restore at the end what training sets for its process: threads, tiny numbers, signals."""
-    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(False)
-        signal.signal(signal.SIGTERM, handler)
+def trained(
+    spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
+) -> Result:
+    """Train a run whose inputs are there; return its result."""
+    if own:
+        with place_for(None) as out:
+            train_own(spec, own, paths, out, machine)
+            return read_result(out, own, paths)
+    with stoppable():
+        make("train", spec, folder, machine)
+    return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
 
 
 def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
-    """Make those inputs of a run that are missing; return the paths of all by name."""
+    """Make those inputs of a run that are missing or stale; return the paths of all by name."""
     paths = {name: folder / path for name, path in input_paths(spec).items() if name != "metrics"}
-    model, weights = spec["protocol"]["model"], spec["protocol"]["weights"]
-    originals = ["--root", str(root), "--out"]
-    if not (paths["data"] / "meta.json").exists():
-        command("data", spec["dataset"], *originals, str(paths["data"]))
-    if "weights" in paths and not paths["weights"].exists():
-        command("weights", model, "--name", weights, *originals, str(paths["weights"]))
+    if "weights" in paths and not is_current(paths["weights"], folder):
+        name = spec["protocol"]["weights"]
+        where = ["--name", name, "--root", str(root), "--out", str(paths["weights"])]
+        command("weights", spec, spec["protocol"]["model"], *where)
+    again = not is_current(paths["data"] / "meta.json", folder)
+    if again:
+        where = ["--root", str(root), "--out", str(paths["data"])]
+        command("data", spec, spec["dataset"], *where)
     needed = needed_stages(spec)
-    before = ["pretrain"] if "saliency" in needed else []
-    for stage in ["partition", *before, *needed]:
-        if not paths[stage].exists():
-            make(stage, spec, folder, *(options(machine) if stage != "partition" else ()))
+    for stage in ["partition", *needed]:
+        if again or not is_current(paths[stage], folder):
+            for one in ["pretrain"] * (stage == "saliency") + [stage]:
+                make(one, spec, folder, machine)
+            again = True  # what is made of it is made anew, too
     return {n: paths[n] for n in ("data", "partition", "weights", *needed) if n in paths}
 
 
-def make(stage: str, spec: dict, folder: Path, *more: str) -> None:
+def is_current(made: Path, folder: Path) -> bool:
+    """Whether a file exists whose code, data and inputs have not changed since it was made.
+
+    A file without a record was made by other means, and is taken as it is.
+    """
+    if not made.exists():
+        return False
+    try:
+        record = json.loads(records.path(made).read_text())
+    except FileNotFoundError:
+        return True
+    inputs = {verify.input_of(name, folder): says for name, says in record["inputs"].items()}
+    same = all(path.exists() and records.checksum(path) == says for path, says in inputs.items())
+    return same and not verify.changed(record["code"])
+
+
+def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
-    command(stage, json.dumps(spec), "--results", str(folder), *more)
+    more = options(machine) if stage != "partition" else []
+    command(stage, spec, json.dumps(spec), "--results", str(folder), *more)
 
 
-def command(stage: str, *arguments: str) -> None:
+def command(stage: str, spec: dict, *arguments: str) -> None:
     """Run a command in this process, and write the record of its work."""
-    work = import_module(f"fedgrid.{stage}").main([*arguments])
+    began, work = time.monotonic(), import_module(f"fedgrid.{stage}").main([*arguments])
     if work:
-        records.write(work)
+        code = modules_of(stage, spec)
+        records.write(work, records.Command([f"fedgrid.{stage}", *arguments], code, began))
+
+
+def modules_of(stage: str, spec: dict) -> list[str]:
+    """Return the modules that can change what a stage makes."""
+    if stage == "weights":
+        own = [stage, f"models.{spec['protocol']['model']}"]
+    else:
+        own = ["data", f"datasets.{spec['dataset']}"]
+        own += stage_modules(stage, spec) if stage != "data" else []
+    return sorted(frozenset().union(*(source.counted(module) for module in own)))
 
 
 def options(machine: Machine) -> list[str]:
@@ -312,9 +391,6 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     build = partial(empty_model, summary["run"], method, meta)
     about = {"spec": summary["run"], "summary": summary}
     return Result(**tables, **about, parameters=shared, private=private, build=build)
-
-
-TABLES = ("metrics", "clients", "predictions")
 
 
 def empty_model(spec: dict, method: Method, meta: dict) -> nn.Module:

@@ -34,7 +34,7 @@ from fedgrid.study.reading import CONFIG
 
 WRONG = ("altered", "missing", "stale")
 STATES = ("good", *WRONG, "unknown", "unrecorded")
-REGISTRIES = ("datasets.", "methods.", "models.")  # of files that people add
+REGISTRIES = ("datasets.", "methods.", "models.", "partitions.")  # of files that people add
 # Folders with results. Others have logs, measurements, checkpoints, temporary models and copies.
 FOLDERS = ("data", "weights", "partition", "saliency", "latents", "runs", "studies")
 

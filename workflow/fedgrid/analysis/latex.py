@@ -6,6 +6,7 @@ graphicx and siunitx (version 3). It also compiles by itself: outside a document
 
 import re
 from functools import partial
+from unicodedata import lookup
 
 import pandas as pd
 
@@ -31,13 +32,29 @@ MARKS = r"""\sisetup{reset-math-version = false}
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LONG = 40  # characters of a text that is broken into lines
-GREEK = ("alpha", "beta", "gamma", "lambda", "mu", "tau", "eta", "rho", "sigma")
-NUMBER = re.compile(r"([+-]?\d+(?:\.\d+)?)(?: ± (\d+(?:\.\d+)?))?")
+GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda")
+GREEK += ("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega")
+CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
+VALUE_OF = r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
+NUMBER = re.compile(rf"({VALUE_OF})(?: ± ({VALUE_OF}))?")
 VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
 SPECIAL |= {"<": "$<$", ">": "$>$", "\u00b1": r"$\pm$", "\u2212": "$-$", "\u2026": r"\dots{}"}
-SPECIAL |= {"\u03b1": r"$\alpha$", "\u03b2": r"$\beta$", "\u03bc": r"$\mu$", "\u03c4": r"$\tau$"}
+SPECIAL |= {
+    "\n": " ",
+    "[": "{[}",
+    "\u00d7": r"$\times$",
+    "\u221e": r"$\infty$",
+    "\u221a": r"$\surd$",
+}
+SPECIAL |= {"\u2264": r"$\le$", "\u2265": r"$\ge$", "\u2248": r"$\approx$", "\u2260": r"$\ne$"}
+# Unicode writes lambda without its b.
+SPECIAL |= {
+    lookup(f"GREEK {case} LETTER {name.upper().replace('LAMBDA', 'LAMDA')}"): f"$\\{name}$"
+    for case, names in (("SMALL", GREEK), ("CAPITAL", CAPITALS))
+    for name in names
+}
 
 
 def write(
@@ -147,7 +164,8 @@ def formula(name: str, value: str) -> str:
     symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{plain(name)}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
     shown = value.rstrip(".")
-    shown = (
-        shown if re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", shown) else f"\\mathrm{{{plain(shown)}}}"
-    )
+    if re.fullmatch(VALUE_OF, shown):
+        shown = f"\\num{{{shown}}}" if "e" in shown else shown
+    else:
+        shown = f"\\mathrm{{{plain(shown)}}}"
     return f"${symbol} = {shown}${end}"

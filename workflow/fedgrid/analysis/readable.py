@@ -9,6 +9,7 @@ import pandas as pd
 from fedgrid.analysis.figures import label
 
 NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
+SETTINGS = ("dataset", "partition", "seed")  # levels whose names make numbers unlike
 VALUE = re.compile(r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)")
 Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
 
@@ -34,15 +35,28 @@ def levels_of(index: pd.Index) -> list[pd.Index]:
 def rank(cells: pd.DataFrame, ranked: Ranked, lowest: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return where the best and the second best numbers of each column are.
 
-    A number is what a cell begins with. A column without two different numbers has no best.
+    A number is what a cell begins with. Rows are compared with those of the same dataset, partition
+    and seed, as far as rows are of these. Where no two numbers differ, none is the best.
     """
     values = cells.apply(lambda column: column.map(number)).astype(float)
     for at, column in enumerate(cells.columns):
         compared = [ranked(parts(row), parts(column)) for row in cells.index]
         values.isetitem(at, values.iloc[:, at].where(compared))
-    places = values.rank(method="dense", ascending=lowest)
-    several = places.max() > 1
-    return places.eq(1) & several, places.eq(2) & several
+    groups = groups_of(cells.index)
+    positions = values.reset_index(drop=True)
+    places = positions.groupby(groups).rank(method="dense", ascending=lowest)
+    several = places.groupby(groups).transform("max") > 1
+    best, second = ((places.eq(place) & several).set_axis(cells.index) for place in (1, 2))
+    return best, second
+
+
+def groups_of(index: pd.Index) -> np.ndarray:
+    """Return a number for each row: the same for rows that may be compared with each other."""
+    levels = zip(index.names, levels_of(index), strict=True)
+    settings = [level.astype(str) for name, level in levels if name in SETTINGS]
+    if not settings:
+        return np.zeros(len(index), int)
+    return pd.factorize(pd.MultiIndex.from_arrays(settings))[0]
 
 
 def parts(name) -> tuple:
@@ -52,5 +66,5 @@ def parts(name) -> tuple:
 
 def number(text: str) -> float:
     """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    found = re.match(r"[+-]?\d+(\.\d+)?(?= ±| \(|$)", text)
+    found = re.match(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?(?= ±| \(|$)", text)
     return float(found[0]) if found else np.nan

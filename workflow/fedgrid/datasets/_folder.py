@@ -22,6 +22,8 @@ from fedgrid.runtime.names import UsageError, shown
 
 DEFAULTS = {"size": 32, "channels": 3, "test": 0.2}
 IGNORED = ("thumbs.db", "desktop.ini")  # what systems leave in folders; so are hidden files
+PARTS = ("train", "test")
+OTHER_PARTS = ("training", "testing", "val", "valid", "validation")  # names of no class
 Found = list[tuple[Path, int]]  # images with their classes
 
 
@@ -34,6 +36,12 @@ def describe(name: str, folder: Path, entry: dict[str, Any]) -> dict[str, Any]:
     return about | ({"WRITERS": True} if entry.get("clients") else {})
 
 
+def read_by(folder: Path) -> list[Path]:
+    """Return the files that `load` reads."""
+    places = [path / name for path in parts_of(folder).values() for name in folders_of(path)]
+    return [file for place in places for file in files_of(place)]
+
+
 def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> Split:
     """Return the images of an entry; UsageError for a file that is no image, and for no image."""
     folder = own_data.place_of(name, "folder")
@@ -41,7 +49,7 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     there = {part: listed(path, names) for part, path in parts_of(folder).items()}
     if "test" not in there:
         share = options.get("test", DEFAULTS["test"])
-        there = dict(zip(("train", "test"), held_out(name, there["train"], share), strict=True))
+        there = dict(zip(PARTS, held_out(name, there["train"], share), strict=True))
     for part, found in there.items():
         if missing := sorted({*range(classes)} - {label for _, label in found}):
             raise UsageError(
@@ -49,10 +57,10 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
                 f"for the {part} set"
             )
     arrays = [array for found in there.values() for array in decoded(name, found, shape)]
-    if not (clients := options.get("clients")):
+    if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
-    return Split(*arrays, train_writers=read_clients(name, Path(clients), paths))
+    return Split(*arrays, train_writers=read_clients(name, own_data.clients_of(name), paths))
 
 
 def listed(folder: Path, names: list[str]) -> Found:
@@ -95,8 +103,8 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
         raise UsageError(
-            f"datasets.{name}: {path} cannot be read as an image ({shown(problem)}): remove it, or "
-            "move it out of the folder"
+            f"datasets.{name}: {shown(path)} cannot be read as an image ({shown(problem)}): remove "
+            "it, or move it out of the folder"
         ) from None
     pixels = np.asarray(fitted)
     return pixels[None] if channels == 1 else np.moveaxis(pixels, 2, 0)
@@ -105,17 +113,21 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
 def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
     """Return the number of each training image's client, from a .csv with `file` and `client`."""
     try:
-        with file.open(newline="") as lines:
+        with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = [*csv.DictReader(lines)]
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise UsageError(f"datasets.{name}: {file} cannot be read ({problem})") from None
     if not rows or not {"file", "client"} <= rows[0].keys():
         raise UsageError(f"datasets.{name}: {file} needs the columns file and client")
-    of = {Path(row["file"]).as_posix(): row["client"] for row in rows}
+    of: dict[str, str] = {}
+    for row in rows:
+        path, client = Path(row["file"] or "").as_posix(), row["client"]
+        if client and of.setdefault(path, client) != client:
+            raise UsageError(f"datasets.{name}: {file} has two clients for {shown(path)}")
     if missing := [path for path in paths if path.as_posix() not in of]:
         raise UsageError(
-            f"datasets.{name}: {file} has no client for {missing[0]}: it needs a row for each "
-            "training image, with its path below the training folder"
+            f"datasets.{name}: {file} has no client for {shown(missing[0])}: it needs a row for "
+            "each training image, with its path below the training folder"
         )
     clients = [of[path.as_posix()] for path in paths]
     return np.unique(clients, return_inverse=True)[1].astype(np.int64)
@@ -126,7 +138,7 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
 
 def parts_of(folder: Path) -> dict[str, Path]:
     """Return the folders of training and test images; without a `test`, both are in one folder."""
-    there = {part: folder / part for part in ("train", "test")}
+    there = {part: folder / part for part in PARTS}
     return there if all(path.is_dir() for path in there.values()) else {"train": folder}
 
 
@@ -145,8 +157,13 @@ def class_names(name: str, folder: Path) -> list[str]:
         )
     if len(train) < 2:
         raise UsageError(
-            f"datasets.{name}: {folder} has {len(train)} folders with images, and each class needs "
-            "one: give it at least two"
+            f"datasets.{name}: in {parts_of(folder)['train']} the number of class folders is "
+            f"{len(train)}: a dataset needs a folder for each class, and at least two"
+        )
+    if {one.lower() for one in train} <= {*PARTS, *OTHER_PARTS}:
+        raise UsageError(
+            f"datasets.{name}: {shown(' and '.join(train))} in {folder} look like parts of a "
+            "dataset, not like classes: call the parts train and test"
         )
     return train
 
@@ -159,10 +176,16 @@ def folders_of(folder: Path) -> Iterator[str]:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return all files below a folder in the order of their names, without what systems leave."""
+    """Return all files below a folder in the order of their names, without what systems leave.
+
+    Links to folders are followed; a folder that is met again is passed over.
+    """
+    found, seen = [], set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(where))
+        inside = [one for one in sorted(folders) if not one.startswith(".")]
+        folders[:] = [one for one in inside if os.path.realpath(Path(where, one)) not in seen]
+        found += [Path(where, one) for one in names]
     return sorted(
-        Path(where, file)
-        for where, folders, names in os.walk(folder)
-        for file in names
-        if not (file.startswith(".") or file.lower() in IGNORED)
+        path for path in found if path.name[0] != "." and path.name.lower() not in IGNORED
     )

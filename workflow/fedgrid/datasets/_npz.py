@@ -11,6 +11,7 @@ Labels are whole numbers from 0 on, or any other numbers or texts, which are put
 """
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = ("clients_train", "clients_test")
-UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile)
+WRITERS = ("WRITERS", "TEST_WRITERS")  # the constants that say that these are there
+UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
 MOST_CHANNELS = 4  # of an image whose channels are its last axis by mistake
 
 
@@ -44,6 +46,8 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
                 f"those of x_train {shape}"
             )
     (x, test), (y, test_y) = parts.values(), labels
+    if not len(test):
+        raise UsageError(f"{where}: x_test has no sample: a dataset needs samples to test on")
     if x.dtype != test.dtype:
         raise UsageError(f"{where}: x_train is {found['x_train'].dtype}, and x_test is not")
     clients = (
@@ -75,12 +79,15 @@ def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
     about |= {"TOKENS": entry["tokens"]} if "tokens" in entry else {}
     about |= {"FLOATS": True} if one.dtype == np.float32 else {}
     with opened(where, file) as there:
-        given = zip(("WRITERS", "TEST_WRITERS"), CLIENTS, strict=True)
-        return about | {constant: True for constant, key in given if key in there.files}
+        given = [key in there.files for key in CLIENTS]
+    if given == [False, True]:
+        raise UsageError(f"{where} has {CLIENTS[1]} without {CLIENTS[0]}: add it")
+    about |= {one: True for one, is_there in zip(WRITERS, given, strict=True) if is_there}
+    return about
 
 
-def files_of(file: Path) -> list[Path]:
-    """Return the files that the data are in."""
+def read_by(file: Path) -> list[Path]:
+    """Return the files that `load` reads."""
     return [file]
 
 
@@ -99,23 +106,30 @@ def opened(where: str, file: Path):
 
 
 def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
-    """Return arrays of the file by their names, or all of them."""
+    """Return arrays of the file by their names, or all that a dataset has."""
     with opened(where, file) as there:
-        try:
-            return {key: there[key] for key in keys or there.files}
-        except UNREADABLE as problem:
-            raise UsageError(f"{where} cannot be read ({problem})") from None
+        wanted = keys or [*ARRAYS, *(key for key in CLIENTS if key in there.files)]
+        found = {}
+        for key in wanted:
+            try:
+                found[key] = there[key]
+            except UNREADABLE as problem:
+                raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+        return found
 
 
 def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:
     """Return the shape and type of an array without reading its numbers."""
-    with opened(where, file) as there, there.zip.open(f"{key}.npy") as stream:
+    with opened(where, file) as there:
         try:
-            shape, _, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+            with there.zip.open(f"{key}.npy") as stream:
+                shape, _, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
         except KeyError:  # names of fields, which only arrays of records have
             raise UsageError(f"{where}: {key} has records: write plain arrays") from None
-        except ValueError as problem:
+        except UNREADABLE as problem:
             raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+    if not all(shape):
+        raise UsageError(f"{where}: {key} has the shape {shape}, which has no numbers")
     return shape, dtype
 
 
@@ -136,8 +150,8 @@ def inputs(where: str, x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
         return x[:, None]
     if x.ndim != 4 or not x.size:
         raise UsageError(
-            f"{where} has the shape {x.shape}: images are (N, channels, height, width) or (N, "
-            "height, width), and vectors are floats (N, D)"
+            f"{where} has samples of the shape {x.shape[1:]}: images are (channels, height, width) "
+            "or (height, width), and vectors are floats (D,)"
         )
     return channels_first(where, x, options.get("channels_last"))
 
@@ -146,8 +160,8 @@ def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
     """Return images with the channels before height and width."""
     if last is None and x.shape[1] > MOST_CHANNELS >= x.shape[3]:
         raise UsageError(
-            f"{where} has the shape {x.shape}, which looks like (N, height, width, channels): set "
-            "`channels_last: true`, or false if the second axis has the channels"
+            f"{where} has samples of the shape {x.shape[1:]}, which looks like (height, width, "
+            "channels): set `channels_last: true`, or false if the first of these are the channels"
         )
     return np.moveaxis(x, 3, 1) if last else x
 
@@ -155,7 +169,10 @@ def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
 def sequences(where: str, x: np.ndarray, tokens: int) -> np.ndarray:
     """Return sequences of tokens as uint8 (N, length)."""
     if x.ndim != 2 or x.dtype.kind not in "iu":
-        raise UsageError(f"{where} is {x.dtype} {x.shape}: sequences are whole numbers (N, length)")
+        raise UsageError(
+            f"{where} has samples of {x.dtype} of the shape {x.shape[1:]}: sequences of tokens are "
+            "whole numbers (length,)"
+        )
     if x.size and not (x.min() >= 0 and x.max() < tokens):
         raise UsageError(
             f"{where} has tokens from {x.min()} to {x.max()}: they must be from 0 to {tokens - 1}, "
@@ -183,6 +200,8 @@ def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
             raise UsageError(
                 f"{where}: labels are {y.dtype} {y.shape}, and must be whole numbers or texts (N,)"
             )
+    if len({y.dtype.kind in "SU" for y in labels}) > 1:
+        raise UsageError(f"{where}: the labels of one part are texts, and those of the other not")
     values = np.unique(np.concatenate(labels))
     if len(values) < 2:
         raise UsageError(f"{where} has {len(values)} classes: it needs at least two")
@@ -206,8 +225,11 @@ def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | No
     if key not in found:
         return None
     for name in (key, CLIENTS[0]):
-        if name not in found or found[name].ndim != 1 or found[name].dtype.kind not in "iuSU":
-            raise UsageError(f"{where}: {name} must be there, whole numbers or texts (N,)")
+        if found[name].ndim != 1 or found[name].dtype.kind not in "iuSU":
+            raise UsageError(
+                f"{where}: {name} is {found[name].dtype} {found[name].shape}, and must be whole "
+                "numbers or texts (N,)"
+            )
     if len(found[key]) != count:
         raise UsageError(f"{where}: {key} has {len(found[key])} values for {count} samples")
     values = np.unique(found[CLIENTS[0]])

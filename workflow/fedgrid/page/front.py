@@ -14,6 +14,7 @@ from fedgrid.analysis.metrics import lower_is_better
 from fedgrid.analysis.readable import NAMES, levels_of, rank, written_name
 from fedgrid.page import marks
 from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
 
 HERE = Path(__file__).parent
@@ -31,7 +32,7 @@ def render(study: dict, **shown: Any) -> str:
 
 def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
     """Return the heading, caption and body of a product's table; None if it has no rows."""
-    about = study["products"][product]
+    about = study["products"][known(f"product of {name}", product, study["products"])]
     loaded, table = draw.load_product(name, product, about), draw.read(path)
     if table.empty:
         return None
@@ -76,7 +77,10 @@ def describe(name: str, product: str, about: dict) -> str:
 
 def claims_of(path: Path) -> list[dict[str, Any]]:
     """Return what is shown of each claim: sentence, marks, the deciding difference."""
-    return [claim_of(row) for row in draw.read(path).to_dict("records")]
+    table = draw.read(path)
+    if missing := {"published_verdict", "our_verdict", "difference"} - {*table.columns}:
+        raise UsageError(f"{path} is no table of claims: it has no column {min(missing)}")
+    return [claim_of(row) for row in table.to_dict("records")]
 
 
 def claim_of(row: dict) -> dict[str, Any]:
@@ -98,6 +102,7 @@ def claim_of(row: dict) -> dict[str, Any]:
 
 def figure_of(name: str, study: dict, product: str, address: str) -> dict[str, str]:
     """Return the heading and the picture of a figure."""
+    known(f"product of {name}", product, study["products"])
     says = describe(name, product, study["products"][product])
     return {"name": titled(product), "says": says, "address": address}
 

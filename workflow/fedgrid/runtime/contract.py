@@ -206,8 +206,8 @@ def product(module: str, formats: list[str]) -> None:
             raise UsageError(f"{source.file(module)}: `draw` does not take `{name}`: add it")
     if {*formats} - {"csv"}:
         function(module, "caption", "caption(table)", ", which all formats but csv need")
-    if {*formats} & {"pdf", "svg"}:
-        function(module, "plot", "plot(table, study)", ", which pdf and svg need")
+    if {*formats} & {"pdf", "svg", "png"}:
+        function(module, "plot", "plot(table, study)", ", which pdf, svg and png need")
 
 
 def constants(module: str, rules: dict[str, Rule]) -> None:

@@ -63,4 +63,7 @@ def lacks(problem: ModuleNotFoundError) -> str:
     package = (problem.name or "").partition(".")[0]
     if package in ("", PACKAGE.name):
         raise problem
-    return f"fedgrid needs the package {package}, which is not installed: pip install fedgrid"
+    return (
+        f"fedgrid needs the package {package}, which is not installed: install fedgrid together "
+        "with the packages that it needs, by pip without --no-deps"
+    )

@@ -22,7 +22,7 @@ from fedgrid.runtime.names import PACKAGE, UsageError, shown
 VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
 CONFIG = Path("config.yaml")
 KINDS = ("folder", "npz")
-TEXT = '''"""Own data: {name}."""
+TEXT = '''"""Own data."""
 from fedgrid.datasets import _{kind}
 TRAIN = None
 TEST = None
@@ -32,7 +32,7 @@ CONTENT = "{content}"
 OPTIONS = {options}
 def load(root):
     """Return the samples."""
-    return _{kind}.load("{name}", SHAPE, CLASSES, OPTIONS)
+    return _{kind}.load({name}, SHAPE, CLASSES, OPTIONS)
 '''
 
 
@@ -56,8 +56,9 @@ def give(config: dict) -> dict:
     there = dict(config.get("datasets") or {})
     asked = config.get("dataset") or []
     if ":" in str(asked):
-        listed = asked.strip("[]").split(",") if isinstance(asked, str) else asked
-        asked = [named(str(one).strip(), there) for one in listed]
+        if isinstance(asked, str):
+            asked = (asked[1:-1] if asked.startswith("[") else asked).split(",")
+        asked = [named(str(one).strip(), there) for one in asked]
     for name in there:
         if (PACKAGE / "datasets" / f"{name}.py").exists():
             raise UsageError(
@@ -90,24 +91,32 @@ def text(name: str) -> str:
     kinds = [kind for kind in KINDS if kind in entry]
     if len(kinds) != 1:
         raise UsageError(f"datasets.{name} needs either `folder` or `npz`, a path")
-    kind, place = kinds[0], Path(os.path.expanduser(entry[kinds[0]]))
+    kind, place = kinds[0], place_of(name, kinds[0])
     if not (place.is_dir() if kind == "folder" else place.is_file()):
         what = "folder" if kind == "folder" else "file"
         raise UsageError(f"datasets.{name}: there is no {what} {place}")
     reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
     constants = reader.describe(name, place, entry)
-    clients = [Path(entry["clients"])] if entry.get("clients") else []
-    said = [content(place, reader.files_of(place)), *(content(one, [one]) for one in clients)]
+    options = {key: value for key, value in sorted(entry.items()) if key not in KINDS}
+    said = [content(place, reader.read_by(place))]
+    if entry.get("clients"):
+        said += [content(clients_of(name), [clients_of(name)])]
+        options["clients"] = True  # its place changes nothing
     return TEXT.format(
-        name=name, kind=kind, content=sha256("".join(said).encode()).hexdigest()[:12],
+        name=repr(name), kind=kind, content=sha256("".join(said).encode()).hexdigest()[:12],
         constants="\n".join(f"{key} = {value!r}" for key, value in constants.items()),
-        options={key: value for key, value in sorted(entry.items()) if key not in KINDS},
+        options=options,
     )  # fmt: skip
 
 
 def place_of(name: str, kind: str) -> Path:
     """Return the path of an entry's folder or file."""
     return Path(os.path.expanduser(entries()[name][kind]))
+
+
+def clients_of(name: str) -> Path:
+    """Return the path of the .csv that has an entry's clients."""
+    return Path(os.path.expanduser(entries()[name]["clients"]))
 
 
 def content(place: Path, files: list[Path]) -> str:
@@ -117,4 +126,4 @@ def content(place: Path, files: list[Path]) -> str:
     except OSError as problem:
         raise UsageError(f"{problem.filename} cannot be read ({problem.strerror})") from None
     lines = [f"{f.relative_to(place)} {s.st_size} {s.st_mtime_ns}" for f, s in states]
-    return sha256("\n".join(lines).encode()).hexdigest()
+    return sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

@@ -34,24 +34,33 @@ class Work:
     run: dict[str, Any] | None = None  # the resolved run, for a command about one run
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command that runs in a process with others: its words, modules and beginning."""
+
+    words: list[str]
+    modules: list[str]
+    began: float  # by time.monotonic
+
+
 def path(output: Path) -> Path:
     """Return the path of a file's record."""
     return output.with_name(f".{output.name}.record")
 
 
-def write(work: Work) -> None:
-    """Write the record of this command beside the last file that it wrote."""
+def write(work: Work, command: Command | None = None) -> None:
+    """Write the record of a command, by default of this process, beside its last file."""
     last, made = work.outputs[-1], {*work.outputs}
-    spec = sys.modules["__main__"].__spec__
+    command = command or of_process()
     record = {
-        "command": [spec.name if spec else sys.argv[0], *sys.argv[1:]],
+        "command": command.words,
         "run": work.run,
         "outputs": {relative(file, last.parent): checksum(file) for file in sorted(made)},
         "inputs": {str(file): checksum(file) for file in sorted({*work.inputs} - made)},
-        "code": code(),
+        "code": {"modules": command.modules, "fingerprint": source.of(command.modules)},
         "versions": versions(),
         "host": socket.gethostname(),
-        "seconds": round(time.monotonic() - BEGAN, 1),
+        "seconds": round(time.monotonic() - command.began, 1),
         "peak_memory_mb": peak_memory_mb(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
@@ -90,14 +99,13 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def code() -> dict[str, Any]:
-    """Return the loaded modules of this package and their fingerprint, for later comparison."""
-    prefix = f"{PACKAGE.name}."
+def of_process() -> Command:
+    """Return the command that this process is, with all modules that it has imported."""
+    spec, prefix = sys.modules["__main__"].__spec__, f"{PACKAGE.name}."
     loaded = {name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)}
-    if spec := sys.modules["__main__"].__spec__:
-        loaded.add(spec.name.removeprefix(prefix))
+    loaded |= {spec.name.removeprefix(prefix)} if spec else set()
     modules = sorted(name for name in loaded if source.exists(name))
-    return {"modules": modules, "fingerprint": source.of(modules)}
+    return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], modules, BEGAN)
 
 
 def versions() -> dict[str, str]:

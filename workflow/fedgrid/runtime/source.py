@@ -31,6 +31,8 @@ def path(module: str) -> Path:
 
 def file(module: str) -> str:
     """Return the name of a module's file for a message: `methods/moon.py`."""
+    if is_own(module):
+        return module  # datasets.<name>: the entry of a configuration
     return path(module).relative_to(ROOT).as_posix()
 
 

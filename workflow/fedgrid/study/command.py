@@ -33,6 +33,8 @@ from fedgrid.study.paths import INPUTS, RUN, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.reading import CONFIG, obey
 
+BACKENDS = ("auto", "loop", "stacked")
+
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
     """Return a parser for a stage of a run; files that are not named are found by convention."""
@@ -58,7 +60,7 @@ def add_machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     cli.device(parser)
     parser.add_argument(
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
-        choices=["auto", "loop", "stacked"], help="auto: stacked on a GPU, mostly loop on a CPU",
+        choices=BACKENDS, help="auto: stacked on a GPU, mostly loop on a CPU",
     )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     return parser
