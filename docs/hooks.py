@@ -12,6 +12,7 @@ import yaml
 from fedgrid.__main__ import stages
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
+from fedgrid.study import kept as stored
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module
@@ -89,6 +90,17 @@ def scales(name: str) -> str:
         ("scale", "datasets", "runs"),
         [(f"`{scale}`", *size(everything, name, scale)) for scale in study(name)["scales"]],
     )
+
+
+def kept(scale: str) -> str:
+    """Return a row per study: how many runs of a scale are kept with it, of how many, hours."""
+    everything, rows = Grid(read_studies()), []
+    for name in sorted(everything.studies):
+        index = stored.read_index(stored.store_folder(name, scale))
+        runs = [entry for path, entry in index.items() if path.startswith("runs/")]
+        hours = sum(float(entry["seconds"]) for entry in runs) / 3600
+        rows.append((f"`{name}`", len(runs), size(everything, name, scale)[1], f"{hours:.1f}"))
+    return rows_of(("study", "kept runs", "of", "hours"), rows)
 
 
 def size(everything, name: str, scale: str) -> tuple[str, int]:
@@ -219,7 +231,7 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, products, claims, scales, registry, methods, fields, commands, listing),
+        *(studies, products, claims, scales, kept, registry, methods, fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )
 }

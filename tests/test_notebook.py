@@ -121,7 +121,8 @@ def test_a_kept_run_is_not_trained_again(monkeypatch):
     assert again.summary == first.summary
 
 
-def test_the_process_is_as_before():
+def test_the_process_is_as_before(monkeypatch):
+    monkeypatch.setenv(own_data.VARIABLE, '{"mine": {"npz": "mine.npz"}}')
     handler, stop = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     threads, variable = torch.get_num_threads(), os.environ.get(own_data.VARIABLE)
     torch.manual_seed(7)
@@ -172,6 +173,19 @@ def test_other_data_of_the_same_name_make_another_run():
     pd.testing.assert_frame_equal(
         fourth.metrics, fedgrid.run(**given | {"results": None}, **SHORT).metrics
     )
+
+
+def test_files_of_commands_are_made_again_for_other_data():
+    name = "fedsls-quick-modelmlp-rounds2-evaluate_every1/mine/iid/fedavg/seed0"
+    Path("config.yaml").write_text("datasets: {mine: {npz: mine.npz}}")
+    given = {"dataset": "mine", "partition": "iid", "model": "mlp"}
+    arrays(0)
+    for stage, what in (("data", "mine"), ("partition", name), ("train", name)):
+        command(stage, what)
+    arrays(1, number=100)
+    made = fedgrid.run(**given, results="results", **SHORT)
+    assert RUN.format(**made.spec["name"]) == name
+    pd.testing.assert_frame_equal(made.metrics, fedgrid.run(**given, **SHORT).metrics)
 
 
 def test_files_of_a_notebook_are_verified(capsys):

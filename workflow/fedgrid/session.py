@@ -30,11 +30,11 @@ def unchanged_process() -> Iterator[None]:
     """
     threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
     dtype, given = torch.get_default_dtype(), os.environ.get(own_data.VARIABLE)
-    on_cpu = torch.get_default_device().type == "cpu"
+    on_cpu, gpus = torch.get_default_device().type == "cpu", range(torch.cuda.device_count())
     torch.set_default_dtype(torch.float32)
     try:
         with (
-            torch.random.fork_rng(),
+            torch.random.fork_rng(devices=gpus),
             torch.inference_mode(False),
             torch.enable_grad(),
             nullcontext() if on_cpu else torch.device("cpu"),
