@@ -243,6 +243,8 @@ def test_what_is_not_read_changes_nothing_and_what_a_link_leads_to_counts():
     pictures("photos", classes=["a"])
     os.symlink(Path("far/1").absolute(), "photos/b")
     os.symlink(Path("photos/a").absolute(), "photos/a/again")
+    pictures("further", classes=["more"], count=1)
+    os.symlink(Path("further/more").absolute(), "photos/a/more")
     Path("clients.csv").write_text("file,client\n")
     entry = {"folder": "photos", "clients": "clients.csv"}
     known_as(photos=entry)
@@ -258,7 +260,7 @@ def test_what_is_not_read_changes_nothing_and_what_a_link_leads_to_counts():
     known_as(photos=entry | {"clients": "lists/clients.csv"})
     assert behind() != first
     known_as(photos={"folder": "photos"})
-    assert len(decoded("photos").train_labels) == 9
+    assert len(decoded("photos").train_labels) == 10
 
 
 def test_a_list_of_clients_may_be_written_by_a_spreadsheet():
