@@ -454,7 +454,7 @@ DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(tab
         ("study, scale", "study", "`draw` does not take `scale`: add it"),
         ("runs, study, scale", "runs", "`draw` does not take `study`: add it"),
         ("def caption", "def captain", "has no function `caption`, which all formats but csv need"),
-        ("def plot", "def plots", "has no function `plot`, which pdf and svg need"),
+        ("def plot", "def plots", "has no function `plot`, which pdf, svg and png need"),
         ("def plot", "plot = ", ", line 3, is not Python: invalid syntax"),
     ],
 )
