@@ -144,7 +144,7 @@ def test_a_table_is_no_picture(mine, tmp_path):
         commanded("claims", "--study", mine, "--sources", given, "--out", tmp_path / "a.svg")
     study = read_study(mine)
     study["products"]["claims"]["formats"] = ["csv", "svg"]
-    with pytest.raises(UsageError, match="no function `plot`, which pdf and svg"):
+    with pytest.raises(UsageError, match="no function `plot`, which pdf, svg and png"):
         Grid(made.STUDIES | {"mine": study})
 
 

@@ -106,7 +106,7 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         (
             "convergence: {",
             "claims: {",
-            "report/claims.py has no function `plot`, which pdf and svg",
+            "report/claims.py has no function `plot`, which pdf, svg and png",
         ),
         (
             ROWS,
