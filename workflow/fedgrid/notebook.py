@@ -331,6 +331,8 @@ def is_current(made: Path, folder: Path) -> bool:
         record = json.loads(records.path(made).read_text())
     except FileNotFoundError:
         return True
+    except ValueError:  # a damaged record
+        return False
     inputs = {verify.input_of(name, folder): says for name, says in record["inputs"].items()}
     same = all(path.exists() and records.checksum(path) == says for path, says in inputs.items())
     return same and not verify.changed(record["code"])

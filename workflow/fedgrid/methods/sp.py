@@ -1,4 +1,4 @@
-"""Shared-private: the blocks above the split are private (`_partial.py`): Ab of Li et al..
+"""Shared-private: the blocks above the split are private (`_partial.py`): Ab of Li et al.
 
 With a split of 0 all blocks are private (ab), and every client trains alone. With the last block
 only this is FedPer (Arivazhagan et al., arXiv:1912.00818, 2019).
