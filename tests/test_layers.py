@@ -33,7 +33,6 @@ HARMLESS = {
     "cli.warn": "a sentence for people",
     "gpus.claim": "which of several GPUs a job takes",
     "own_data.place_of": "where data of one's own are; what is in them counts",
-    "own_data.clients_of": "the file of the clients of one's own data; CONTENT has its state",
 }
 
 

@@ -10,7 +10,7 @@ from unicodedata import lookup
 
 import pandas as pd
 
-from fedgrid.analysis.readable import NAMES, Ranked, levels_of, rank, written_name
+from fedgrid.analysis.readable import NAMES, NUMBER, Ranked, levels_of, rank, written_name
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
 % Compiled by itself, this file is a document.
@@ -35,8 +35,7 @@ LONG = 40  # characters of a text that is broken into lines
 GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda")
 GREEK += ("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega")
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
-VALUE_OF = r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
-NUMBER = re.compile(rf"({VALUE_OF})(?: ± ({VALUE_OF}))?")
+MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
 VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
 SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 SPECIAL |= {letter: f"\\{letter}" for letter in "&%$#_{}"}
@@ -86,7 +85,7 @@ def write(
 
 def column_of(texts: pd.Series) -> pd.Series:
     """Return a column in LaTeX; deviations are as wide as the widest, so that points align."""
-    found = texts.map(NUMBER.fullmatch)
+    found = texts.map(MEAN.fullmatch)
     widest = max([len(one[2]) for one in found if one and one[2]], default=0)
     both = zip(texts, found, strict=True)
     return pd.Series([cell(*one, widest) for one in both], texts.index, dtype=object)
@@ -120,7 +119,7 @@ def aligned(texts) -> str:
     there = [text for text in texts if text]
     if any(len(text) > LONG for text in there):
         return r">{\raggedright\arraybackslash}p{6cm}"
-    return "r" if there and any(map(NUMBER.fullmatch, there)) else "l"
+    return "r" if there and any(map(MEAN.fullmatch, there)) else "l"
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -164,7 +163,7 @@ def formula(name: str, value: str) -> str:
     symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{plain(name)}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
     shown = value.rstrip(".")
-    if re.fullmatch(VALUE_OF, shown):
+    if re.fullmatch(NUMBER, shown):
         shown = f"\\num{{{shown}}}" if "e" in shown else shown
     else:
         shown = f"\\mathrm{{{plain(shown)}}}"

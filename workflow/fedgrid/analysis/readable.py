@@ -10,6 +10,7 @@ from fedgrid.analysis.figures import label
 
 NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
 SETTINGS = ("dataset", "partition", "seed")  # levels whose names make numbers unlike
+NUMBER = r"[+-]?\d+(?:\.\d+)?(?:e[+-]?\d+)?"
 VALUE = re.compile(r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)")
 Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
 
@@ -66,5 +67,5 @@ def parts(name) -> tuple:
 
 def number(text: str) -> float:
     """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    found = re.match(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?(?= ±| \(|$)", text)
+    found = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
     return float(found[0]) if found else np.nan

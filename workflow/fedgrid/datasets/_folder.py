@@ -60,7 +60,8 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
-    return Split(*arrays, train_writers=read_clients(name, own_data.clients_of(name), paths))
+    file = own_data.place_of(name, "clients")
+    return Split(*arrays, train_writers=read_clients(name, file, paths))
 
 
 def listed(folder: Path, names: list[str]) -> Found:

@@ -100,7 +100,8 @@ def text(name: str) -> str:
     options = {key: value for key, value in sorted(entry.items()) if key not in KINDS}
     said = [content(place, reader.read_by(place))]
     if entry.get("clients"):
-        said += [content(clients_of(name), [clients_of(name)])]
+        clients = place_of(name, "clients")
+        said += [content(clients, [clients])]
         options["clients"] = True  # its place changes nothing
     return TEXT.format(
         name=repr(name), kind=kind, content=sha256("".join(said).encode()).hexdigest()[:12],
@@ -109,14 +110,9 @@ def text(name: str) -> str:
     )  # fmt: skip
 
 
-def place_of(name: str, kind: str) -> Path:
-    """Return the path of an entry's folder or file."""
-    return Path(os.path.expanduser(entries()[name][kind]))
-
-
-def clients_of(name: str) -> Path:
-    """Return the path of the .csv that has an entry's clients."""
-    return Path(os.path.expanduser(entries()[name]["clients"]))
+def place_of(name: str, key: str) -> Path:
+    """Return a path of an entry: its `folder`, its `npz`, or the .csv of its `clients`."""
+    return Path(os.path.expanduser(entries()[name][key]))
 
 
 def content(place: Path, files: list[Path]) -> str:
