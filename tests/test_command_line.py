@@ -7,6 +7,7 @@ error; a few in a process of their own, whose exit status and streams are what p
 
 import ast
 import hashlib
+import os
 import shlex
 import shutil
 import subprocess
@@ -89,10 +90,24 @@ def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name,
     )
     text = (PACKAGE / f"{name.replace('.', '/')}.py").read_text()
     assert process.returncode == 0
+    assert process.stdout.startswith(f"usage: fedgrid {name} [")
     assert ast.get_docstring(ast.parse(text)).splitlines()[0] in process.stdout
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "argparse" in imported
     assert not imported & SLOW
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_help_may_be_read_in_part(unbuffered):
+    reads, writes = os.pipe()
+    os.close(reads)  # as `head` does, once it has its lines
+    environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONUNBUFFERED": unbuffered}
+    process = subprocess.run(
+        (sys.executable, "-m", "fedgrid"), env=environment, text=True, stdout=writes,
+        stderr=subprocess.PIPE, timeout=600,
+    )  # fmt: skip
+    os.close(writes)
+    assert (process.returncode, process.stderr) == (0, "")
 
 
 # -- mistakes in what is configured ---------------------------------------------------------------

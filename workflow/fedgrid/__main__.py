@@ -1,5 +1,6 @@
 """Run a stage of fedgrid: `fedgrid train ...` is `python -m fedgrid.train ...`."""
 
+import os
 import runpy
 import sys
 
@@ -18,11 +19,19 @@ def main() -> None:
     """Run the stage that the command line names, or list all stages."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
-        print(USAGE, *(f"  {one:14} {source.summary(one)}" for one in stages()), sep="\n")
+        show("\n".join([USAGE, *(f"  {one:14} {source.summary(one)}" for one in stages())]))
     elif name == "--version":
         print(f"fedgrid {__version__}")
     else:
         start(name, arguments)
+
+
+def show(text: str) -> None:
+    """Print a text; a reader that has closed the pipe, such as `head`, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
 
 
 def stages() -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedgrid.runtime import records, warm
-from fedgrid.runtime.names import UsageError, lacks, printable
+from fedgrid.runtime.names import PACKAGE, UsageError, lacks, printable
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
@@ -35,10 +35,17 @@ class LogTo(argparse.Action):
 def parser(description: str) -> argparse.ArgumentParser:
     """Return a parser whose help keeps the paragraphs of the module's docstring."""
     made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        program(), description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
     return made
+
+
+def program() -> str | None:
+    """Return what help calls the command: `fedgrid train`; None for one that is no stage."""
+    spec = sys.modules["__main__"].__spec__
+    package, _, stage = spec.name.partition(".") if spec else ("", "", "")
+    return f"{package} {stage}" if package == PACKAGE.name else None
 
 
 def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
