@@ -9,7 +9,10 @@ by seed. Student's interval of their mean decides (a paired t-test at the level 
                     number is needed, because all of them must hold
     does not hold   the interval of some comparison lies outside; with k comparisons its level is
                     LEVEL / k (Bonferroni)
-    undecided       neither; more seeds can decide
+    undecided       neither; more seeds can decide, unless the difference is a bound in every seed
+
+Whether a bound itself agrees with a claim is left open: it does if a part is said to be useless,
+and does not if it is said to help.
 
 With a `share`, a claim holds if more than that share of its comparisons hold, and does not hold if
 that is no longer possible. The paper's own evidence is the differences of its printed means.
