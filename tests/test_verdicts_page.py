@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 from html import unescape
 from pathlib import Path
 
@@ -300,6 +301,23 @@ def test_the_tally_counts_every_claim_once_in_each_column(out):
     for row in rows(out, "tally.csv"):
         counts = [int(row[name]) for name in marks.MARKS]
         assert sum(counts) == int(row["claims"]) == len(STUDIES[row["study"]]["claims"])
+
+
+# -- ties -----------------------------------------------------------------------------------------
+
+TIE = "In this comparison both have the same value with every seed."
+
+
+def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
+    runs = making.grid_of_claims("privatization", "quick", GRID)[making.RUN].to_dict("records")
+    there = [names for names in runs if names["method"] in ("AB", "AaBb")]
+    for names in there:
+        leave(tmp_path, names)
+    assert TIE not in ask(tmp_path / "apart.html", tmp_path, "privatization")
+    for names in there:
+        to, of = (tmp_path / "runs" / RUN.format(**names | {"method": m}) for m in ("AaBb", "AB"))
+        shutil.copy(of / "metrics.csv", to)
+    assert TIE in ask(tmp_path / "equal.html", tmp_path, "privatization")
 
 
 # -- kept runs ------------------------------------------------------------------------------------
