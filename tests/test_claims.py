@@ -681,6 +681,41 @@ def test_contrasts_are_numbered_by_their_claims():
     assert table["difference"].tolist() == pytest.approx([10, 10, 20.5])
 
 
+# --- a difference that is a bound in every seed, and comparisons without runs ----------------
+
+
+@pytest.mark.parametrize(
+    ("bounds", "tie", "said"),
+    [
+        ({"least": 0}, {}, "undecided"),
+        ({"least": 0}, {"tie": "does not hold"}, "does not hold"),
+        ({"least": None, "most": 0}, {"tie": "holds"}, "holds"),
+        ({"least": -1}, {"tie": "does not hold"}, "holds"),
+        ({"least": 1}, {"tie": "holds"}, "does not hold"),
+    ],
+)
+def test_the_claim_says_what_equality_means(bounds, tie, said):
+    claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
+    runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
+    assert verdicts.compare(claim, verdicts.accuracies(runs))["verdict"].tolist() == [said]
+
+
+def test_a_tie_is_only_one_in_every_seed():
+    claim = above(tie="holds")
+    runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
+    assert verdicts.compare(claim, verdicts.accuracies(runs))["verdict"].tolist() == ["undecided"]
+
+
+def test_a_comparison_without_runs_counts_as_undecided():
+    held = pd.DataFrame({"verdict": ["holds", "holds", "does not hold"]})
+    assert verdicts.verdict(held[:2], None) == "holds"
+    assert verdicts.verdict(held[:2], None, missing=1) == "undecided"
+    assert verdicts.verdict(held, None, missing=9) == "does not hold"
+    assert verdicts.verdict(held[:2], 0.5, missing=1) == "holds"
+    assert verdicts.verdict(held[:2], 0.5, missing=2) == "undecided"
+    assert verdicts.verdict(held[:0], None, missing=2) == "undecided"
+
+
 # --- verdicts with several metrics -----------------------------------------------------------
 
 

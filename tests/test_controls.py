@@ -323,3 +323,35 @@ def test_all_formats_are_the_same_after_reading(tmp_path):
     runs = pd.concat([made.runs(PERCENTS), made.runs(around(55, 50), partition="dir0.5")])
     forms = ("csv", "tex", "html")
     assert_same_after_reading(controls, drawn(runs), tmp_path, *forms, placebos=PLACEBOS)
+
+
+# --- with several ways to score a run --------------------------------------------------------
+
+
+def test_a_verdict_is_also_taken_with_other_metrics():
+    runs = made.runs(around(53, 50))
+    worst = runs["round"].eq(10) & runs["method"].eq("fedsls")
+    runs.loc[worst, "accuracy"] -= 0.05  # the last evaluation
+    runs.loc[runs["round"].eq(8) & runs["method"].eq("fedsls"), "accuracy"] += 0.05
+    table = drawn(runs, metrics=["tail", "final", "best"])
+    (found,) = table.to_dict("records")
+    assert found["verdict"] == "the mechanism"
+    assert found["verdict_final"] == "no gain"
+    assert found["verdict_best"] == "no gain"  # round 6 of all runs is equal
+    assert "verdict_tail" not in found  # the own metric of these runs
+    assert found["changes"]
+    shown = controls.wide(table)
+    assert shown[["final", "best", "changes"]].iloc[0].tolist() == ["no gain", "no gain", "yes"]
+    assert "(final, best): for 1 of 1 rows our verdict depends on it." in controls.caption(table)
+
+
+def test_without_other_metrics_there_are_no_such_columns():
+    table = drawn(made.runs(PERCENTS))
+    assert "changes" not in table
+    assert "Runs were also scored" not in controls.caption(table)
+    assert drawn(made.runs(PERCENTS), metrics=["tail"])["changes"].tolist() == [False]
+
+
+def test_an_unknown_metric_is_refused():
+    with pytest.raises(UsageError, match="did you mean best"):
+        drawn(made.runs(PERCENTS), metrics=["beste"])

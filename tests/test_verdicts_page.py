@@ -72,7 +72,7 @@ def results(tmp_path_factory) -> Path:
     """A folder of results with a part of three quick grids, and one run that diverged."""
     folder = tmp_path_factory.mktemp("made") / "results"
     for study, part in PARTS.items():
-        runs = making.grid_of_claims(study, "quick", GRID)[making.RUN].to_dict("records")
+        runs = making.grid_of(study, "quick", GRID)[making.RUN].to_dict("records")
         for names in filter(part, runs):
             leave(folder, names, is_diverged(names))
     scores = folder / "studies/fedsls/quick/fidelity/scores.csv"
@@ -229,6 +229,46 @@ def test_a_part_of_a_grid_is_counted_and_compared(out):
     assert first["pairs_diverged"] == "1"
     counted = [int(first[name]) for name in ("held", "failed", "undecided")]
     assert sum(counted) == 12
+    assert first["missing"] == "12"  # the four others without runs
+    assert digits["rounds_of_client"] == "8.0"  # 40 rounds, a fifth of the clients in each
+    assert digits["shared"] == ""
+
+
+def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
+    runs = made.runs({"fedsls": [60, 61, 63], "fedavg": [50, 51, 52]})
+    every = pd.concat([runs, made.runs({"moon": [0, 0, 0]})])
+    claim = {"says": "", "section": "", "method": "fedsls", "least": 0}
+    study = {"claims": [claim | {"over": names} for names in ("fedavg", ["fedavg", "moon"])]}
+    study["claims"].append(claim | {"over": ["fedavg", "moon"], "share": 0.4})
+    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 20})
+    study["products"] = {"claims": {"from": {"runs": "runs/main"}}}
+    found = evidence.judged("p", "small", study, lambda entry: {"runs": runs}, every[making.RUN])
+    table = found["claims"]
+    assert table["missing"].tolist() == [0, 1, 1, 1]
+    assert table["our_verdict"].tolist() == ["holds", "undecided", "holds", "does not hold"]
+    smoothed = found["metrics"][found["metrics"]["metric"] == "smoothed"]
+    assert smoothed["our_verdict"].tolist() == table["our_verdict"].tolist()
+
+
+def test_a_method_without_the_measure_is_not_missing():
+    runs = made.runs({"ab": [50, 51, 52], "AB": [60, 61, 62]})
+    claim = {"method": "ab", "over": "AB", "measure": ["accuracy", "personal accuracy"]}
+    names = runs[making.RUN]
+    assert evidence.count_missing({"claims": [claim]}, names, names) == {1: 0}
+    assert evidence.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {1: 2}
+    assert evidence.count_missing({"claims": [claim]}, names, None) == {1: 2}
+    assert evidence.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {1: 0}
+
+
+def test_what_all_seeds_share_is_said(tmp_path):
+    runs = making.grid_of("fedlmd", "small", GRID).to_dict("records")
+    for names in (of for of in runs if of["method"] in ("fedavg", "fedlmd")):
+        leave(tmp_path, {name: names[name] for name in making.RUN})
+    page = ask(tmp_path / "page.html", tmp_path, "fedlmd")
+    total, *_ = rows(tmp_path / "page.html", "fedlmd_small_runs.csv")
+    assert (total["shared"], total["rounds_of_client"]) == ("cohorts and partition", "6.0")
+    assert "say nothing about other draws of" in page
+    assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 
 def test_hours_are_those_of_the_summaries(out, results):
@@ -309,7 +349,7 @@ TIE = "In this comparison both have the same value with every seed."
 
 
 def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
-    runs = making.grid_of_claims("privatization", "quick", GRID)[making.RUN].to_dict("records")
+    runs = making.grid_of("privatization", "quick", GRID)[making.RUN].to_dict("records")
     there = [names for names in runs if names["method"] in ("AB", "AaBb")]
     for names in there:
         leave(tmp_path, names)
@@ -403,6 +443,8 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
     control = CONTROL | {"protocol": "fedsls-quick", "plain": "fedsl-f2", "partition": "dir0.5"}
     control |= {f"{name}_label": f"{name} 7" for name in ("method", "plain", "placebo", "dataset")}
     control |= {"protocol_label": "P", "verdict": "the placebo gains, too"}
+    control |= {"verdict_best": "undecided", "verdict_smoothed": "no gain", "changes": True}
+    control |= {"gain_pairs": 3, "placebo_gain_pairs": 2, "beyond_placebo_pairs": 2}
     for at, name in enumerate(("gain", "placebo_gain", "beyond_placebo")):
         control |= {name: at + 0.25, f"{name}_low": at - 0.5, f"{name}_high": at + 1.5}
     table = {"controls": pd.DataFrame([control])}
@@ -417,6 +459,9 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
         *("+1.25", "0.50", "2.50"),
         *("+2.25", "1.50", "3.50"),
     ]
+    assert shown[9:12] == ["3", "2", "2"]
+    other = re.findall(r'data-column="verdict_(\w+)">([^<]+)<', first)
+    assert other[:2] == [("best", "undecided"), ("smoothed", "no gain")]
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 

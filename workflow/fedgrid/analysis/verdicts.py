@@ -9,17 +9,19 @@ by seed. Student's interval of their mean decides (a paired t-test at the level 
                     number is needed, because all of them must hold
     does not hold   the interval of some comparison lies outside; with k comparisons its level is
                     LEVEL / k (Bonferroni)
-    undecided       neither; more seeds can decide, unless the difference is a bound in every seed
+    undecided       neither; more seeds can decide
 
-Whether a bound itself agrees with a claim is left open: it does if a part is said to be useless,
-and does not if it is said to help.
+A bound itself agrees with a claim that a part is useless, and not with a claim that it helps. So a
+difference that is a bound in every seed has the verdict that the claim has as its `tie`; without
+one it stays undecided.
 
 With a `share`, a claim holds if more than that share of its comparisons hold, and does not hold if
 that is no longer possible. The paper's own evidence is the differences of its printed means.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -30,7 +32,7 @@ from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, WAYS, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.runtime.names import known, listed
-from fedgrid.study.claims import others
+from fedgrid.study.claims import measures, needs_runs, others
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -47,6 +49,7 @@ SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
 DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
 EFFECT = ["difference", "low", "high"]
+BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 
 
@@ -244,6 +247,18 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     return ours
 
 
+def possible(claim: dict, runs: pd.DataFrame | None = None) -> set[tuple]:
+    """Return the comparisons, as values of COMPARED, that runs of these names allow.
+
+    They do not depend on what the runs measured. There are none if the claim is not about runs.
+    """
+    if runs is None or not needs_runs(claim):
+        return set()
+    named = runs[[*SETTING[1:], "method"]].drop_duplicates()
+    values = pd.concat([named.assign(measure=of, value=0.0) for of in measures(claim)])
+    return {*differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
+
+
 def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     """Return the growth of the value from each name on an axis to the next one present."""
     keys = [name for name in table.columns if name not in (axis, "value")]
@@ -297,17 +312,20 @@ def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     diverged, or those of both methods, the comparison is undecided.
     """
     bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
+    tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
     groups = list(differences(claim, values).groupby(names, sort=False))
     rows = [
-        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, len(groups))
+        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, len(groups), tie)
         for key, of in groups
     ]
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
 
 
-def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) -> dict:
-    """Return the result of one comparison among several."""
+def judged(
+    sample: np.ndarray, bounds: tuple[float, float], comparisons: int, tie: str = UNDECIDED
+) -> dict:
+    """Return the result of one comparison among several; `tie` is that of a bound in every seed."""
     if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
         sample = np.full_like(sample, np.nan)
     low, high = interval(sample)
@@ -316,6 +334,7 @@ def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) ->
     above, below = low > bounds[0] or np.isinf(bounds[0]), high < bounds[1] or np.isinf(bounds[1])
     outside = most < bounds[0] or least > bounds[1]
     verdict = HOLDS if above and below else FAILS if outside else UNDECIDED
+    verdict = tie if low == high and low in filter(np.isfinite, bounds) else verdict
     needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
     return dict(zip(JUDGED, (*numbers, verdict), strict=True))
@@ -324,9 +343,12 @@ def judged(sample: np.ndarray, bounds: tuple[float, float], comparisons: int) ->
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def verdict(comparisons: pd.DataFrame, share: float | None) -> str:
-    """Return the common verdict of a claim's comparisons."""
-    total, found = len(comparisons), comparisons["verdict"].value_counts()
+def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
+    """Return the common verdict of a claim's comparisons; `missing` ones have no runs.
+
+    A missing comparison counts as undecided. A claim whose comparisons are all missing is, too.
+    """
+    total, found = len(comparisons) + missing, comparisons["verdict"].value_counts()
     held, failed = found.get(HOLDS, 0), found.get(FAILS, 0)
     needed = total if share is None else int(np.floor(share * total)) + 1
     if total and held >= needed:
@@ -379,12 +401,13 @@ def judge_by_metric(
     scores: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,
     choose: Chooser = lambda table, by: table,
+    missing: Mapping[int, int] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """Return a row per claim and metric: our verdict and the deciding comparison's numbers.
 
     The columns are the claim's number, metric, our_verdict, difference, low, high and seeds. The
     metrics are words of `scores.WAYS`. `choose` is used as it is: it keeps the same runs for every
-    metric. A claim without runs is undecided.
+    metric. A claim without runs is undecided. `missing` are the comparisons without runs by claim.
     """
     columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
     rows = []
@@ -393,7 +416,8 @@ def judge_by_metric(
         for number, claim in numbered(study, None):
             found = compare(claim, values)
             about = {"claim": number, "metric": metric, **deciding(found)}
-            rows.append(about | {"our_verdict": verdict(found, claim.get("share"))})
+            said = verdict(found, claim.get("share"), missing.get(number, 0))
+            rows.append(about | {"our_verdict": said})
     return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
 
 
@@ -421,5 +445,25 @@ def compare_by_metric(
 
 def with_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
     """Add the column `changes`: whether another metric gives another verdict than `own` has."""
-    verdicts = table[[own, *(f"verdict_{metric}" for metric in others)]]
+    verdicts = table[[own, *(f"{BY}{metric}" for metric in others)]]
     return table.assign(changes=verdicts.nunique(axis="columns") > 1)
+
+
+def read_by_metric(table: pd.DataFrame) -> pd.DataFrame:
+    """Return for readers the verdicts with other metrics, and whether they change; maybe none."""
+    found = table[[name for name in table if name.startswith(BY)]]
+    found = found.rename(columns=lambda name: name.removeprefix(BY))
+    if "changes" in table:
+        found = found.assign(changes=table["changes"].map({True: "yes", False: "no"}))
+    return found
+
+
+def describe_changes(table: pd.DataFrame, rows: str) -> str:
+    """Return a sentence about verdicts with other metrics; empty if there are none."""
+    by_metric = [name.removeprefix(BY) for name in table if name.startswith(BY)]
+    if not by_metric:
+        return ""
+    return (
+        f" Runs were also scored in another way ({', '.join(by_metric)}): for "
+        f"{table['changes'].sum()} of {len(table)} {rows} our verdict depends on it."
+    )

@@ -77,12 +77,13 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     study = everything.studies[name]
     read = reader(name, scale, everything, results)
     found, problems = {}, []
-    for judge in (judged, controlled):
+    of_claims = making.grid_of(name, scale, everything, ["claims"])
+    for judge in (partial(judged, wanted=of_claims), controlled):
         try:
             found |= judge(name, scale, study, read)
         except UsageError as problem:
             problems.append(f"{problem}.")
-    wanted = making.grid_of_claims(name, scale, everything)
+    wanted = making.grid_of(name, scale, everything)
     there = making.runs_there(study, read)
     found["runs"] = making.what_was_run(
         name, scale, wanted, there, " ".join(dict.fromkeys(problems))
@@ -112,8 +113,13 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
     return there
 
 
-def judged(name: str, scale: str, study: dict, read: Sources) -> Tables:
-    """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs."""
+def judged(
+    name: str, scale: str, study: dict, read: Sources, wanted: pd.DataFrame | None = None
+) -> Tables:
+    """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs.
+
+    `wanted` are the runs of the grid: a comparison whose runs are not all there is missing.
+    """
     entry = study["products"].get("claims", {"from": {}})
     sources = read(entry)
     if not sources:
@@ -122,20 +128,33 @@ def judged(name: str, scale: str, study: dict, read: Sources) -> Tables:
     choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = verdicts.measured(study, **given, choose=choose)
+    missing = count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values)
     pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
-    found = judge_all(study, values).merge(count(contrasts, pairs), on="claim")
+    found = judge_all(study, values, missing).merge(count(contrasts, pairs), on="claim")
+    found["missing"] = found["claim"].map(missing)
     found["compared"] = in_words(found, contrasts, study)
-    metrics = by_metric(found, study, given, choose)
+    metrics = by_metric(found, study, given, choose, missing)
     tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
     return tables | {"seeds": seed_by_seed(found, pairs)}
 
 
-def judge_all(study: dict, values: pd.DataFrame) -> pd.DataFrame:
+def count_missing(
+    study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
+) -> dict[int, int]:
+    """Return by claim how many comparisons of the grid have no runs of one side or of both."""
+    every, there = ([] if runs is None else [runs] for runs in (wanted, there))
+    return {
+        number: len(verdicts.possible(claim, *every) - verdicts.possible(claim, *there))
+        for number, claim in verdicts.numbered(study, None)
+    }
+
+
+def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per claim, as the product `claims` has it."""
     printed = verdicts.published(study)
     rows = [
-        {"claim": number} | claims.row(claim, values, printed)
+        {"claim": number} | claims.row(claim, values, printed, missing[number])
         for number, claim in verdicts.numbered(study, None)
     ]
     return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
@@ -161,7 +180,13 @@ def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFra
     return table.rename_axis("claim").reset_index()
 
 
-def by_metric(found: pd.DataFrame, study: dict, given: Tables, choose: choice.Chooser):
+def by_metric(
+    found: pd.DataFrame,
+    study: dict,
+    given: Tables,
+    choose: choice.Chooser,
+    missing: dict[int, int],
+) -> pd.DataFrame:
     """Return our verdict on each claim with every metric; none without runs.
 
     Verdicts with the metric of the runs' protocols are `found` already.
@@ -170,7 +195,9 @@ def by_metric(found: pd.DataFrame, study: dict, given: Tables, choose: choice.Ch
         return pd.DataFrame()
     own = [*given["runs"]["metric"].unique()]
     others = [name for name in METRICS if own != [name]]
-    judged = verdicts.judge_by_metric(study, metrics=others, **given, choose=choose)
+    judged = verdicts.judge_by_metric(
+        study, metrics=others, **given, choose=choose, missing=missing
+    )
     ours = [found.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
     table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
     return table.round(ROUNDED)
@@ -230,5 +257,6 @@ def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:
     there = {*sources["runs"]["method"]} if "runs" in sources else set()
     if there.isdisjoint(one for names in placebos for one in listed(names)):
         return {}
-    product = load_product(name, "controls", entry)
+    options = entry["with"] | {"metrics": [*METRICS]}
+    product = load_product(name, "controls", entry | {"with": options})
     return {"controls": draw_table(product, sources, study, scale)}

@@ -7,6 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from fedgrid.analysis.scores import RUN
+from fedgrid.federation import cohorts
+from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import kept
 from fedgrid.study.grid import Grid
@@ -14,28 +16,31 @@ from fedgrid.study.paths import COLLECTED
 
 PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
+ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  # of a run
 HOUR = 3600
 
 
-def grids_of(study: dict, scale: str) -> list[str]:
-    """Return the grids of a scale whose runs the page is about."""
-    entries = (study["products"].get(name, {"from": {}}) for name in PRODUCTS)
+def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
+    """Return the grids of a scale from whose runs these products are drawn."""
+    entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
     named = dict.fromkeys(grid for kind, _, grid in sources if kind in COLLECTED)
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 
-def grid_of_claims(name: str, scale: str, everything: Grid) -> pd.DataFrame:
-    """Return a row per run of these grids, with its names and rounds."""
-    study = everything.studies[name]
-    runs = [run for grid in grids_of(study, scale) for run in everything.runs(name, scale, grid)]
+def grid_of(
+    name: str, scale: str, everything: Grid, products: Iterable[str] = PRODUCTS
+) -> pd.DataFrame:
+    """Return a row per run of the grids of these products, with its names and rounds."""
+    grids = grids_of(everything.studies[name], scale, products)
+    runs = [run for grid in grids for run in everything.runs(name, scale, grid)]
     table = pd.DataFrame(runs, columns=RUN).drop_duplicates(ignore_index=True)
     rounds = {one: everything.protocol(one)["rounds"] for one in table["protocol"].unique()}
     return table.assign(rounds=table["protocol"].map(rounds))
 
 
 def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
-    """Return a row per run that is there: its names, whether it diverged, whether it is kept."""
+    """Return a row per run that is there: its names, and the facts ABOUT it."""
     found = []
     for name in PRODUCTS:
         entry = study["products"].get(name, {"from": {}})
@@ -43,7 +48,7 @@ def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None
             found.append(read(entry).get("runs"))
         except UsageError:
             continue  # another table has said so
-    found = [table[[*RUN, "kept", "diverged"]] for table in found if table is not None]
+    found = [table[[*RUN, *ABOUT]] for table in found if table is not None]
     return pd.concat(found).groupby(RUN, sort=False).last().reset_index() if found else None
 
 
@@ -51,7 +56,7 @@ def what_was_run(
     name: str, scale: str, wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str
 ) -> pd.DataFrame:
     """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
-    nothing = pd.DataFrame(columns=[*RUN, "kept", "diverged"])
+    nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
     both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
     groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
@@ -74,12 +79,27 @@ def counted(runs: pd.DataFrame) -> dict:
         "names": texts(there["method"]),
         "seeds": there["seed"].nunique(),
         "rounds": texts(there["rounds"]),
+        "rounds_of_client": texts(rounds_of_client(there)),
+        "shared": shared_by_seeds(there),
         "grid": len(runs),
         "there": len(there),
         "kept": int(there["kept"].astype(bool).sum()),
         "diverged": len(lost),
         "diverged_runs": ", ".join(named),
     }
+
+
+def rounds_of_client(runs: pd.DataFrame) -> pd.Series:
+    """Return in how many of a run's rounds a client takes part, on average over clients."""
+    facts = runs[["clients", "participation", "sampler"]].itertuples(index=False)
+    sizes = [cohorts.size(int(clients), *others) for clients, *others in facts]
+    return (sizes * runs["rounds"] / runs["clients"]).astype(float).round(1)
+
+
+def shared_by_seeds(runs: pd.DataFrame) -> str:
+    """Return what is drawn without the seed of a run, and so is the same for all seeds."""
+    drawn = {"cohorts": runs["sampler"].eq("round"), "partition": runs["recipe"].isin(FIXED)}
+    return " and ".join(name for name, without_seed in drawn.items() if without_seed.any())
 
 
 def texts(names: Iterable) -> str:

@@ -24,6 +24,10 @@ class Row:
         """Return the text of a cell; empty if the file has no such column."""
         return self.values.get(column, "")
 
+    def ends_after(self, start: str) -> list[str]:
+        """Return the ends of the names of columns with this start: `best` of `verdict_best`."""
+        return [name.removeprefix(start) for name in self.values if name.startswith(start)]
+
     def value(self, column: str) -> float:
         """Return the number in a cell; NaN if it is empty."""
         return float(self[column] or "nan")

@@ -18,7 +18,6 @@ EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
 EVIDENCE |= {verdicts.UNDECIDED: "are undecided"}
 COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
 COLUMNS += [*verdicts.DECIDING, "verdict"]
-BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 
 
 def draw(
@@ -59,14 +58,14 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
     """Add a column of our verdicts for each other metric, and whether they change."""
     for metric in others:
         of = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
-        table[f"{BY}{metric}"] = table["claim"].map(of)
+        table[f"{verdicts.BY}{metric}"] = table["claim"].map(of)
     return verdicts.with_changes(table, "our_verdict", others)
 
 
-def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame) -> dict:
-    """Return the evidence for and against one claim."""
+def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
+    """Return the evidence for and against one claim; `missing` comparisons have no runs."""
     theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values)
-    verdict = verdicts.verdict(ours, claim.get("share"))
+    verdict = verdicts.verdict(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     return {
         "says": claim["says"],
@@ -101,11 +100,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         seeds_needed=table["seeds_needed"].map(counted),
         verdict=table["verdict"],
     )
-    by_metric = [name for name in table if name.startswith(BY)]
-    shown = shown.join(table[by_metric].rename(columns=lambda name: name.removeprefix(BY)))
-    if "changes" in table:
-        shown["changes"] = table["changes"].map({True: "yes", False: "no"})
-    return shown.set_index("says")
+    return shown.join(verdicts.read_by_metric(table)).set_index("says")
 
 
 def numbers(row) -> str:
@@ -129,16 +124,5 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
-        f"decide it.{describe_changes(table)}"
-    )
-
-
-def describe_changes(table: pd.DataFrame) -> str:
-    """Return a sentence about verdicts with other metrics; empty if there are none."""
-    by_metric = [name.removeprefix(BY) for name in table if name.startswith(BY)]
-    if not by_metric:
-        return ""
-    return (
-        f" Runs were also scored in another way ({', '.join(by_metric)}): for "
-        f"{table['changes'].sum()} of {len(table)} claims our verdict depends on it."
+        f"decide it.{verdicts.describe_changes(table, 'claims')}"
     )

@@ -19,7 +19,8 @@ Above 0 is an interval that lies above 0 as a whole; one seed has no interval, a
 For a metric that is better if it is lower, above and below are exchanged. Each interval stands for
 itself: of many rows, some are on the wrong side by chance. `gain_by_seed` and so on have the
 differences of the seeds, which show whether one of them carries the mean. A setting without a pair
-of runs for each of the three differences has no row.
+of runs for each of the three differences has no row. `metrics` are further ways to score a run: each
+has a column with its verdict.
 """
 
 from collections.abc import Iterator
@@ -27,11 +28,13 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, metrics, tables, verdicts
+from fedgrid.analysis import choice, figures, tables, verdicts
+from fedgrid.analysis.metrics import in_percent, lower_is_better, words
 from fedgrid.analysis.scores import (
     SETTING,
     check_metric,
     mean_over_seeds,
+    score_by,
     score_runs,
     scored,
     subtract_runs,
@@ -62,18 +65,23 @@ def draw(
     metric: Names = "accuracy",
     settings: pd.DataFrame | None = None,
     best: dict | None = None,
+    metrics: Names | None = None,
 ) -> pd.DataFrame:
     """Return a row per metric, method, placebo and setting: scores, differences, the verdict.
 
     Shares are in percent, and their differences in points. `best` keeps the best runs by each
-    metric, and reads the runs' `settings`. Without runs that can be compared the table is empty.
+    metric, and reads the runs' `settings`. Each of `metrics`, ways to score a run (`scores.WAYS`),
+    adds its verdict on the same runs. Without runs that can be compared the table is empty.
     """
     trios = compared(placebos, over)
     choose = choice.chooser(runs, settings, best)
-    rows = [row for of in listed(metric) for row in compare(choose(runs, of), of, trios)]
+    chosen = {of: choose(runs, of) for of in listed(metric)}
+    rows = [row for of, some in chosen.items() for row in compare(some, of, trios)]
     if not rows:
         return pd.DataFrame(columns=[*ROLES, *SETTING, "verdict", "scale"])
     table = pd.DataFrame(rows).assign(scale=scale)
+    if metrics:
+        table = add_verdicts(table, chosen, trios, verdicts.other_metrics(runs, metrics))
     for axis in LABELLED:
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return tables.with_alpha(table).round(4)
@@ -126,6 +134,17 @@ def summarise(means: list[pd.Series]) -> dict:
     return found | means[0][["rounds", "metric", "tail", "of"]].to_dict()
 
 
+def add_verdicts(
+    table: pd.DataFrame, runs: dict[str, pd.DataFrame], trios: list[tuple], ways: list[str]
+) -> pd.DataFrame:
+    """Add a column of verdicts for each other way to score the runs, and whether they change."""
+    for way in ways:
+        scored_so = ((of, score_by(some, way)) for of, some in runs.items())
+        found = [row["verdict"] for of, some in scored_so for row in compare(some, of, trios)]
+        table[f"{verdicts.BY}{way}"] = found
+    return verdicts.with_changes(table, "verdict", ways)
+
+
 def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
     """Return each difference with its interval, pairs and seeds, and the verdict."""
     found = {}
@@ -133,7 +152,7 @@ def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
         low, high = verdicts.interval(pair["accuracy"].to_numpy())
         found |= {name: whole_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
         found |= {f"{name}_pairs": len(pair), f"{name}_by_seed": tables.by_seed(pair, "accuracy")}
-    return found | {"verdict": verdict(found, lower=metrics.lower_is_better(of))}
+    return found | {"verdict": verdict(found, lower=lower_is_better(of))}
 
 
 def verdict(found: dict, lower: bool) -> str:
@@ -169,12 +188,13 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     for name, roles in DIFFERENCES.items():
         shown[" - ".join(roles) + " [95 %]"] = differences_of(table, name)
     shown |= {"pairs": counts_of(table), "verdict": table["verdict"]}
-    return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index_of(table)))
+    shown = pd.DataFrame(shown).join(verdicts.read_by_metric(table))
+    return shown.set_index(pd.MultiIndex.from_frame(index_of(table)))
 
 
 def index_of(table: pd.DataFrame) -> pd.DataFrame:
     """Return the names of the rows; the metric and the protocol only if there are several."""
-    axes = {"metric": table["of"].map(metrics.words), "dataset": table["dataset_label"]}
+    axes = {"metric": table["of"].map(words), "dataset": table["dataset_label"]}
     axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
     axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
     hidden = {"metric"} if table["of"].nunique() == 1 else set()
@@ -186,7 +206,7 @@ def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
     """Return mean and deviation of a method as texts, or how many of its runs diverged."""
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
-    forms = [tables.ACCURACY if metrics.in_percent(of) else tables.PLAIN for of in table["of"]]
+    forms = [tables.ACCURACY if in_percent(of) else tables.PLAIN for of in table["of"]]
     rows = zip(facts.to_dict("records"), forms, strict=True)
     return pd.Series([tables.cell(row, form) for row, form in rows], table.index)
 
@@ -194,7 +214,7 @@ def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
 def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
-    digits = [2 if metrics.in_percent(of) else 3 for of in table["of"]]
+    digits = [2 if in_percent(of) else 3 for of in table["of"]]
     texts = [tables.interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)]
     return pd.Series(texts, table.index)
 
@@ -226,5 +246,6 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
         f"“{MECHANISM}” if the method is better than the plain method and than its placebo; "
         f"“{PLACEBO}” if both are better than the plain method, and the method is not better than "
         f"its placebo; “{NO_GAIN}” if the whole interval says that the method is not better than "
-        f"the plain method; {gone}otherwise “{UNDECIDED}”.{without}"
+        f"the plain method; {gone}otherwise “{UNDECIDED}”."
+        f"{verdicts.describe_changes(table, 'rows')}{without}"
     )
