@@ -24,7 +24,7 @@ import conftest
 from conftest import forget
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_setting
-from fedgrid.runtime import download, source
+from fedgrid.runtime import cli, download, source
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.study import reading
 from fedgrid.study.grid import Grid
@@ -494,3 +494,20 @@ def test_snakemake_says_what_a_stage_says(project, tmp_path):
 def test_a_process_answers_a_wrong_command(name, project):
     arguments, *words = COMMANDED[name]
     assert_answered(project, (sys.executable, "-m", *shlex.split(f"fedgrid.{arguments}")), words)
+
+
+# --- errors of files that users add --------------------------------------------------------------
+
+
+def test_an_error_in_a_method_names_its_file_and_line(tmp_path, monkeypatch):
+    code = compile("weights = {}\nweights['head.weight']", PACKAGE / "methods/mine.py", "exec")
+    with pytest.raises(KeyError) as problem:
+        exec(code)
+    said = cli.blamed(problem.value)
+    assert said.startswith("methods/mine.py, line 2, fails with KeyError: 'head.weight': correct")
+
+
+def test_any_other_unexpected_error_is_called_a_defect():
+    with pytest.raises(ZeroDivisionError) as problem:
+        divmod(1, 0)
+    assert cli.blamed(problem.value).startswith("a defect of fedgrid")

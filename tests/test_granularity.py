@@ -159,7 +159,7 @@ def drawn(text: str = "", dataset: str = "cinic10", **facts):
 
 
 ONE = {"runs": 1}
-FREE = "and no value could be impossible: the printed step is"
+FREE = "but this test could find no impossible value here: the printed step is"
 UNSTATED = "The number of test images is not stated."
 EVEN = "48 of 48 last digits are even, which chance gives with p = 7e-15"
 EVEN += ": the values are multiples of 0.02, as of 5,000 images."
@@ -266,7 +266,7 @@ def test_the_tables_of_a_study_say_nothing_and_no_value_is_impossible(study, val
     whole = table.groupby("table", sort=False)["values"].max()
     assert whole.tolist() == values
     assert (table["possible"] == table["values"]).all()
-    said = "Says nothing" if study == "fedsls" else "no value could be impossible"
+    said = "Says nothing" if study == "fedsls" else "no impossible value here"
     assert table["verdict"].str.contains(said).all()
     shown = report.wide(table)
     assert not shown.isna().any(axis=None)

@@ -106,6 +106,8 @@ def test_protocols_are_named_if_they_differ():
 def test_runs_without_the_part_are_refused():
     with pytest.raises(UsageError, match=r"the suffix `.norm` .* such as fedavg and fedavg.norm"):
         gains.name_pairs(["fedavg", "moon+norm"], "+norm")
+    with pytest.raises(UsageError, match=r"such as moon and moon.norm$"):
+        gains.name_pairs(["moon+norm"], "+norm")
 
 
 def test_a_placebo_may_be_missing():
@@ -119,6 +121,15 @@ def test_the_runs_of_the_placebo_may_be_missing():
     table = drawn(made.runs(two))
     assert (table["gain"].tolist(), table["placebo_gain"].isna().all()) == ([3], True)
     assert "gain of +shuffled [95 %]" not in table_of_gains.wide(table, **OPTIONS)
+
+
+def test_the_figure_of_weights_needs_no_runs_of_the_placebo():
+    moved = {"weight_distance": 0.01, "distance_bound": 0.1}
+    two = made.runs({name: PERCENTS[name] for name in ("fedavg", "fedavg+norm")}).assign(**moved)
+    settings = pd.concat([temperature("fedavg+norm", 1.0, seed) for seed in range(3)])
+    table = leverage.draw(two, settings, STUDY, "quick", **OPTIONS)
+    assert {*table["what"]} == {"distance", "gain", "printed gain"}
+    assert len(plotted(leverage, table).axes) > 3
 
 
 # --- figure 1 --------------------------------------------------------------------------------

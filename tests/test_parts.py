@@ -53,6 +53,14 @@ def test_the_whole_studys_product_is_refused_for_a_part(fresh):
     assert planned(fresh, "--config", "seed=0", target=f"{STUDY}/seed=0/table1.csv").jobs
 
 
+def test_a_product_of_another_study_is_named_with_its_study(fresh):
+    said = refused(fresh, "--", "results/leverage.csv")
+    assert (
+        "has no leverage: it is a product of normalization; add --config study=normalization"
+        in said
+    )
+
+
 def test_a_sweep_from_the_configuration(fresh):
     """Of FedProx: 4 values with 3 seeds; one value is the default, which has another name."""
     (fresh / "mu.yaml").write_text(

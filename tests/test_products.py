@@ -2,6 +2,7 @@
 
 import base64
 import copy
+import re
 import subprocess
 import sys
 import warnings
@@ -906,3 +907,33 @@ def test_few_dots_are_drawn_as_lines(tmp_path):
         assert (len(table) <= figure4.MANY) == few
         (path,) = written("figure4", table, tmp_path / name, "svg")
         assert ("<image" not in path.read_text()) == few
+
+
+# --- a part of a grid that leaves nothing to draw --------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("study", "product", "formats", "said"),
+    [
+        ("fedsls", "figure1", ("csv", "svg", "pdf"), "runs of fedsls and of fedavg or fedau, but"),
+        ("normalization", "table1", ("csv", "tex", "html"), "such as fedavg and fedavg[+]norm"),
+        ("normalization", "leverage", ("csv", "svg"), "such as fedavg and fedavg[+]norm"),
+        ("normalization", "figure2", ("csv", "svg"), "such as fedavg and fedavg[+]norm"),
+    ],
+)
+def test_a_product_without_its_runs_says_which_it_needs(
+    study, product, formats, said, tmp_path, capsys
+):
+    made.runs({"fedavg": [50, 51]}).to_csv(tmp_path / "runs.csv", index=False)
+    (tmp_path / "settings.csv").write_text("kind,name,dataset,of,field,value\n")
+    entry = STUDIES[study]["products"][product]["from"]
+    sources = [f"{name}={tmp_path / name}.csv" for name in entry]
+    paths = [tmp_path / f"made.{form}" for form in formats]
+    arguments = [product, "--study", study, "--sources", *sources]
+    draw.main([*arguments, "--out", *map(str, paths)])
+    csv, *others = (path.read_text(errors="replace") for path in paths)
+    assert re.search(f"^nothing\n.*{said}", csv)
+    for text in others[:1]:
+        assert "There is nothing to draw" in text
+    draw.main([*arguments, "--show", str(paths[0])])
+    assert re.search(f"There is nothing to draw: .*{said}", capsys.readouterr().out)

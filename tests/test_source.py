@@ -413,7 +413,10 @@ def test_a_resolved_run_says_what_its_names_stand_for():
         ({"protocols.base.round": 1}, "no field of protocol `base` .* did you mean rounds"),
         ({"protocols.base.model": "resnet"}, "no model of protocol `base` .* did you mean resnet"),
         ({"protocols.base.augment": ["crops"]}, "no augmentation of protocol `base` .* mean crop"),
-        ({"protocols.base.normalization": "standart"}, "no normalization of digits .* standard"),
+        (
+            {"protocols.base.normalization": "standart"},
+            "digits has no normalization `standart`, only .*standard",
+        ),
         ({"protocols.base.weights": "imgnet"}, "weights `imgnet` are neither none nor a file"),
         ({"protocols.base.clients": 5000}, "5000 clients are more than the 1442 training samples"),
         (
@@ -447,8 +450,8 @@ def test_a_wrong_name_or_value_in_a_study_is_named(changes, message):
     [
         (
             {"dataset": "mnist"},
-            "no dataset of study at the quick scale is called `mnist`: the choices are digits, "
-            "synthetic",
+            "no grid of study at the quick scale has the dataset mnist: the choices are digits, "
+            "synthetic, and `[+]mnist` adds it$",
         ),
         ({"dataset": "digitz"}, "did you mean digits"),
         ({"method": "fedavgg"}, "no method is called `fedavgg`: did you mean fedavg"),
@@ -616,14 +619,20 @@ def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
     assert {run["dataset"] for run in made.runs("fedsls", "paper", "table1")} == {"tinyimagenet"}
 
 
-@pytest.mark.parametrize("dataset", ["digits", "cifar10,digits", "cifar11"])
-def test_a_dataset_of_no_grid_of_the_scale_is_named(dataset):
-    config = {"study": "fedsls", "scale": "paper", "dataset": dataset}
-    with pytest.raises(
-        UsageError,
-        match=f"no dataset of fedsls at the paper scale is called `{dataset.split(',')[-1]}`: ",
-    ):
-        Grid(STUDIES, config)
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (
+            "digits",
+            "no grid .* has the dataset digits: .*`[+]digits` adds it; the scale quick has it",
+        ),
+        ("cifar10,digits", "no grid of fedsls at the paper scale has the dataset digits: "),
+        ("cifar11", "no dataset of fedsls at the paper scale is called `cifar11`: .* cifar10"),
+    ],
+)
+def test_a_dataset_of_no_grid_of_the_scale_is_named(dataset, message):
+    with pytest.raises(UsageError, match=message):
+        Grid(STUDIES, {"study": "fedsls", "scale": "paper", "dataset": dataset})
 
 
 # --- schemas ---------------------------------------------------------------------------------

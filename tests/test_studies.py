@@ -83,7 +83,7 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         ("mine", "mi\0ne", "mine.yaml is not YAML: .*#x0000"),
         ("mine", "!!python/name:os.system", "mine.yaml is not YAML: could not determine"),
         ("mine", "2020-01-01", "mine.yaml holds something .* date"),
-        ("title: mine\n", "", "mine.yaml: 'title' is a required property"),
+        ("title: mine\n", "", "mine.yaml: the key `title` is missing: add it"),
         ("  short", "\tshort", r"mine.yaml is not YAML: .*'\\t'.* line 3"),
         (f"  short: {SHORT}\n", "", "mine.yaml: protocols: None is not"),
         (SHORT, "fast", "mine.yaml: protocols.short: 'fast' is not"),
@@ -172,7 +172,7 @@ def test_a_wrong_study_is_answered_in_one_sentence(old, new, message, tmp_path):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("a,b\n1,2", "mine.yaml: reference: 'method' is a required property"),
+        ("a,b\n1,2", "mine.yaml: reference: the key `method` is missing: add it"),
         (f"{HEAD}\nfedavg,digits", "the reference runs.csv, line 2, has not 6 values"),
         (f"{HEAD}\n\nfedavg,digits,dir0.1,a,0,50,60", "the reference runs.csv, line 3, has not 6"),
         (

@@ -240,12 +240,15 @@ def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
     claim = {"says": "", "section": "", "method": "fedsls", "least": 0}
     study = {"claims": [claim | {"over": names} for names in ("fedavg", ["fedavg", "moon"])]}
     study["claims"].append(claim | {"over": ["fedavg", "moon"], "share": 0.4})
-    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 20})
+    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 13})
+    study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 12})  # outside for k = 1
+    study["claims"].append(claim | {"over": "fedavg", "least": 12})
     study["products"] = {"claims": {"from": {"runs": "runs/main"}}}
     found = evidence.judged("p", "small", study, lambda entry: {"runs": runs}, every[making.RUN])
     table = found["claims"]
-    assert table["missing"].tolist() == [0, 1, 1, 1]
-    assert table["our_verdict"].tolist() == ["holds", "undecided", "holds", "does not hold"]
+    assert table["missing"].tolist() == [0, 1, 1, 1, 1, 0]
+    said = ["holds", "undecided", "holds", "does not hold", "undecided", "does not hold"]
+    assert table["our_verdict"].tolist() == said
     smoothed = found["metrics"][found["metrics"]["metric"] == "smoothed"]
     assert smoothed["our_verdict"].tolist() == table["our_verdict"].tolist()
 
@@ -255,9 +258,13 @@ def test_a_method_without_the_measure_is_not_missing():
     claim = {"method": "ab", "over": "AB", "measure": ["accuracy", "personal accuracy"]}
     names = runs[making.RUN]
     assert evidence.count_missing({"claims": [claim]}, names, names) == {1: 0}
-    assert evidence.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {1: 2}
+    assert evidence.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {
+        1: 2
+    }
     assert evidence.count_missing({"claims": [claim]}, names, None) == {1: 2}
-    assert evidence.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {1: 0}
+    assert evidence.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {
+        1: 0
+    }
 
 
 def test_what_all_seeds_share_is_said(tmp_path):

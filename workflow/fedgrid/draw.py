@@ -6,6 +6,9 @@
 A product is an entry of its study, and a file of fedgrid/report/ draws it. --show prints an
 existing table. If runs are kept with the study, the product's column `kept` says how many, and its
 caption ends with this sentence; the product's file does not see the column.
+
+If the runs allow no row, because only a part of the grid was asked for, the files say so: the .csv
+has the reason in its only column `nothing`, and the others have it as their caption.
 """
 
 import inspect
@@ -17,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fedgrid.runtime import cli, contract, files, records
-from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.names import NothingToDrawError, UsageError, known
 from fedgrid.study.kept import read_index, store_folder
 from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
@@ -32,6 +35,7 @@ from fedgrid.study.reading import find_study, read_study
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
+NOTHING = "nothing"  # the only column of a table without rows: why there are none
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -63,6 +67,9 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
         tables = {name: without_kept(table) for name, table in tables.items()}
         try:
             table = draw_table(product, tables, study, asked.scale)
+        except NothingToDrawError as reason:
+            cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
+            product, table = without_rows(product, str(reason))
         except KeyError as problem:
             if not missing_column(problem, tables.values()):
                 raise
@@ -70,6 +77,28 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
         write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
         return records.Work(asked.out, paths.values())
     return None
+
+
+def without_rows(product: SimpleNamespace, reason: str):
+    """Return a product that says why there is nothing to draw, and its table."""
+    import pandas as pd
+
+    found = SimpleNamespace(
+        caption=lambda table: f"There is nothing to draw: {reason}.",
+        wide=lambda table: table.iloc[:0],
+    )
+    if hasattr(product, "plot"):
+        found.plot = blank
+    return found, pd.DataFrame({NOTHING: [reason]})
+
+
+def blank(table, study: dict):
+    """Return a figure without axes."""
+    from fedgrid.analysis import figures
+
+    figure, ((axes,),) = figures.panels(1, 1)
+    axes.set_axis_off()
+    return figure
 
 
 def read_entry(text: str) -> dict:
@@ -177,6 +206,9 @@ def sources(texts: list[str], product: SimpleNamespace) -> dict[str, Path]:
 def text(product, path: Path) -> str:
     """Return a finished table and its caption as text."""
     table = read(path)
+    if NOTHING in table:
+        product, table = without_rows(product, table[NOTHING].iloc[0])
+        return product.caption(table)
     try:
         body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()

@@ -10,7 +10,7 @@ import pandas as pd
 from fedgrid.analysis import verdicts
 from fedgrid.analysis.published import join_published, published_cells
 from fedgrid.analysis.scores import CELL, SETTING, pair_runs
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import NothingToDrawError
 
 GAIN = ["gain", "low", "high"]
 PAPER = "paper"  # the protocol of printed values of the paper's main setting
@@ -19,15 +19,16 @@ PAPER = "paper"  # the protocol of printed values of the paper's main setting
 def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
     """Return the original methods, each with its name with the suffix.
 
-    Only originals that are themselves among the methods count. UsageError if there is none, and
-    the pairs are `needed`.
+    Only originals that are themselves among the methods count. NothingToDrawError if there is none,
+    and the pairs are `needed`.
     """
     there = [*dict.fromkeys(methods)]
     pairs = {name: name + suffix for name in there if name + suffix in there}
     if needed and not pairs:
-        raise UsageError(
+        original = there[0].removesuffix(suffix)
+        raise NothingToDrawError(
             f"no method of these runs has the suffix `{suffix}` beside its original: name both in "
-            f"the grid, such as {there[0]} and {there[0]}{suffix}"
+            f"the grid, such as {original} and {original}{suffix}"
         )
     return pairs
 
@@ -43,7 +44,8 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
         for setting, of in gaps:
             bounds = verdicts.interval(of.to_numpy())
             rows.append((original, *setting, of.mean(skipna=False), *bounds))
-    return pd.DataFrame(rows, columns=["method", *SETTING, *GAIN])
+    found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN])
+    return found.astype(dict.fromkeys(GAIN, float))
 
 
 def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis.metrics import in_percent, lower_is_better
-from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.names import NothingToDrawError, known
 from fedgrid.study.paths import SUMMED
 
 SETTING = ["protocol", "dataset", "partition"]
@@ -139,12 +139,12 @@ def pair_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame
     """Return a row per setting, seed and other method: accuracy of `method` minus the other's.
 
     Differences are in percentage points. Runs of a seed share partition, cohorts and initial
-    weights, so they form pairs. UsageError if there are no such pairs.
+    weights, so they form pairs. NothingToDrawError if there are no such pairs.
     """
     pairs = subtract_runs(means, method, over)
     if pairs.empty:
         there = ", ".join(means["method"].unique())
-        raise UsageError(
+        raise NothingToDrawError(
             f"this needs runs of {method} and of {' or '.join(over)}, but the runs are of {there}"
         )
     return pairs

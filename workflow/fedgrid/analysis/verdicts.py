@@ -305,8 +305,10 @@ def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: i
     return float(enough[0]) if len(enough) else np.inf
 
 
-def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
+def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
     """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
+
+    `missing` comparisons have no runs, and count among the k of Bonferroni's correction.
 
     If all seeds of one method diverged and none of the other's, that decides. If some seeds
     diverged, or those of both methods, the comparison is undecided.
@@ -315,8 +317,9 @@ def compare(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
     groups = list(differences(claim, values).groupby(names, sort=False))
+    k = len(groups) + missing
     rows = [
-        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, len(groups), tie)
+        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, k, tie)
         for key, of in groups
     ]
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
@@ -414,9 +417,10 @@ def judge_by_metric(
     for metric in metrics:
         values = measured(study, runs, scores, interpolation, choose, metric)
         for number, claim in numbered(study, None):
-            found = compare(claim, values)
+            without_runs = missing.get(number, 0)
+            found = compare(claim, values, without_runs)
             about = {"claim": number, "metric": metric, **deciding(found)}
-            said = verdict(found, claim.get("share"), missing.get(number, 0))
+            said = verdict(found, claim.get("share"), without_runs)
             rows.append(about | {"our_verdict": said})
     return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
 

@@ -31,7 +31,8 @@ def give_tests(
     if train_writers is None or test_writers is None:
         raise UsageError(
             "`client_test_from: writers` needs the writers of training and of test samples, and "
-            "the dataset has none: choose a dataset with `TEST_WRITERS = True` in its file"
+            "the dataset has none: add `clients_test` to the .npz of your own data, or choose a "
+            "dataset with `TEST_WRITERS = True` in its file"
         )
     writers, clients = writers_of_clients(made, train_writers)
     place = np.searchsorted(writers, test_writers)

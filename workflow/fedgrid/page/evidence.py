@@ -85,9 +85,9 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
             problems.append(f"{problem}.")
     wanted = making.grid_of(name, scale, everything)
     there = making.runs_there(study, read)
-    found["runs"] = making.what_was_run(
-        name, scale, wanted, there, " ".join(dict.fromkeys(problems))
-    )
+    said = " ".join(dict.fromkeys(problems))
+    made_by = making.command(name, scale, everything)
+    found["runs"] = making.what_was_run(wanted, there, said, made_by)
     if there is not None:
         found["made"] = making.made_with(name, scale, there, results)
     return {kind: table for kind, table in found.items() if len(table)}
@@ -129,7 +129,7 @@ def judged(
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = verdicts.measured(study, **given, choose=choose)
     missing = count_missing(study, wanted, given["runs"])
-    contrasts = compare_all(study, values)
+    contrasts = compare_all(study, values, missing)
     pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
     found = judge_all(study, values, missing).merge(count(contrasts, pairs), on="claim")
     found["missing"] = found["claim"].map(missing)
@@ -160,10 +160,10 @@ def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.
     return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
 
-def compare_all(study: dict, values: pd.DataFrame) -> pd.DataFrame:
+def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per comparison of each claim, as the product `contrasts` has it."""
     found = [
-        verdicts.compare(claim, values).assign(claim=number)
+        verdicts.compare(claim, values, missing[number]).assign(claim=number)
         for number, claim in verdicts.numbered(study, None)
     ]
     table = pd.concat([one for one in found if len(one)] or found[:1])

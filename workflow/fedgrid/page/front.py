@@ -34,7 +34,7 @@ def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any]
     """Return the heading, caption and body of a product's table; None if it has no rows."""
     about = study["products"][known(f"product of {name}", product, study["products"])]
     loaded, table = draw.load_product(name, product, about), draw.read(path)
-    if table.empty:
+    if table.empty or draw.NOTHING in table:
         return None
     wide = draw.laid_out(loaded, table)
     ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)

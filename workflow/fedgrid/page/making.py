@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from math import ceil
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,7 @@ from fedgrid.analysis.scores import RUN
 from fedgrid.federation import cohorts
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import kept
+from fedgrid.study import jobs, kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
@@ -18,6 +19,7 @@ PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
 ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  # of a run
 HOUR = 3600
+KEPT_STATE = 1  # GB of a run's last state that is kept without `keep_state_gb`
 
 
 def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
@@ -53,7 +55,7 @@ def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None
 
 
 def what_was_run(
-    name: str, scale: str, wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str
+    wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str, made_by: str
 ) -> pd.DataFrame:
     """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
     nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
@@ -63,7 +65,7 @@ def what_was_run(
     rows = [{"protocol": ""} | counted(both)]
     rows += [{"protocol": protocol} | counted(of) for (_, protocol), of in groups]
     table = pd.DataFrame(rows).assign(problem="", command="")
-    table.loc[0, ["problem", "command"]] = problem, command(name, scale)
+    table.loc[0, ["problem", "command"]] = problem, made_by
     return table
 
 
@@ -107,9 +109,20 @@ def texts(names: Iterable) -> str:
     return ", ".join(dict.fromkeys(map(str, names)))
 
 
-def command(study: str, scale: str) -> str:
+def command(name: str, scale: str, everything: Grid) -> str:
     """Return the command that makes all runs of a scale; what is finished is not made again."""
-    return f"snakemake --cores all --config study={study} scale={scale}"
+    text = f"snakemake --cores all --config study={name} scale={scale}"
+    largest = max(map(jobs.state_gb, runs_with_state(name, scale, everything)), default=0)
+    return text + f" keep_state_gb={ceil(largest)}" * (largest > KEPT_STATE)
+
+
+def runs_with_state(name: str, scale: str, everything: Grid) -> Iterable[dict]:
+    """Yield the runs of a scale whose last state a product reads, with all their settings."""
+    study = everything.studies[name]
+    entries = (about["from"].values() for about in study["products"].values())
+    for kind, _, grid in (text.partition("/") for sources in entries for text in sources):
+        if kind == "interpolation" and grid in study["scales"][scale]["grids"]:
+            yield from map(everything.resolve, everything.runs(name, scale, grid))
 
 
 # -- with what it was made ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def parse_name(partition: str) -> tuple[str, str]:
     kinds = (source.literal(f"partitions.{kind}", "EXAMPLE") for kind in registered("partitions"))
     raise UsageError(
         f"no partition is called `{shown(partition)}`: choose one such as {', '.join(kinds)}, with "
-        "any number above 0"
+        "another number above 0 where there is one"
     )
 
 
@@ -56,8 +56,9 @@ def check_writers(partition: str, dataset: str, there: bool) -> None:
     kind, _ = parse_name(partition)
     if source.literal(f"partitions.{kind}", "WRITERS", False) and not there:
         raise UsageError(
-            f"the partition {shown(partition)} needs the writer of each image, and the dataset "
-            f"{dataset} has none: choose a dataset with `WRITERS = True` in its file"
+            f"the partition {shown(partition)} needs the writer of each sample, and the dataset "
+            f"{dataset} has none: name the client of each sample of your own data, or choose a "
+            "dataset with `WRITERS = True` in its file"
         )
 
 

@@ -64,7 +64,7 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
 
 def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
     """Return the evidence for and against one claim; `missing` comparisons have no runs."""
-    theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values)
+    theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values, missing)
     verdict = verdicts.verdict(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     return {

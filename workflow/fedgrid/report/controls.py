@@ -19,8 +19,8 @@ Above 0 is an interval that lies above 0 as a whole; one seed has no interval, a
 For a metric that is better if it is lower, above and below are exchanged. Each interval stands for
 itself: of many rows, some are on the wrong side by chance. `gain_by_seed` and so on have the
 differences of the seeds, which show whether one of them carries the mean. A setting without a pair
-of runs for each of the three differences has no row. `metrics` are further ways to score a run: each
-has a column with its verdict.
+of runs for each of the three differences has no row. `metrics` are further ways to score a run:
+each has a column with its verdict.
 """
 
 from collections.abc import Iterator

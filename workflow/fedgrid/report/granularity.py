@@ -157,7 +157,8 @@ def unable(found: dict, sizes: list[int]) -> str:
     """Return why no value could be impossible."""
     finest = granularity.size_of_print(found["decimals"])
     fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
-    return f"and no value could be impossible: the printed step is {' or '.join(fine)}"
+    steps = " or ".join(fine)
+    return f"but this test could find no impossible value here: the printed step is {steps}"
 
 
 def whole(found: dict) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
 # Errors of the machine: missing rights, full or broken disks, impossible names.
 REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
 REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
+EXTENDED = {"methods", "models", "datasets", "partitions", "report"}  # folders for files of users
 SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s", "datefmt": "%F %T"}
 
 
@@ -93,7 +95,7 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
         if sentence := refused(problem):
             fail(f"error: {sentence}")
         if not logs_to_stderr():
-            logging.exception("a defect of fedgrid, or of its environment")
+            logging.exception(blamed(problem))
         raise
     logging.shutdown()
     sys.stdout.flush()
@@ -110,6 +112,25 @@ def refused(problem: Exception) -> str:
         where = problem.filename2 or problem.filename or "a file"
         return f"{where} cannot be read or written ({problem.strerror}): fix that, and try again"
     return ""
+
+
+def blamed(problem: Exception) -> str:
+    """Return whose mistake an unexpected error may be: the last file of EXTENDED that it passed."""
+    *_, last = [None, *filter(is_extended, traceback.extract_tb(problem.__traceback__))]
+    if last is None:
+        return "a defect of fedgrid, or of its environment"
+    where = Path(last.filename).relative_to(PACKAGE)
+    what = f"{type(problem).__name__}: {printable(str(problem))}"
+    return (
+        f"{where}, line {last.lineno}, fails with {what}: correct the file if it is yours, or if "
+        "you have edited it; otherwise this is a defect of fedgrid"
+    )
+
+
+def is_extended(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is of a file that users add or edit."""
+    path = Path(frame.filename)
+    return path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] in EXTENDED
 
 
 def logs_to_stderr() -> bool:

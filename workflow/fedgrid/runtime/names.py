@@ -12,6 +12,13 @@ class UsageError(ValueError):
     """An error that the user can fix; its text is one clear sentence."""
 
 
+class NothingToDrawError(UsageError):
+    """The runs of a product allow no row of it; its text says which are missing.
+
+    This is no mistake if only a part of the product's grid was asked for.
+    """
+
+
 def registered(kind: str) -> list[str]:
     """Return the names of a registry: the files of methods/, datasets/, models/ or report/.
 

@@ -51,7 +51,7 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    known(f"normalization of {dataset}", protocol["normalization"], statistics or ("standard",))
+    check_normalization(name, protocol["normalization"], dataset, [*(statistics or ("standard",))])
     check_tokens(f"protocol `{name}`", protocol, dataset)
     check_client_test(f"protocol `{name}`", protocol, dataset)
     for key in protocol["augment"]:
@@ -123,7 +123,17 @@ def check_client_test(where: str, protocol: dict, dataset: str) -> None:
     if not source.literal(f"datasets.{dataset}", "TEST_WRITERS", False):
         raise UsageError(
             f"{where}: `client_test_from: writers` needs the writer of each test sample, and the "
-            f"dataset {dataset} has none: choose a dataset with `TEST_WRITERS = True` in its file"
+            f"dataset {dataset} has none: add `clients_test` to the .npz of your own data, or "
+            "choose a dataset with `TEST_WRITERS = True` in its file"
+        )
+
+
+def check_normalization(name: str, normalization: str, dataset: str, there: list[str]) -> None:
+    """Refuse a normalisation that the dataset does not have."""
+    if normalization not in there:
+        raise UsageError(
+            f"protocol `{name}`: the dataset {dataset} has no normalization `{normalization}`, "
+            f"only {' and '.join(there)}: for it take the protocol {name}-normalization{there[0]}"
         )
 
 

@@ -71,12 +71,24 @@ class Grid(Resolver):
             study, scale = self.config["study"], self.config["scale"]
             there = self._names(study, scale)
             for name in axis_values(self.config, "dataset")[0]:
-                own = own_data.entries()
-                known(f"dataset of {study} at the {scale} scale", name, {*there["dataset"], *own})
+                self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
             check_sweep(self, "config.yaml", self.sweep)
             check_used(self, self.sweep, self._with_asked(there))
             for name in self._scale(study, scale)["grids"]:
                 self.narrowed(study, scale, name)
+
+    def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
+        """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
+        if name in there or name not in registered("datasets"):
+            known(f"dataset of {study} at the {scale} scale", name, there)
+            return
+        scales = self.studies[study]["scales"]
+        others = [other for other in scales if name in self._names(study, other)["dataset"]]
+        have = f"; the scale {' and '.join(others)} has it" * bool(others)
+        raise UsageError(
+            f"no grid of {study} at the {scale} scale has the dataset {name}: the choices are "
+            f"{', '.join(sorted(there))}, and `+{name}` adds it{have}"
+        )
 
     # -- runs ------------------------------------------------------------------------------------
 

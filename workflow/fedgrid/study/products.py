@@ -24,7 +24,11 @@ def product_module(study: str, product: str, about: dict) -> str:
     name, own = about.get("draw", product), f"report/{study}"
     if name in registered(own):
         return f"report.{study}.{name}"
-    known("product", name, [*registered("report"), *registered(own)])
+    try:
+        known("product", name, [*registered("report"), *registered(own)])
+    except UsageError as problem:
+        hint = "" if "draw" in about else "; `draw:` names the file of a product with another name"
+        raise UsageError(f"{problem}{hint}") from None
     return f"report.{name}"
 
 

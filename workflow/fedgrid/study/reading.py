@@ -56,7 +56,7 @@ def add_products(studies: dict[str, dict], config: dict) -> None:
         if name in there:
             raise UsageError(
                 f"config.yaml: products.{name} is a product of the study {study} already: give it "
-                "another name"
+                f"another name, and write `draw: {there[name].get('draw', name)}`"
             )
         there[name] = complete_product(study, name, about)
 

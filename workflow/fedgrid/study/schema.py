@@ -44,6 +44,9 @@ def said(error: ValidationError) -> str:
             known("key", unknown, error.schema["properties"])
         except UsageError as problem:
             return str(problem)
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"the key `{missing}` is missing: add it"
     if error.validator == "enum":
         there = ", ".join(map(str, error.validator_value))
         return f"{shown(repr(error.instance))} is not one of {there}"

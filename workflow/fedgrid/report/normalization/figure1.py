@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import NothingToDrawError
 
 COLUMN = re.compile(r"similarity(\d+)")
 
@@ -20,7 +20,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, client and round: mean over seeds and deviation."""
     columns = [name for name in runs if COLUMN.fullmatch(name)]
     if not columns:
-        raise UsageError(
+        raise NothingToDrawError(
             "no run of the grid has similarities: add the file `similarity` to its methods"
         )
     facts = [*CELL, "round", "rounds", "seed"]

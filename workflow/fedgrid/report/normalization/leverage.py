@@ -53,7 +53,9 @@ def draw(
     """Return rows of distances, per line and round, and of gains, per method and setting.
 
     Distances are shares of the weight, means over seeds; gains are points of percent.
+    NothingToDrawError if no method has runs with the part and without it.
     """
+    gains.name_pairs(runs["method"], suffix)
     parts = [
         distances(runs, settings, suffix),
         *measured(runs, {GAIN: suffix, PLACEBO: placebo}),

@@ -14,7 +14,7 @@ from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
 from fedgrid.report.convergence import lost
 from fedgrid.report.privatization.ways import ACCURACIES
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import NothingToDrawError
 
 COEFFICIENT = re.compile(r"(alpha|beta)(_\d)+")
 HEIGHT = 1.6  # inches of a panel
@@ -24,7 +24,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, round and curve, which is an accuracy or a coefficient."""
     coefficients = [name for name in runs if COEFFICIENT.fullmatch(name)]
     if not coefficients:
-        raise UsageError(
+        raise NothingToDrawError(
             "no run of the grid has coefficients: name methods that learn them, such as autocs"
         )
     percent = {name: 100 * runs[of] for name, of in ACCURACIES.items()}
