@@ -214,7 +214,7 @@ def test_what_needs_images_refuses_tokens(fashion, write):
         check_protocol("a", PROTOCOL | {"model": "mine"} | fields, "mine")
 
     assert tokens in said(lambda: check(augment=["flip"]))
-    assert "the choices are standard" in said(lambda: check(normalization="moon"))
+    assert "no normalization `moon`, only standard" in said(lambda: check(normalization="moon"))
     assert f"method `b` needs images, {tokens}" in said(check_needs, "b", {"mine": {}}, "mine")
     setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
     assert f"the setting needs images, {tokens}" in said(costs.check, setting)

@@ -415,7 +415,7 @@ def test_names_that_two_have_are_refused():
     [
         ({"augment": ["crop"]}, "`augment` changes images"),
         ({"method": "fedsls"}, "needs images, and the inputs of the dataset my are vectors"),
-        ({"partition": "writers"}, "needs the writer of each image"),
+        ({"partition": "writers"}, "needs the writer of each sample"),
     ],
 )
 def test_vectors_are_refused_where_images_are_needed(given_, says):

@@ -128,8 +128,8 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         (ROWS, "{fedafg: [90]}", "no method published in mine is called `fedafg`"),
         ("table1:", "1:", "mine.yaml: published: the key 1 is not text"),
         ("table1:", "other: {1: 2, a: 3}\n  table1:", "mine.yaml: published: other: the key 1"),
-        ("table1:", "other: {rows: }\n  table1:", "mine.yaml: published.other: 'columns' is a req"),
-        ("table1:", "other: {rows: abc}\n  table1:", "mine.yaml: published.other: 'columns' is"),
+        ("table1:", "other: {rows: }\n  table1:", "mine.yaml: published.other: the key `columns`"),
+        ("table1:", "other: {rows: abc}\n  table1:", "mine.yaml: published.other: the key `columns` is missing"),
         ("least: 0", "leest: 0", "mine.yaml: claims: .*`leest`: did you mean least"),
         (
             "least: 0",
