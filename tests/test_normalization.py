@@ -1,5 +1,6 @@
 """Gains with a placebo, and the figures of client contribution normalisation, by hand."""
 
+import copy
 from math import inf, sqrt
 
 import numpy as np
@@ -127,9 +128,13 @@ def test_the_figure_of_weights_needs_no_runs_of_the_placebo():
     moved = {"weight_distance": 0.01, "distance_bound": 0.1}
     two = made.runs({name: PERCENTS[name] for name in ("fedavg", "fedavg+norm")}).assign(**moved)
     settings = pd.concat([temperature("fedavg+norm", 1.0, seed) for seed in range(3)])
-    table = leverage.draw(two, settings, STUDY, "quick", **OPTIONS)
+    study = copy.deepcopy(STUDY)
+    study["published"]["table1"]["rows"]["moon+norm"] = [55, 56]  # printed, and without runs
+    table = leverage.draw(two, settings, study, "quick", **OPTIONS)
     assert {*table["what"]} == {"distance", "gain", "printed gain"}
-    assert len(plotted(leverage, table).axes) > 3
+    assert {*table["original"]} == {"fedavg", "moon"}
+    marks = plotted(leverage, table).axes[3]
+    assert [one.get_text() for one in marks.get_xticklabels()] == ["FedAvg"]
 
 
 # --- figure 1 --------------------------------------------------------------------------------

@@ -129,7 +129,11 @@ def test_a_study_may_be_written_in_these_ways(text, tmp_path):
         ("table1:", "1:", "mine.yaml: published: the key 1 is not text"),
         ("table1:", "other: {1: 2, a: 3}\n  table1:", "mine.yaml: published: other: the key 1"),
         ("table1:", "other: {rows: }\n  table1:", "mine.yaml: published.other: the key `columns`"),
-        ("table1:", "other: {rows: abc}\n  table1:", "mine.yaml: published.other: the key `columns` is missing"),
+        (
+            "table1:",
+            "other: {rows: abc}\n  table1:",
+            "mine.yaml: published.other: the key `columns` is missing",
+        ),
         ("least: 0", "leest: 0", "mine.yaml: claims: .*`leest`: did you mean least"),
         (
             "least: 0",

@@ -180,6 +180,7 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
     here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
     here = here[here["protocol"].isin([protocol, gains.PAPER])]
     labels = here.loc[here["what"] == GAIN, "label"].tolist()
+    here = here[here["label"].isin(labels)]  # the paper prints methods that may have no runs
     every = table.loc[table["what"] == PRINTED, "gain"]
     if len(every):
         axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
