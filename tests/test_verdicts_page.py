@@ -278,6 +278,22 @@ def test_what_all_seeds_share_is_said(tmp_path):
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
 
 
+def test_placebos_are_judged_with_every_metric(out):
+    controls = rows(out, "fedsls_quick_controls.csv")
+    assert {"verdict_best", "verdict_smoothed", "changes"} <= {*controls[0]}
+    assert "verdict_tail" not in controls[0]  # the protocol's own
+    changes = [
+        len({of["verdict"], of["verdict_best"], of["verdict_smoothed"]}) > 1 for of in controls
+    ]
+    assert [of["changes"] for of in controls] == [*map(str, changes)]
+
+
+def test_the_command_of_a_scale_keeps_the_states_that_products_read():
+    assert making.command("privatization", "quick", GRID).endswith("scale=quick")
+    assert making.command("privatization", "paper", GRID).endswith("scale=paper keep_state_gb=25")
+    assert making.command("fedsls", "paper", GRID).endswith("scale=paper")
+
+
 def test_hours_are_those_of_the_summaries(out, results):
     (row,) = rows(out, "fedsls_quick_made.csv")
     folders = (results / "runs/fedsls-quick").rglob("summary.json")
