@@ -518,7 +518,9 @@ def refuse_targets(words):
                     f"with this configuration {product} is in {folder}: ask for "
                     f"{folder}/{Path(target[0]).name}"
                 )
-        elif others := [name for name in STUDIES if product in STUDIES[name]["products"]]:
+        elif others := [
+            name for name in STUDIES if product in STUDIES[name]["products"]
+        ]:
             raise WorkflowError(
                 f"the study {study or config['study']} has no {product}: it is a product of "
                 f"{' and '.join(others)}; add --config study={others[0]}"
