@@ -185,7 +185,7 @@ def test_the_stage_deals_out_writers(decoded, tmp_path):
     assert [len(ids) for ids in found.members] == [72] * 20
     assert np.load(tmp_path / "made.npz").files == ["indices", "offsets", "counts"]
     data.main(["digits", "--root", str(tmp_path), "--out", str(decoded)])
-    with pytest.raises(UsageError, match="partition writers needs the writer of each image"):
+    with pytest.raises(UsageError, match="partition writers needs the writer of each sample"):
         stage(decoded, tmp_path / "made.npz")
 
 
@@ -286,7 +286,7 @@ def test_a_client_has_tests_by_either_field():
     [
         ({"client_test": 0.2}, {}, "client_test 0.2 takes training samples: set `client_test: 0`"),
         ({"validation": 0.5}, {}, "so that none is left for `validation_from: test`: set"),
-        ({}, {"dataset": "digits", "partition": "dir0.1"}, "the dataset digits has none: choose"),
+        ({}, {"dataset": "digits", "partition": "dir0.1"}, "the dataset digits has none: add"),
         ({}, {"partition": "dir0.1"}, "the partition dir0.1 deals out single samples: choose the"),
     ],
 )
@@ -315,7 +315,7 @@ def study(names: dict, **fields) -> dict:
 
 def test_a_study_with_writers_of_a_dataset_that_has_none_is_refused():
     Grid(study({}))
-    with pytest.raises(UsageError, match="needs the writer of each image, and the dataset digits"):
+    with pytest.raises(UsageError, match="needs the writer of each sample, and the dataset digits"):
         Grid(study({"dataset": "digits"}))
 
 
