@@ -499,7 +499,7 @@ def test_a_process_answers_a_wrong_command(name, project):
 # --- errors of files that users add --------------------------------------------------------------
 
 
-def test_an_error_in_a_method_names_its_file_and_line(tmp_path, monkeypatch):
+def test_an_error_in_a_method_names_its_file_and_line():
     code = compile("weights = {}\nweights['head.weight']", PACKAGE / "methods/mine.py", "exec")
     with pytest.raises(KeyError) as problem:
         exec(code)

@@ -36,6 +36,7 @@ from fedgrid.study.reading import find_study, read_study
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
+NO_ROWS = "There is nothing to draw: {}."
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -83,22 +84,14 @@ def without_rows(product: SimpleNamespace, reason: str):
     """Return a product that says why there is nothing to draw, and its table."""
     import pandas as pd
 
-    found = SimpleNamespace(
-        caption=lambda table: f"There is nothing to draw: {reason}.",
-        wide=lambda table: table.iloc[:0],
-    )
-    if hasattr(product, "plot"):
-        found.plot = blank
-    return found, pd.DataFrame({NOTHING: [reason]})
-
-
-def blank(table, study: dict):
-    """Return a figure without axes."""
     from fedgrid.analysis import figures
 
-    figure, ((axes,),) = figures.panels(1, 1)
-    axes.set_axis_off()
-    return figure
+    found = SimpleNamespace(
+        caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
+    )
+    if hasattr(product, "plot"):
+        found.plot = lambda table, study: figures.blank()
+    return found, pd.DataFrame({NOTHING: [reason]})
 
 
 def read_entry(text: str) -> dict:
@@ -207,8 +200,7 @@ def text(product, path: Path) -> str:
     """Return a finished table and its caption as text."""
     table = read(path)
     if NOTHING in table:
-        product, table = without_rows(product, table[NOTHING].iloc[0])
-        return product.caption(table)
+        return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
         body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()

@@ -518,13 +518,19 @@ def refuse_targets(words):
                     f"with this configuration {product} is in {folder}: ask for "
                     f"{folder}/{Path(target[0]).name}"
                 )
-        elif others := [
-            name for name in STUDIES if product in STUDIES[name]["products"]
-        ]:
-            raise WorkflowError(
-                f"the study {study or config['study']} has no {product}: it is a product of "
-                f"{' and '.join(others)}; add --config study={others[0]}"
-            )
+        elif not study:
+            refuse_of_other(product)
+
+
+def refuse_of_other(product):
+    """Refuse a product that only other studies have than that of the configuration."""
+    if others := [
+        name for name, about in STUDIES.items() if product in about["products"]
+    ]:
+        raise WorkflowError(
+            f"the study {config['study']} has no {product}: it is a product of "
+            f"{' and '.join(others)}; add --config study={others[0]}"
+        )
 
 
 def refuse_claims(words):

@@ -42,6 +42,13 @@ def panels(
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
+def blank() -> Figure:
+    """Return a figure without axes, of which only the caption is to be read."""
+    figure, ((axes,),) = panels(1, 1)
+    axes.set_axis_off()
+    return figure
+
+
 def lines(names: Iterable[str]) -> dict[str, dict]:
     """Return a colour and a line style by name, in the order of the names."""
     return dict(zip(dict.fromkeys(names), cycle(matplotlib.rcParams["axes.prop_cycle"])))

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis.metrics import in_percent, lower_is_better
+from fedgrid.federation import cohorts
 from fedgrid.runtime.names import NothingToDrawError, known
 from fedgrid.study.paths import SUMMED
 
@@ -158,6 +159,12 @@ def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataF
     pairs = theirs.merge(ours, on=keys, suffixes=("", "_ours"))
     difference = pairs["accuracy_ours"] - pairs["accuracy"]
     return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
+
+
+def cohort_sizes(runs: pd.DataFrame) -> list[int]:
+    """Return the number of clients in a round, for every row."""
+    columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
+    return [cohorts.size(int(clients), *others) for clients, *others in columns]
 
 
 def whole_mean(values: pd.Series) -> float:

@@ -19,9 +19,8 @@ With a `share`, a claim holds if more than that share of its comparisons hold, a
 that is no longer possible. The paper's own evidence is the differences of its printed means.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -247,7 +246,7 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     return ours
 
 
-def possible(claim: dict, runs: pd.DataFrame | None = None) -> set[tuple]:
+def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
     """Return the comparisons, as values of COMPARED, that runs of these names allow.
 
     They do not depend on what the runs measured. There are none if the claim is not about runs.
@@ -337,7 +336,7 @@ def judged(
     above, below = low > bounds[0] or np.isinf(bounds[0]), high < bounds[1] or np.isinf(bounds[1])
     outside = most < bounds[0] or least > bounds[1]
     verdict = HOLDS if above and below else FAILS if outside else UNDECIDED
-    verdict = tie if low == high and low in filter(np.isfinite, bounds) else verdict
+    verdict = tie if low == high and np.isfinite(low) and low in bounds else verdict
     needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
     return dict(zip(JUDGED, (*numbers, verdict), strict=True))
@@ -404,7 +403,7 @@ def judge_by_metric(
     scores: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,
     choose: Chooser = lambda table, by: table,
-    missing: Mapping[int, int] = MappingProxyType({}),
+    missing: dict[int, int] | None = None,
 ) -> pd.DataFrame:
     """Return a row per claim and metric: our verdict and the deciding comparison's numbers.
 
@@ -417,7 +416,7 @@ def judge_by_metric(
     for metric in metrics:
         values = measured(study, runs, scores, interpolation, choose, metric)
         for number, claim in numbered(study, None):
-            without_runs = missing.get(number, 0)
+            without_runs = (missing or {}).get(number, 0)
             found = compare(claim, values, without_runs)
             about = {"claim": number, "metric": metric, **deciding(found)}
             said = verdict(found, claim.get("share"), without_runs)

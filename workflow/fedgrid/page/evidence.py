@@ -143,9 +143,8 @@ def count_missing(
     study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
 ) -> dict[int, int]:
     """Return by claim how many comparisons of the grid have no runs of one side or of both."""
-    every, there = ([] if runs is None else [runs] for runs in (wanted, there))
     return {
-        number: len(verdicts.possible(claim, *every) - verdicts.possible(claim, *there))
+        number: len(verdicts.possible(claim, wanted) - verdicts.possible(claim, there))
         for number, claim in verdicts.numbered(study, None)
     }
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedgrid.analysis.scores import RUN
-from fedgrid.federation import cohorts
+from fedgrid.analysis.scores import RUN, cohort_sizes
 from fedgrid.partitions._fedntd import FIXED
+from fedgrid.runtime import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import jobs, kept
 from fedgrid.study.grid import Grid
@@ -19,14 +19,19 @@ PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
 ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  # of a run
 HOUR = 3600
-KEPT_STATE = 1  # GB of a run's last state that is kept without `keep_state_gb`
+KEEP = "KEEP_STATE_GB"  # of fedgrid/train.py: the largest last state that is kept by default
 
 
-def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
-    """Return the grids of a scale from whose runs these products are drawn."""
+def grids_of(
+    study: dict,
+    scale: str,
+    products: Iterable[str] = PRODUCTS,
+    kinds: Iterable[str] = tuple(COLLECTED),
+) -> list[str]:
+    """Return the grids of a scale of which these products have tables of these kinds."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
-    named = dict.fromkeys(grid for kind, _, grid in sources if kind in COLLECTED)
+    named = dict.fromkeys(grid for kind, _, grid in sources if kind in kinds)
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 
@@ -93,9 +98,7 @@ def counted(runs: pd.DataFrame) -> dict:
 
 def rounds_of_client(runs: pd.DataFrame) -> pd.Series:
     """Return in how many of a run's rounds a client takes part, on average over clients."""
-    facts = runs[["clients", "participation", "sampler"]].itertuples(index=False)
-    sizes = [cohorts.size(int(clients), *others) for clients, *others in facts]
-    return (sizes * runs["rounds"] / runs["clients"]).astype(float).round(1)
+    return (cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
 
 
 def shared_by_seeds(runs: pd.DataFrame) -> str:
@@ -111,18 +114,12 @@ def texts(names: Iterable) -> str:
 
 def command(name: str, scale: str, everything: Grid) -> str:
     """Return the command that makes all runs of a scale; what is finished is not made again."""
-    text = f"snakemake --cores all --config study={name} scale={scale}"
-    largest = max(map(jobs.state_gb, runs_with_state(name, scale, everything)), default=0)
-    return text + f" keep_state_gb={ceil(largest)}" * (largest > KEPT_STATE)
-
-
-def runs_with_state(name: str, scale: str, everything: Grid) -> Iterable[dict]:
-    """Yield the runs of a scale whose last state a product reads, with all their settings."""
     study = everything.studies[name]
-    entries = (about["from"].values() for about in study["products"].values())
-    for kind, _, grid in (text.partition("/") for sources in entries for text in sources):
-        if kind == "interpolation" and grid in study["scales"][scale]["grids"]:
-            yield from map(everything.resolve, everything.runs(name, scale, grid))
+    grids = grids_of(study, scale, study["products"], kinds=["interpolation"])
+    runs = (run for grid in grids for run in everything.runs(name, scale, grid))
+    largest = max((jobs.state_gb(everything.resolve(run)) for run in runs), default=0)
+    states = f" keep_state_gb={ceil(largest)}" * (largest > source.literal("train", KEEP))
+    return f"snakemake --cores all --config study={name} scale={scale}{states}"
 
 
 # -- with what it was made ------------------------------------------------------------------------

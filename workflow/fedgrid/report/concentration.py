@@ -143,9 +143,7 @@ def summarise(found: pd.DataFrame) -> dict:
 def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
     """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
     if table.empty:
-        figure, ((axes,),) = figures.panels(1, 1)
-        axes.set_axis_off()
-        return figure
+        return figures.blank()
     table = with_looks(table, line_label)
     figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
     for row in filter(None, grid):

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
-from fedgrid.analysis.scores import CELL, score_runs
-from fedgrid.federation import cohorts
+from fedgrid.analysis.scores import CELL, cohort_sizes, score_runs
 
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
 SETTING = ["dataset", "partition", "protocol"]
@@ -55,12 +54,8 @@ def draw(
     Distances are shares of the weight, means over seeds; gains are points of percent.
     NothingToDrawError if no method has runs with the part and without it.
     """
-    gains.name_pairs(runs["method"], suffix)
-    parts = [
-        distances(runs, settings, suffix),
-        *measured(runs, {GAIN: suffix, PLACEBO: placebo}),
-        printed(study, suffix),
-    ]
+    found = measured(runs, {GAIN: suffix, PLACEBO: placebo})  # first: without pairs it ends this
+    parts = [distances(runs, settings, suffix), *found, printed(study, suffix)]
     table = pd.concat(parts, ignore_index=True)
     facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
     table = table.merge(facts.reset_index(), how="left", on=SETTING)
@@ -86,12 +81,6 @@ def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.Dat
     lines["random"] = [random_distance(*size) for size in sizes]
     table = table.merge(lines[[*LINE, "random"]], on=LINE)
     return table.assign(what=DISTANCE)
-
-
-def cohort_sizes(runs: pd.DataFrame) -> list[int]:
-    """Return the number of clients in a round, for every row."""
-    columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
-    return [cohorts.size(int(clients), *others) for clients, *others in columns]
 
 
 def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
