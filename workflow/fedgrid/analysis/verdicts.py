@@ -327,7 +327,10 @@ def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame
 def judged(
     sample: np.ndarray, bounds: tuple[float, float], comparisons: int, tie: str = UNDECIDED
 ) -> dict:
-    """Return the result of one comparison among several; `tie` is that of a bound in every seed."""
+    """Return the result of one comparison among several.
+
+    A difference that is one of the bounds in every seed has the verdict `tie`.
+    """
     if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
         sample = np.full_like(sample, np.nan)
     low, high = interval(sample)
