@@ -98,6 +98,15 @@ def test_one_seed_has_no_interval_and_a_run_that_diverged_no_gain():
     assert shown["gain of +shuffled [95 %]"] == "+2.00 [-0.48, 4.48]"
 
 
+def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
+    table = drawn(made.runs(PERCENTS | {"fedavg+norm": [51, 53], "fedavg+shuffled": [51]}))
+    assert table[["seeds", "pairs", "placebo_pairs"]].to_numpy().tolist() == [[3, 2, 1]]
+    shown = table_of_gains.wide(table, **OPTIONS).iloc[0]
+    assert shown["gain [95 %]"].startswith("+1.50 [")
+    assert shown["gain [95 %]"].endswith("] of 2 pairs")
+    assert shown["gain of +shuffled [95 %]"] == "+1.00 of 1 pair"
+
+
 def test_protocols_are_named_if_they_differ():
     runs = pd.concat([made.runs(PERCENTS), made.runs(PERCENTS, protocol="q")])
     shown = table_of_gains.wide(drawn(runs), **OPTIONS)

@@ -13,6 +13,7 @@ from fedgrid.analysis.scores import CELL, SETTING, pair_runs
 from fedgrid.runtime.names import NothingToDrawError
 
 GAIN = ["gain", "low", "high"]
+PAIRS = "pairs"
 PAPER = "paper"  # the protocol of printed values of the paper's main setting
 
 
@@ -34,18 +35,18 @@ def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict
 
 
 def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
-    """Return a row per original and setting: the mean gain and its 95 % interval over seeds.
+    """Return a row per original and setting: the mean gain, its 95 % interval over seeds, pairs.
 
-    The gain is missing if a run of the setting diverged.
+    `pairs` is how many seeds have both runs. The gain is missing if a run of the setting diverged.
     """
     rows = []
     for original, changed in pairs.items():
         gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
         for setting, of in gaps:
             bounds = verdicts.interval(of.to_numpy())
-            rows.append((original, *setting, of.mean(skipna=False), *bounds))
-    found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN])
-    return found.astype(dict.fromkeys(GAIN, float))
+            rows.append((original, *setting, of.mean(skipna=False), *bounds, len(of)))
+    found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
+    return found.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
 
 
 def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:

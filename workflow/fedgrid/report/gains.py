@@ -32,7 +32,7 @@ def draw(
     if placebo:
         pairs = gains.name_pairs(scores["method"], placebo, needed=False)
         theirs = gains.compute_gains(scores, pairs)
-        names = {name: f"placebo_{name}" for name in gains.GAIN}
+        names = {name: f"placebo_{name}" for name in (*gains.GAIN, gains.PAIRS)}
         table = table.merge(theirs.rename(columns=names), how="left", on=CELL)
     table = gains.join_printed(table, study, suffix)
     more = only_printed(study, printed, suffix, table["dataset"])
@@ -106,11 +106,15 @@ def accuracy(table: pd.DataFrame, name: str, diverged: str) -> pd.Series:
 
 
 def gap(table: pd.DataFrame, of: str) -> pd.Series:
-    """Return gains with their intervals as texts; one seed has no interval."""
-    if f"{of}gain" not in table:
-        return pd.Series("", table.index)
+    """Return gains with their intervals as texts; one seed has no interval.
+
+    If fewer seeds have both runs than the original has runs, the text ends with their number.
+    """
     rows = table[[f"{of}{name}" for name in gains.GAIN]].itertuples(index=False)
-    return pd.Series([tables.interval(*row, sign="+") for row in rows], table.index)
+    texts = pd.Series([tables.interval(*row, sign="+") for row in rows], table.index)
+    pairs = table[f"{of}{gains.PAIRS}"].fillna(0)
+    said = pairs.map(" of {:.0f} pairs".format).str.replace(" 1 pairs", " 1 pair")
+    return texts.where((texts == "") | (pairs == table["seeds"]), texts + said)
 
 
 def written(values: pd.Series, form: str) -> pd.Series:

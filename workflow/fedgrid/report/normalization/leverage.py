@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
-from fedgrid.analysis.scores import CELL, cohort_sizes, score_runs
+from fedgrid.analysis.scores import cohort_sizes, score_runs
 
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
 SETTING = ["dataset", "partition", "protocol"]
@@ -86,12 +86,11 @@ def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.Dat
 def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
     """Return tables of measured gains by what they are, a row per original and setting."""
     scores = score_runs(runs)
-    seeds = scores.groupby(CELL, sort=False)["seed"].nunique().rename("seeds").reset_index()
     found = []
     for what, suffix in suffixes.items():
         pairs = gains.name_pairs(scores["method"], suffix, needed=what == GAIN)
         table = gains.compute_gains(scores, pairs)
-        table = table.merge(seeds, on=CELL).rename(columns={"method": "original"})
+        table = table.rename(columns={"method": "original", gains.PAIRS: "seeds"})
         found.append(table.assign(what=what))
     return found
 

@@ -49,7 +49,7 @@ def summarise(name: str, runs: pd.DataFrame, of: str, placebo: str) -> pd.DataFr
     theirs = intervals(found[found["method"].isin(back)], f"{name}_placebo")
     gain = gains.compute_gains(found, back)
     gain = gain.rename(columns={"gain": "mean"}).replace({"method": back})
-    gain = gain.rename(columns={key: f"{name}_gain_{key}" for key in STATISTICS})
+    gain = gain.rename(columns={key: f"{name}_gain_{key}" for key in (*STATISTICS, gains.PAIRS)})
     table = table[~table["method"].isin(back)]
     table = table.merge(theirs.replace({"method": back}), how="left", on=CELL)
     table = table.merge(gain, how="left", on=["method", *SETTING])
