@@ -9,13 +9,13 @@ import pytest
 from scipy import stats
 
 import made
-from fedgrid.analysis import verdicts
+from fedgrid.analysis import measures, verdicts
 from fedgrid.experiments.fidelity import setting
 from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
 from fedgrid.report import contrasts
 from fedgrid.runtime.names import UsageError, listed, registered
-from fedgrid.study.claims import needs_experiments, needs_kind, needs_runs
+from fedgrid.study.claims import OF_RUNS, needs_experiments, needs_kind, needs_runs
 from made import STUDIES, STUDY
 
 NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
@@ -348,11 +348,11 @@ def test_more_than_a_share_of_the_comparisons_may_be_asked_for(counts, verdict):
 
 def test_a_run_that_diverged_leaves_its_comparison_undecided():
     runs = made.runs({"a": [60, 61, None, 62], "b": [50, 50, 50, 50], "c": [40, 40, 40, 40]})
-    found = verdicts.compare(above(over=["b", "c"]), verdicts.accuracies(runs))
+    found = verdicts.compare(above(over=["b", "c"]), measures.accuracies(runs))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED] * 2
     assert found["seeds"].tolist() == [4, 4]
     assert found["difference"].isna().all()
-    other = verdicts.compare(above(method="b", over="c"), verdicts.accuracies(runs))
+    other = verdicts.compare(above(method="b", over="c"), measures.accuracies(runs))
     assert other["verdict"].tolist() == [verdicts.HOLDS]
 
 
@@ -365,7 +365,7 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
 
 def test_a_method_that_always_diverged_is_worse_than_one_that_never_did():
     runs = made.runs({"a": [60, 61, 62], "b": [None] * 3, "c": [None] * 3})
-    measured = verdicts.accuracies(runs)
+    measured = measures.accuracies(runs)
     beaten, beats, both = (
         verdicts.compare(above(method=one, over=other), measured).iloc[0]
         for one, other in (("a", "b"), ("b", "a"), ("b", "c"))
@@ -381,12 +381,12 @@ def test_a_gain_over_what_diverged_cannot_grow():
     growing = above(along={"partition": ["dir0.5", "dir0.1"]})
     parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
     parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
-    found = verdicts.compare(growing, verdicts.accuracies(pd.concat(parts)))
+    found = verdicts.compare(growing, measures.accuracies(pd.concat(parts)))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED]
 
 
 def test_accuracies_are_tail_means_in_percent():
-    found = verdicts.accuracies(made.run(55, "a", 3))
+    found = measures.accuracies(made.run(55, "a", 3))
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [
         ["accuracy", "a", 3, pytest.approx(55)]
     ]
@@ -395,9 +395,9 @@ def test_accuracies_are_tail_means_in_percent():
 def test_early_accuracies_are_means_of_the_first_quarter_without_round_0():
     by_round = {0: 0.1, 1: 0.2, 2: 0.4, 3: 0.9, 10: 0.9}  # of 10 rounds, 1 and 2
     runs = pd.concat([made.evaluations(by_round), made.lost(seed=1)])
-    found = verdicts.early_accuracies(runs).set_index("seed")["value"].to_dict()
+    found = measures.early_accuracies(runs).set_index("seed")["value"].to_dict()
     assert found == {0: pytest.approx(30), 1: -inf}
-    asked = verdicts.measured({"claims": [above(measure="early accuracy")]}, runs)
+    asked = measures.measure_all({"claims": [above(measure="early accuracy")]}, runs)
     assert set(asked["measure"]) == {"accuracy", "early accuracy"}
 
 
@@ -411,9 +411,13 @@ def with_columns(**columns: list[float]) -> pd.DataFrame:
 
 
 def measure(name: str, runs: pd.DataFrame, **more) -> dict:
-    found = verdicts.measured({"claims": [above(measure=name)]}, runs, **more)
+    found = measures.measure_all({"claims": [above(measure=name)]}, runs, **more)
     found = found[found["measure"] == name]
     return found.set_index(["method", "seed"])["value"].to_dict()
+
+
+def test_every_measure_of_runs_that_a_claim_may_name_can_be_measured():
+    assert {*measures.MEASURES} == {*OF_RUNS}
 
 
 def test_personal_accuracies_are_of_the_mean_over_clients_of_their_own_models():
@@ -489,7 +493,7 @@ MAPS = pd.concat([
 
 
 def similarity(measure: str, method: str) -> dict[int, float]:
-    found = verdicts.similarities(MAPS)
+    found = measures.similarities(MAPS)
     found = found[(found["measure"] == measure) & (found["method"] == method)]
     assert found["seed"].is_unique
     return found.set_index("seed")["value"].to_dict()
@@ -512,7 +516,7 @@ def test_maps_count_with_median_mean_and_box_over_all_images(measure, first):
 def test_a_map_without_seeds_is_the_same_for_all_seeds():
     assert similarity("ssim mean", "area-f2") == {0: pytest.approx(0.6), 1: pytest.approx(0.6)}
     claim = above(method="saliency-input", over="area-f2", measure="ssim mean")
-    found = verdicts.compare(claim, verdicts.similarities(MAPS))
+    found = verdicts.compare(claim, measures.similarities(MAPS))
     # 0.35 - 0.6 and 1 - 0.6
     assert found[["difference", "seeds"]].values.tolist() == [[pytest.approx(0.075), 2]]
 
@@ -527,7 +531,7 @@ def test_a_seed_of_maps_is_compared_with_the_same_seed():
         for seed, value in enumerate(all_seeds)
     )
     claim = above(method="saliency-input", over="autoencoder-f2", measure="ssim median")
-    (found,) = verdicts.compare(claim, verdicts.similarities(maps)).to_dict("records")
+    (found,) = verdicts.compare(claim, measures.similarities(maps)).to_dict("records")
     assert found["low"] == pytest.approx(0.1)
     assert found["high"] == pytest.approx(0.1)
 
@@ -541,7 +545,7 @@ def claim_of(words: str, study: dict = STUDY) -> dict:
 
 
 def printed(words: str, study: dict = STUDY) -> tuple[str, str]:
-    found = verdicts.printed(claim_of(words, study), verdicts.published(study))
+    found = verdicts.printed(claim_of(words, study), measures.measure_printed(study))
     return found["published"], found["published_verdict"]
 
 
@@ -549,7 +553,7 @@ def test_the_highest_accuracies_everywhere_are_contradicted_by_two_cells():
     text, verdict = printed("highest accuracies")
     assert verdict == verdicts.CONTRADICTED
     assert text.startswith("94 of 96 comparisons, -4.11 (cinic10 dir0.5 fedsl-f4) to ")
-    gaps = verdicts.differences(claim_of("highest accuracies"), verdicts.published(STUDY))
+    gaps = verdicts.differences(claim_of("highest accuracies"), measures.measure_printed(STUDY))
     below = gaps[gaps["value"] < 0]
     where = below.set_index(["dataset", "partition", "over"])["value"].round(2).to_dict()
     # 65.43 - 69.48 and 65.43 - 69.54
@@ -697,13 +701,13 @@ def test_contrasts_are_numbered_by_their_claims():
 def test_the_claim_says_what_equality_means(bounds, tie, said):
     claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
-    assert verdicts.compare(claim, verdicts.accuracies(runs))["verdict"].tolist() == [said]
+    assert verdicts.compare(claim, measures.accuracies(runs))["verdict"].tolist() == [said]
 
 
 def test_a_tie_is_only_one_in_every_seed():
     claim = above(tie="holds")
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
-    assert verdicts.compare(claim, verdicts.accuracies(runs))["verdict"].tolist() == ["undecided"]
+    assert verdicts.compare(claim, measures.accuracies(runs))["verdict"].tolist() == ["undecided"]
 
 
 def test_a_comparison_without_runs_counts_as_undecided():
@@ -862,7 +866,7 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
 
 # --- the names in the study's claims ---------------------------------------------------------
 
-MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in verdicts.STATISTICS}
+MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.STATISTICS}
 MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in setting.MAPS.items() for layer in all}
 
 
@@ -874,9 +878,9 @@ def in_grid(axis: str, scale: str = "paper") -> set[str]:
 
 def unknown(claim: dict) -> list[str]:
     """The names in a claim that stand for nothing that it could be about."""
-    measures = set(listed(claim.get("measure", "accuracy")))
-    methods = in_grid("method") if measures == {"accuracy"} else MAP_NAMES
-    methods = methods if measures <= MEASURES | {"accuracy"} else set()
+    compared = set(listed(claim.get("measure", "accuracy")))
+    methods = in_grid("method") if compared == {"accuracy"} else MAP_NAMES
+    methods = methods if compared <= MEASURES | {"accuracy"} else set()
     among = {
         **{"measure": MEASURES | {"accuracy"}, "method": methods, "over": methods},
         **{"dataset": in_grid("dataset")},
@@ -912,7 +916,7 @@ def test_a_typo_in_a_claim_is_found(words, change):
 
 
 def test_the_measures_are_those_of_the_scores():
-    found = verdicts.similarities(made.fidelity_scores())
+    found = measures.similarities(made.fidelity_scores())
     assert set(found["measure"]) == MEASURES
     assert set(found["method"]) == MAP_NAMES
 

@@ -8,7 +8,7 @@ import pytest
 
 import made
 from fedgrid import draw
-from fedgrid.analysis import figures, verdicts
+from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, score_runs
 from fedgrid.federation import schedule
@@ -128,7 +128,7 @@ def test_networks_are_named_in_the_heading_not_the_method():
 
 
 def test_claims_speak_of_the_comparisons_of_their_sentences():
-    printed = verdicts.published(STUDY)
+    printed = measures.measure_printed(STUDY)
     of = {c["says"]: len(verdicts.differences(c, printed)) for c in STUDY["claims"]}
     assert of["From Tab. 1, we can find that FedLMD has significant superiority"] == 3
     # 8 others in 14 settings; of speed-ups 7, since FedAvg has none
@@ -138,7 +138,7 @@ def test_claims_speak_of_the_comparisons_of_their_sentences():
 
 def test_a_claim_over_a_method_that_failed_in_print_has_no_numbers_to_name():
     claim = {"measure": "speed-up", "method": "fedlmd", "over": "fednova", "least": 0}
-    found = verdicts.printed(claim | {"partition": "dir0.05"}, verdicts.published(STUDY))
+    found = verdicts.printed(claim | {"partition": "dir0.05"}, measures.measure_printed(STUDY))
     assert found["published"] == "1 of 1 comparisons, no comparison has two numbers"
     assert found["published_verdict"] == "consistent"
 
@@ -151,7 +151,7 @@ def test_claims_of_speed_ups_are_decided_by_the_runs():
         *(curve([20], "scaffold", seed=s, diverged=True) for s in (0, 1)),
     ])  # fmt: skip
     claim = {"measure": "speed-up", "method": "fedlmd", "over": ["fedntd", "scaffold"], "least": 0}
-    found = verdicts.compare(claim, verdicts.speedups(runs)).set_index("over")
+    found = verdicts.compare(claim, measures.speedups(runs)).set_index("over")
     assert found["difference"].to_dict() == {"fedntd": 4 - 2, "scaffold": np.inf}
     assert set(found["verdict"]) == {verdicts.HOLDS}
 
@@ -162,7 +162,7 @@ def test_accuracies_that_move_less_are_steadier():
         curve([20, 30, 40, 45], "fedlmd"),
         curve([20], "scaffold", diverged=True),
     ])  # fmt: skip
-    found = verdicts.steadiness(runs).set_index("method")["value"].to_dict()
+    found = measures.steadiness(runs).set_index("method")["value"].to_dict()
     expected = {"fedavg": -(10 + 30 + 10 + 20) / 4, "fedlmd": -35 / 4, "scaffold": -np.inf}
     assert found == pytest.approx(expected)
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import metrics, tables, verdicts
+from fedgrid.analysis import measures, metrics, tables, verdicts
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.report import comparison
@@ -160,7 +160,7 @@ def test_a_run_without_an_accuracy_has_no_speed_up():
 def test_claims_leave_out_runs_without_an_accuracy():
     claim = {"says": "", "method": "fedper", "over": "fedavg", "least": 0}
     study = {"claims": [claim | {"measure": ["accuracy", "speed-up", "steadiness"]}]}
-    values = verdicts.measured(study, mixed())
+    values = measures.measure_all(study, mixed())
     assert set(values["method"]) == {"fedavg"}
     assert verdicts.compare(claim, values).empty
 

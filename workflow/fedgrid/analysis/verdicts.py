@@ -20,206 +20,26 @@ that is no longer possible. The paper's own evidence is the differences of its p
 """
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from fedgrid.analysis.choice import Chooser
-from fedgrid.analysis.published import published_cells
-from fedgrid.analysis.scores import CELL, WAYS, score_by, score_runs, scored, spread
-from fedgrid.analysis.speedups import compute_speedups
+from fedgrid.analysis.measures import SETTING, measure_all
+from fedgrid.analysis.scores import WAYS
 from fedgrid.runtime.names import known, listed
-from fedgrid.study.claims import measures, needs_runs, others
+from fedgrid.study import claims
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 CONTRADICTED = "contradicted by the paper's own table"
-EARLY = 0.25  # share of the rounds that counts as the start of a run
 MANY = 1000  # more seeds than one can run
-STATISTICS = {
-    "median": np.median,
-    "mean": np.mean,
-    "box": spread,
-}  # box: quartile to quartile
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
-SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
 DECIDING = [*COMPARED, "difference", "low", "high", "p", "seeds", "seeds_needed"]
 EFFECT = ["difference", "low", "high"]
 BY = "verdict_"  # before the metric, in columns of verdicts with another metric
-NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
-
-
-# -- measures: a row per (measure, method, dataset, partition, seed) -----------------------------
-
-
-def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs' scores in percent; minus infinity for a run that diverged."""
-    return scores_of(runs, "accuracy", "accuracy")
-
-
-def personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores of the mean accuracy of clients' own models, as `accuracies` does."""
-    return scores_of(runs, OWN, "personal accuracy")
-
-
-def scores_of(runs: pd.DataFrame, of: str, measure: str) -> pd.DataFrame:
-    """Return the runs' scores in a column as a measure; minus infinity for one that diverged."""
-    means = score_runs(runs, of).rename(columns={of: "value"})
-    means["value"] = means["value"].mask(means["diverged"], -np.inf)
-    return means.assign(measure=measure)[[*SETTING, "method", "value"]]
-
-
-def coefficients(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Return the score of a coefficient, or of one minus another; missing if a run diverged.
-
-    `coefficient alpha_0 - alpha_1` is of the columns alpha_0 and alpha_1.
-    """
-    first, *second = measure.removeprefix(COEFFICIENT).split(" - ")
-    if not {first, *second} <= {*runs} or runs[[first, *second]].isna().all(axis=None):
-        return NOTHING
-    scores = [score_runs(runs, of).set_index([*CELL, "seed"])[of] for of in (first, *second)]
-    value = scores[0] - scores[1] if second else scores[0]
-    found = value.rename("value").reset_index().assign(measure=measure)
-    return found[[*SETTING, "method", "value"]]
-
-
-def optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
-    """Return the alpha or beta with which each run's clients are best on average.
-
-    If several points are the best, that is their mean.
-    """
-    keys = [*CELL, "seed"]
-    mean = interpolation["mean"].round(10)
-    best = interpolation[mean == mean.groupby([interpolation[k] for k in keys]).transform("max")]
-    found = best.groupby(keys, sort=False)[axis].mean().rename("value").reset_index()
-    return found.assign(measure=f"best {axis}")[[*SETTING, "method", "value"]]
-
-
-def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
-    """Return how much sooner runs are as good as `over`'s best; minus infinity if diverged."""
-    found = compute_speedups(runs, over).rename(columns={"speedup": "value"})
-    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
-    found = found.merge(gone, on=[*CELL, "seed"])
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
-
-
-def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return minus the mean change between evaluations, in points; minus infinity if diverged."""
-    percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    found = percent.groupby([*CELL, "seed"], sort=False).agg(
-        value=("percent", lambda of: -of.diff().abs().mean()), gone=("diverged", "any")
-    ).reset_index()  # fmt: skip
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
-
-
-def early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean accuracy in the first quarter of the rounds; minus infinity if diverged.
-
-    That is in percent, and without round 0. It is the higher, the faster a run converges.
-    """
-    early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
-    found = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
-    gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone")
-    found = pd.concat([100 * found, gone], axis=1, join="inner").reset_index()
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="early accuracy")[[*SETTING, "method", "value"]]
-
-
-def measured(
-    study: dict,
-    runs: pd.DataFrame | None,
-    scores: pd.DataFrame | None = None,
-    interpolation: pd.DataFrame | None = None,
-    choose: Chooser = lambda table, by: table,
-    way: str | None = None,
-) -> pd.DataFrame:
-    """Return all measures of the study's claims; `scores` are the fidelity study's, if any.
-
-    `choose` keeps the runs that are best by the metric of a measure. Runs are scored in this `way`
-    (`scores.WAYS`), or as their protocols say.
-    """
-    runs = runs if runs is None or way is None else score_by(runs, way)
-    measures = [claim.get("measure", "accuracy") for claim in study.get("claims", [])]
-    asked = {"accuracy"}.union(*map(listed, measures))
-    found = [] if runs is None else [measure_runs(name, runs, choose) for name in ordered(asked)]
-    found += [] if scores is None else [similarities(scores)]
-    if interpolation is not None:
-        points = choose(interpolation, OWN)
-        found += [optima(points, axis) for axis in ("alpha", "beta") if f"best {axis}" in asked]
-    return pd.concat([one for one in found if len(one)] or [NOTHING])
-
-
-def ordered(asked: set[str]) -> list[str]:
-    """Return the measures of runs among those asked for, in a fixed order."""
-    return [*filter(asked.__contains__, MEASURES), *sorted(filter(is_coefficient, asked))]
-
-
-def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame:
-    """Return a measure of the runs that have its metric, or diverged.
-
-    A method without a complete server's model has no accuracy, and is left out.
-    """
-    by, measure = MEASURES.get(name) or (OWN, partial(coefficients, measure=name))
-    if by not in runs or runs[by].isna().all():
-        return NOTHING
-    return measure(scored(choose(runs, by), by))
-
-
-def is_coefficient(measure: str) -> bool:
-    """Whether a measure is a coefficient that a method logs, or the difference of two."""
-    return measure.startswith(COEFFICIENT)
-
-
-def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
-    """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
-    every = enumerate(study.get("claims", []), start=1)
-    return [(number, one) for number, one in every if claim in (None, number)]
-
-
-def published(study: dict) -> pd.DataFrame:
-    """Return the printed numbers as values of one seed and of the protocol `paper`.
-
-    A word instead of a speed-up says that the method failed, and counts as minus infinity.
-    """
-    cells = published_cells(study).assign(seed=0)
-    cells["protocol"] = ("paper " + cells["as_protocol"]).str.strip()
-    faster = cells["published_speedup"]
-    number = pd.to_numeric(faster, errors="coerce").fillna(-np.inf).where(faster.notna())
-    accuracy = cells.assign(measure="accuracy", value=cells["published"])
-    both = pd.concat([accuracy, cells.assign(measure="speed-up", value=number)])
-    return both[both["value"].notna()][[*SETTING, "method", "value"]]
-
-
-def similarities(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return median, mean and box of every score over all images, by map and encoder's seed.
-
-    A map that does not depend on the seed has one seed only, which is repeated for all seeds.
-    """
-    rows = []
-    for (encoder, layer, seed), of in scores.groupby(["encoder", "layer", "seed"], sort=False):
-        for score in ("ssim", "cosine", "euclidean"):
-            for name, statistic in STATISTICS.items():
-                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, statistic(of[score])))
-    table = pd.DataFrame(rows, columns=["measure", "method", "seed", "value"])
-    once = table.groupby("method")["seed"].transform("nunique") == 1
-    again = table[once].drop(columns="seed").merge(table[["seed"]].drop_duplicates(), how="cross")
-    return pd.concat([table[~once], again]).assign(protocol="", dataset="all", partition="")
-
-
-# Other measures are those of the fidelity study.
-OF_RUNS = ("accuracy", "speed-up", "steadiness", "early accuracy", "personal accuracy")
-OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
-COEFFICIENT = "coefficient "  # before the name of a column that a method logs
-OWN = "own_mean"
-FUNCTIONS = (accuracies, speedups, steadiness, early_accuracies, personal_accuracies)
-METRICS = ("accuracy", "accuracy", "accuracy", "accuracy", OWN)  # that runs are chosen by
-SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
-MEASURES = dict(zip(OF_RUNS, zip(METRICS, FUNCTIONS, strict=True), strict=True))
 
 
 # -- comparisons ----------------------------------------------------------------------------------
@@ -227,13 +47,15 @@ MEASURES = dict(zip(OF_RUNS, zip(METRICS, FUNCTIONS, strict=True), strict=True))
 
 def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     """Return a row per comparison and seed, with the difference."""
-    values = values[values["measure"].isin(listed(claim.get("measure", "accuracy")))]
+    values = values[values["measure"].isin(claims.measures(claim))]
     for axis in ("protocol", "dataset", "partition"):
         if axis in claim:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
     if "over" in claim:
-        compared = [(method, over) for method, names in others(claim).items() for over in names]
+        compared = [
+            (method, over) for method, names in claims.others(claim).items() for over in names
+        ]
         wanted = pd.DataFrame(compared, columns=["method", "over"])
         pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
         pairs = pairs.merge(wanted, on=["method", "over"])
@@ -251,10 +73,10 @@ def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
 
     They do not depend on what the runs measured. There are none if the claim is not about runs.
     """
-    if runs is None or not needs_runs(claim):
+    if runs is None or not claims.needs_runs(claim):
         return set()
     named = runs[[*SETTING[1:], "method"]].drop_duplicates()
-    values = pd.concat([named.assign(measure=of, value=0.0) for of in measures(claim)])
+    values = pd.concat([named.assign(measure=of, value=0.0) for of in claims.measures(claim)])
     return {*differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
 
 
@@ -348,6 +170,12 @@ def judged(
 # -- claims ---------------------------------------------------------------------------------------
 
 
+def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
+    """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
+    every = enumerate(study.get("claims", []), start=1)
+    return [(number, one) for number, one in every if claim in (None, number)]
+
+
 def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
     """Return the common verdict of a claim's comparisons; `missing` ones have no runs.
 
@@ -417,7 +245,7 @@ def judge_by_metric(
     columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
     rows = []
     for metric in metrics:
-        values = measured(study, runs, scores, interpolation, choose, metric)
+        values = measure_all(study, runs, scores, interpolation, choose, metric)
         for number, claim in numbered(study, None):
             without_runs = (missing or {}).get(number, 0)
             found = compare(claim, values, without_runs)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, tables, verdicts
+from fedgrid.analysis import choice, figures, measures, tables, verdicts
 from fedgrid.collect import collect_there
 from fedgrid.draw import draw_table, load_product
 from fedgrid.page import making
@@ -54,7 +54,7 @@ def tables_of(study: dict, published: Iterable[str]) -> list[str]:
     `published` are the verdicts from printed numbers; a claim without one compares no values.
     """
     values = {
-        name: verdicts.published({**study, "published": {name: table}})
+        name: measures.measure_printed({**study, "published": {name: table}})
         for name, table in study.get("published", {}).items()
     }
     every = zip(study.get("claims", []), published, strict=True)
@@ -127,7 +127,7 @@ def judged(
     best = entry.get("with", {}).get("best")
     choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
-    values = verdicts.measured(study, **given, choose=choose)
+    values = measures.measure_all(study, **given, choose=choose)
     missing = count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values, missing)
     pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
@@ -151,7 +151,7 @@ def count_missing(
 
 def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per claim, as the product `claims` has it."""
-    printed = verdicts.published(study)
+    printed = measures.measure_printed(study)
     rows = [
         {"claim": number} | claims.row(claim, values, printed, missing[number])
         for number, claim in verdicts.numbered(study, None)

@@ -5,7 +5,7 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 
-from fedgrid.analysis import verdicts
+from fedgrid.analysis import measures
 from fedgrid.page import marks, strips
 from fedgrid.page.sheets import Row, Sheet
 
@@ -154,6 +154,6 @@ def same_place(control: Row, contrast: Row) -> bool:
     return (
         control["method"] == contrast["method"]
         and contrast["over"] in (control["plain"], control["placebo"])
-        and control["of"] == verdicts.SCORED.get(contrast["measure"])
+        and control["of"] == measures.SCORED.get(contrast["measure"])
         and all(control[name] in contrast[name].split(" to ") for name in SETTING)
     )

@@ -13,6 +13,7 @@ from fedgrid.page.sections import Paper, paper
 from fedgrid.page.sheets import Sheet
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
+from fedgrid.study import claims
 from fedgrid.study.grid import Grid
 
 HERE = Path(__file__).parent
@@ -121,5 +122,5 @@ def render(**shown) -> str:
     return made.get_template("page.html.jinja").render(
         **shown,
         **{"marks": marks, "about": ABOUT, "printed": PRINTED, "style": style},
-        **{"points": verdicts.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
+        **{"points": claims.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, tables, verdicts
+from fedgrid.analysis import choice, measures, tables, verdicts
 
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
@@ -38,8 +38,8 @@ def draw(
     `metrics` are further ways to score a run (`scores.WAYS`): each has a column with its verdict.
     """
     choose = choice.chooser(runs, settings, best)
-    values = verdicts.measured(study, runs, scores, interpolation, choose)
-    printed = verdicts.published(study)
+    values = measures.measure_all(study, runs, scores, interpolation, choose)
+    printed = measures.measure_printed(study)
     about = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
         about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"

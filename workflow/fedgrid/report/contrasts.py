@@ -5,7 +5,7 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 
 import pandas as pd
 
-from fedgrid.analysis import choice, tables, verdicts
+from fedgrid.analysis import choice, measures, tables, verdicts
 
 BY_CLAIM = True  # as for `claims`
 NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
@@ -24,9 +24,9 @@ def draw(
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
     choose = choice.chooser(runs, settings, best)
-    values = verdicts.measured(study, runs, scores, interpolation, choose)
+    values = measures.measure_all(study, runs, scores, interpolation, choose)
     others = {
-        way: verdicts.measured(study, runs, scores, interpolation, choose, way)
+        way: measures.measure_all(study, runs, scores, interpolation, choose, way)
         for way in verdicts.other_metrics(runs, metrics)
     }
     found = [

@@ -6,14 +6,14 @@ not printed. `claims` has the same beside our runs.
 
 import pandas as pd
 
-from fedgrid.analysis import verdicts
+from fedgrid.analysis import measures, verdicts
 
 COLUMNS = ["claim", "says", "section", "published", "published_verdict"]
 
 
 def draw(study: dict, scale: str) -> pd.DataFrame:
     """Return a row per claim: what the printed means say, and the verdict from them alone."""
-    values = verdicts.published(study)
+    values = measures.measure_printed(study)
     rows = [
         {"claim": number, **claim, **verdicts.printed(claim, values)}
         for number, claim in verdicts.numbered(study, None)

@@ -1,13 +1,19 @@
-"""The runs that one claim needs: `claims@3` is the part of the grid `claims` for claim 3."""
+"""The runs that one claim needs: `claims@3` is the part of the grid `claims` for claim 3.
+
+`analysis/measures.py` computes the measures that claims can name.
+"""
 
 from typing import Any
 
-from fedgrid.runtime import source
 from fedgrid.runtime.names import UsageError, known, listed
 
 MARK = "@"  # between the name of a grid and the number of a claim
 SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
 OVER = "fedavg"
+OF_RUNS = ("accuracy", SPEED_UP, "steadiness", "early accuracy", "personal accuracy")
+OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
+COEFFICIENT = "coefficient "  # before the name of a column that a method logs
+# Other measures are those of the fidelity study.
 
 
 def split_grid(grid: str) -> tuple[str, int]:
@@ -75,16 +81,11 @@ def needs_experiments(claim: dict) -> bool:
 
 def is_of_runs(measure: str) -> bool:
     """Whether a measure is of runs, or of what is computed from them afterwards."""
-    named = literal("OF_RUNS"), *literal("OF_KIND").values()
-    return measure.startswith(literal("COEFFICIENT")) or any(measure in of for of in named)
+    named = OF_RUNS, *OF_KIND.values()
+    return measure.startswith(COEFFICIENT) or any(measure in of for of in named)
 
 
 def needs_kind(claim: dict, kind: str) -> bool:
     """Whether a claim needs a kind of collected table; some are there for some measures only."""
-    own = literal("OF_KIND").get(kind)
+    own = OF_KIND.get(kind)
     return own is None or bool({*measures(claim)} & {*own})
-
-
-def literal(name: str) -> Any:
-    """Return a constant of the module that computes measures, without importing it."""
-    return source.literal("analysis.verdicts", name)
