@@ -13,6 +13,7 @@ import pytest
 
 import made
 from fedgrid import collect, keep, verdicts
+from fedgrid.analysis import measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
@@ -597,7 +598,7 @@ def all_claims() -> list[tuple[dict, dict]]:
 
 def printed_row(of: tuple[dict, dict]) -> dict:
     study, claim = of
-    return judging.printed(claim, judging.published(study))
+    return judging.printed(claim, measures.measure_printed(study))
 
 
 def test_the_reader_leaves_out_runs_that_are_not_finished(results):
