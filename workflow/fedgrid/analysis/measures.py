@@ -171,7 +171,7 @@ def measure_all(
 
 def ordered(asked: set[str]) -> list[str]:
     """Return the measures of runs among those asked for, in a fixed order."""
-    return [*filter(asked.__contains__, MEASURES), *sorted(filter(is_coefficient, asked))]
+    return [*filter(asked.__contains__, MEASURES), *sorted(filter(claims.is_coefficient, asked))]
 
 
 def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame:
@@ -183,8 +183,3 @@ def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame
     if by not in runs or runs[by].isna().all():
         return NOTHING
     return measure(scored(choose(runs, by), by))
-
-
-def is_coefficient(measure: str) -> bool:
-    """Whether a measure is a coefficient that a method logs, or the difference of two."""
-    return measure.startswith(claims.COEFFICIENT)

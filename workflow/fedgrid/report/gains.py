@@ -106,15 +106,19 @@ def accuracy(table: pd.DataFrame, name: str, diverged: str) -> pd.Series:
 
 
 def gap(table: pd.DataFrame, of: str) -> pd.Series:
-    """Return gains with their intervals as texts; one seed has no interval.
+    """Return gains with their intervals as texts."""
+    columns = [*(f"{of}{name}" for name in (*gains.GAIN, gains.PAIRS)), "seeds"]
+    rows = table[columns].itertuples(index=False)
+    return pd.Series([in_words(*row) for row in rows], table.index)
 
-    If fewer seeds have both runs than the original has runs, the text ends with their number.
+
+def in_words(gain: float, low: float, high: float, pairs: int, seeds: int) -> str:
+    """Return a gain with its interval, and the number of pairs if that is not the one of seeds.
+
+    One seed has no interval. Without a gain the text is empty.
     """
-    rows = table[[f"{of}{name}" for name in gains.GAIN]].itertuples(index=False)
-    texts = pd.Series([tables.interval(*row, sign="+") for row in rows], table.index)
-    pairs = table[f"{of}{gains.PAIRS}"].fillna(0)
-    said = pairs.map(" of {:.0f} pairs".format).str.replace(" 1 pairs", " 1 pair")
-    return texts.where((texts == "") | (pairs == table["seeds"]), texts + said)
+    text = tables.interval(gain, low, high, sign="+")
+    return f"{text} of {pairs:.0f} pair{'s' * (pairs != 1)}" if text and pairs != seeds else text
 
 
 def written(values: pd.Series, form: str) -> pd.Series:

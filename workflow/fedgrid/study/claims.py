@@ -82,7 +82,12 @@ def needs_experiments(claim: dict) -> bool:
 def is_of_runs(measure: str) -> bool:
     """Whether a measure is of runs, or of what is computed from them afterwards."""
     named = OF_RUNS, *OF_KIND.values()
-    return measure.startswith(COEFFICIENT) or any(measure in of for of in named)
+    return is_coefficient(measure) or any(measure in of for of in named)
+
+
+def is_coefficient(measure: str) -> bool:
+    """Whether a measure is a coefficient that a method logs, or the difference of two."""
+    return measure.startswith(COEFFICIENT)
 
 
 def needs_kind(claim: dict, kind: str) -> bool:
