@@ -238,6 +238,20 @@ def test_a_run_says_where_it_comes_from(finished):
     assert "methods.fedau" not in record["code"]["modules"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [("fma avx avx2 avx512f avx512bw", " (AVX-512)"), ("avx avx2 sse", " (AVX2)"), ("sse", "")],
+)
+def test_a_processor_is_named_with_its_widest_vectors(flags, name):
+    about = f"processor\t: 0\nmodel name\t: AMD EPYC: 7\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
+    assert records.named(about) == f"AMD EPYC: 7{name}"
+
+
+def test_a_processor_that_linux_does_not_name_has_the_name_of_its_make():
+    with pytest.raises(LookupError):
+        records.named("processor\t: 0\nFeatures\t: fp asimd\n")
+
+
 def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
     stages = set()
     for path in (finished / "results").rglob(".*.record"):
