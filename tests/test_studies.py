@@ -2,14 +2,17 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 import yaml
 
+from conftest import ENVIRONMENT
 from fedgrid import draw
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid, configured
-from fedgrid.study.reading import read_studies
+from fedgrid.study.reading import STUDIES, FastLoader, Loader, read_studies
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
 STUDY = f"""title: mine
@@ -65,6 +68,31 @@ def said(work, *arguments) -> str:
 )
 def test_a_study_may_be_written_in_these_ways(text, tmp_path):
     assert len(read(tmp_path, text).runs("mine", "quick", "main")) == 2
+
+
+@pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_both_parsers_read_the_same(path):
+    text = path.read_bytes()
+    assert yaml.load(text, FastLoader) == yaml.load(text, Loader)
+
+
+def test_libyaml_need_not_be_there(tmp_path):
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    program = (
+        "import sys, yaml; del yaml.CSafeLoader; from fedgrid.study.reading import *; "
+        "print(*read_studies(Path(sys.argv[1])), FASTEST.__name__)"
+    )
+    command = [sys.executable, "-c", program, tmp_path]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mine", "SafeLoader"]
+
+
+def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
+    grid = read(tmp_path, STUDY)
+    for found in (grid.protocol("short"), grid.cells("short")):
+        found.clear()
+    assert grid.protocol("short")["rounds"] == 3
+    assert grid.cells("short")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
         if axis in claim:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
-    if "over" in claim:
+    if "over" in claim and len(ours):
         compared = [
             (method, over) for method, names in claims.others(claim).items() for over in names
         ]

@@ -1,5 +1,6 @@
 """Names, and the error for an unknown one. No torch here: the Snakefile imports this."""
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,8 +25,11 @@ def registered(kind: str) -> list[str]:
 
     A configuration's own data are datasets, too.
     """
-    files = [path.stem for path in (PACKAGE / kind).glob("[!_]*.py")]
-    return sorted(files + (own_datasets() if kind == "datasets" else []))
+    folder = PACKAGE / kind
+    files = os.listdir(folder) if folder.is_dir() else []
+    plain = (name for name in files if name.endswith(".py") and not name.startswith("_"))
+    names = [name.removesuffix(".py") for name in plain]
+    return sorted(names + (own_datasets() if kind == "datasets" else []))
 
 
 def own_datasets() -> list[str]:
@@ -37,9 +41,10 @@ def own_datasets() -> list[str]:
 
 def known(kind: str, name: str, among: Iterable[str]) -> str:
     """Return `name` if it is one of `among`; else raise an error with the nearest names."""
-    among = sorted(among)
+    among = [*among]
     if name in among:
         return name
+    among.sort()
     near = get_close_matches(shown(name), among, n=3, cutoff=0.5)
     said = (
         f"did you mean {' or '.join(near)}?"

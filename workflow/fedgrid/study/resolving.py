@@ -38,11 +38,18 @@ class Resolver:
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
         self._first: dict[str, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
+        self._filled: dict[str, dict[str, Any]] = {}
+        self._cells: dict[str, dict[str, str]] = {}
 
     # -- protocols -------------------------------------------------------------------------------
 
     def protocol(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return a protocol with all fields: the defaults, those of its `base`, its own."""
+        if name not in self._filled:
+            self._filled[name] = self._fill(name, above)
+        return dict(self._filled[name])
+
+    def _fill(self, name: str, above: tuple[str, ...]) -> dict[str, Any]:
         if name not in self.protocols and (found := self.split_protocol(name)):
             base, own = found
             obey(f"protocol `{name}`", own, "study", "protocol")
@@ -80,7 +87,9 @@ class Resolver:
         protocol's name. A protocol by the rule of its name has the hash of its base, and after it
         the values of its own.
         """
-        return {stage: self._cell(stage, name) for stage in CELLS}
+        if name not in self._cells:
+            self._cells[name] = {stage: self._cell(stage, name) for stage in CELLS}
+        return dict(self._cells[name])
 
     def _cell(self, stage: str, name: str) -> str:
         whole, there = cell_hash(stage, self.protocol(name)), self._hashes(stage)

@@ -4,11 +4,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
 from fedgrid.runtime.names import UsageError, known, shown
+from fedgrid.study.reading import load_yaml
 
 
 def check(
@@ -27,7 +27,7 @@ def check(
 @cache  # a study with sweeps checks thousands of protocols
 def validator(schema: Path, part: str | None, required: bool) -> Draft202012Validator:
     """Return what checks values against a schema, or a part of it, as `check` does."""
-    rules = yaml.safe_load(schema.read_text())
+    rules = load_yaml(schema.read_bytes())
     rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
     return Draft202012Validator(rules if required else rules | {"required": []})
 
