@@ -82,8 +82,8 @@ def test_libyaml_need_not_be_there(tmp_path):
         "import sys, yaml; del yaml.CSafeLoader; from fedgrid.study.reading import *; "
         "print(*read_studies(Path(sys.argv[1])), FASTEST.__name__)"
     )
-    command = [sys.executable, "-c", program, tmp_path]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True)
+    command, where = [sys.executable, "-c", program, tmp_path], {"PYTHONPATH": "workflow"}
+    done = subprocess.run(command, env=ENVIRONMENT | where, capture_output=True, text=True)
     assert done.stdout.split() == ["mine", "SafeLoader"]
 
 
