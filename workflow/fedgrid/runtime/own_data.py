@@ -13,6 +13,7 @@ The Snakefile imports this: no torch, and numpy only if there are such data.
 import json
 import os
 import re
+from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -40,7 +41,13 @@ def entries() -> dict[str, dict]:
     """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
-    if not CONFIG.exists() or "datasets" not in (text := CONFIG.read_text()):
+    return dict(entries_in(CONFIG.read_text())) if CONFIG.exists() else {}
+
+
+@cache
+def entries_in(text: str) -> dict[str, dict]:
+    """Return the entries of a configuration's text."""
+    if "datasets" not in text:
         return {}
     import yaml
 
