@@ -14,7 +14,7 @@ import made
 from conftest import ENVIRONMENT, copied
 from fedgrid import collect
 from fedgrid.report import clients
-from fedgrid.runtime.names import registered
+from fedgrid.runtime.names import listed, registered
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
 from made import STUDIES
@@ -126,11 +126,15 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
 
 
 def shrunk(study: dict) -> dict:
-    """A study with two rounds, and the smallest experiments."""
+    """A study with two rounds, one partition in each block, and the smallest experiments."""
     for name, fields in study["protocols"].items():
         if "quick" in name:
             fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
     quick = study["scales"]["quick"]
+    for block in (block for blocks in quick["grids"].values() for block in blocks):
+        block["partition"] = listed(block["partition"])[:1]
+        for field, values in block.get("sweep", {}).get("protocol", {}).items():
+            block["sweep"]["protocol"][field] = values[:1]
     quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}
     return study
 
