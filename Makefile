@@ -47,7 +47,7 @@ test: $(VENV)/ready
 
 test-all: export FEDGRID_EXAMPLES := 50
 test-all: $(VENV)/ready
-	$(PYTEST) -m "not slurm"
+	$(PYTEST) -m "not slurm" --durations=30
 
 test-slurm: $(VENV)/ready
 	pytest -m slurm -rs tests/slurm

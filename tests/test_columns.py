@@ -126,7 +126,7 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
 
 
 def shrunk(study: dict) -> dict:
-    """A study with two rounds, one partition in each block, and the smallest experiments."""
+    """A study with two rounds, one partition and rate in each block, the smallest experiments."""
     for name, fields in study["protocols"].items():
         if "quick" in name:
             fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
