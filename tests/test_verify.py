@@ -247,7 +247,7 @@ def test_a_processor_is_named_with_its_widest_vectors(flags, name):
     assert records.named(about) == f"AMD EPYC: 7{name}"
 
 
-def test_a_processor_that_linux_does_not_name_has_the_name_of_its_make():
+def test_a_processor_that_linux_does_not_name_is_no_guess():
     with pytest.raises(LookupError):
         records.named("processor\t: 0\nFeatures\t: fp asimd\n")
 

@@ -83,7 +83,7 @@ def peak_memory_mb() -> int:
 def processor() -> str:
     """Return the processor's name and, on Linux, its widest vectors: "AMD EPYC (AVX2)".
 
-    Processors of one name and different vectors differ several times in speed.
+    Two processors of the same name can have different vectors, and then very different speeds.
     """
     with suppress(OSError, LookupError):
         return named(Path("/proc/cpuinfo").read_text())

@@ -152,7 +152,7 @@ class FastLoader(UniqueKeys, FASTEST):
 
 
 def load_yaml(content: bytes) -> Any:
-    """Return the content of a YAML file; the errors are Python's, which say more than libyaml's."""
+    """Return the content of a YAML file. Errors are of Python's parser, which says more."""
     with suppress(yaml.YAMLError):
         return yaml.load(content, FastLoader)
     return yaml.load(content, Loader)
