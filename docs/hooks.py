@@ -55,7 +55,7 @@ def study(name: str) -> dict:
 
 def studies() -> str:
     """Return a row per study: its page and its paper."""
-    names = [path.stem for path in sorted(STUDIES.glob("*.yaml"))]
+    names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
     return rows_of(
         ("study", "paper"), [(f"[`{n}`](studies/{n}.md)", study(n)["title"]) for n in names]
     )

@@ -218,7 +218,7 @@ def test_an_entry_may_ask_for_the_best_runs():
 @pytest.mark.parametrize(
     ("about", "message"),
     [
-        (entry(), "does not say in which fields the runs differ: write `best: {over: lr"),
+        (entry(), "does not say in which fields the runs differ: write `with: {best: {over: lr"),
         (entry(by="accuracy"), "does not say in which fields"),
         (entry(over="lrr"), r"no field of a protocol in `best` of .* `lrr`: did you mean lr"),
         (entry(over="lr", on="accuracy"), "no key of `best` in .* is called `on`"),

@@ -40,7 +40,7 @@ def above(least: float = 0, **more) -> dict:
 
 
 def judged(sample: list[float], bounds: tuple = (0, inf), comparisons: int = 1) -> dict:
-    return verdicts.judged(np.array(sample, float), bounds, comparisons)
+    return verdicts.judged(np.array(sample, float), bounds, verdicts.levels(comparisons))
 
 
 def quantile(n: int) -> float:
@@ -167,6 +167,51 @@ def test_only_does_not_hold_is_corrected_for_the_number_of_comparisons():
     for comparisons in (1, 100):  # the interval that is shown is the plain one
         found = judged(bad, comparisons=comparisons)
         assert found["high"] == pytest.approx(-1 + T2 * 0.3 / sqrt(3))
+
+
+def test_levels_are_those_of_a_partial_conjunction():
+    level = verdicts.LEVEL
+    assert verdicts.levels(1) == (level, level)
+    assert verdicts.levels(10) == (level, level / 10)  # all must hold, and one failure is enough
+    # more than half of 10 are 6: 5 may fail by chance, and 5 failures are needed
+    assert verdicts.levels(10, 0.5) == (level / 5, level / 6)
+    assert verdicts.levels(6, 0.8) == (level / 2, level / 5)
+
+
+def test_a_claim_about_most_comparisons_needs_clearer_ones():
+    """With deviation 0.3, half the interval is 0.745 at 0.05, and 1.07 at 0.05 / 2."""
+    near, clear, nothing = [1, 1.3, 0.7], [2, 2.3, 1.7], [0, 0, 0]
+    some = values({"a": near, "b": nothing, "c": nothing})
+    most = above(over=["b", "c"], share=0.4)  # one of two
+    assert verdicts.compare(above(over=["b", "c"]), some)["verdict"].unique() == [verdicts.HOLDS]
+    assert verdicts.compare(most, some)["verdict"].unique() == [verdicts.UNDECIDED]
+    some = values({"a": clear, "b": nothing, "c": nothing})
+    assert verdicts.compare(most, some)["verdict"].unique() == [verdicts.HOLDS]
+    # It does not hold if both fail, which chance does not do to one of them alone.
+    bad = values({"a": [-1, -1.3, -0.7], "b": nothing, "c": nothing})
+    assert verdicts.compare(most, bad)["verdict"].unique() == [verdicts.FAILS]
+    assert verdicts.compare(above(over=["b", "c"]), bad)["verdict"].unique() == ["undecided"]
+
+
+def chosen(**numbers: list) -> str:
+    """The other method of the comparison that decides a claim on `a`, whose value is 0."""
+    table = values({"a": [0, 0, 0], **numbers})
+    return verdicts.deciding(verdicts.compare(above(over=[*numbers]), table))["over"]
+
+
+def test_the_clearest_failure_decides():
+    near, clear = [1, 1.2, 0.8], [1, 1.02, 0.98]
+    assert chosen(near=near, clear=clear, held=[-9, -9.1, -9.2]) == "clear"
+
+
+def test_without_a_failure_the_least_decided_comparison_decides():
+    far, near, held = [0.1, -9, 5], [-1, -4, 0.5], [-9, -9.1, -9.2]
+    assert chosen(near=near, far=far, held=held) == "far"
+    assert chosen(near=near, far=far, held=held, one=[-9]) == "one"  # one pair decides nothing
+
+
+def test_the_weakest_of_those_that_hold_decides():
+    assert chosen(clear=[-9, -9.1, -9.2], weak=[-1, -1.3, -0.7]) == "weak"
 
 
 def test_comparisons_of_a_claim_are_counted_for_the_correction():
@@ -718,6 +763,47 @@ def test_a_comparison_without_runs_counts_as_undecided():
     assert verdicts.verdict(held[:2], 0.5, missing=1) == "holds"
     assert verdicts.verdict(held[:2], 0.5, missing=2) == "undecided"
     assert verdicts.verdict(held[:0], None, missing=2) == "undecided"
+
+
+def test_a_part_of_a_grid_counts_the_comparisons_that_it_lacks():
+    """All that is there holds, and the claim is about more."""
+    study = STUDY | {"claims": [above(over=["b", "c"])]}
+    axes = {"protocol": ["p"], "dataset": ["cifar10"], "partition": ["dir0.1"], "seed": [0, 1, 2]}
+    runs = made.runs({"a": [60, 61, 62], "b": [50, 51, 52]})
+    axes |= {axis: [runs[axis].iloc[0]] for axis in ("protocol", "dataset", "partition")}
+    grid = [axes | {"method": ["a", "b", "c"]}]
+    whole = product.draw(study, "quick", runs)
+    part = product.draw(study, "quick", runs, grid=grid)
+    assert whole[["our_verdict", "missing"]].values.tolist() == [["holds", 0]]
+    assert part[["our_verdict", "missing"]].values.tolist() == [["undecided", 1]]
+    assert part["ours"].tolist() == ["1 of 2 hold, 1 has no runs"]
+    assert "Only a part of the study's runs was asked for" in product.caption(part)
+    assert "Only a part" not in product.caption(whole)
+    by_metric = product.draw(study, "quick", runs, grid=grid, metrics=["best"])
+    assert by_metric["verdict_best"].tolist() == ["undecided"]
+    same = product.draw(study, "quick", runs, grid=[axes | {"method": ["a", "b"]}])
+    assert same["our_verdict"].tolist() == ["holds"]
+
+
+def test_the_correction_of_contrasts_counts_missing_comparisons():
+    study = STUDY | {"claims": [above(over=["b", "c"])]}
+    runs = made.runs({"a": [50, 49.7, 50.3], "b": [51, 51, 51]})
+    axes = {axis: [runs[axis].iloc[0]] for axis in ("protocol", "dataset", "partition")}
+    grid = [axes | {"method": ["a", "b", "c"], "seed": [0, 1, 2]}]
+    found = [contrasts.draw(study, "quick", runs, grid=of)["verdict"].item() for of in (None, grid)]
+    assert found == [verdicts.FAILS, verdicts.UNDECIDED]
+
+
+def test_what_a_paper_prints_in_part_is_not_consistent_as_a_whole():
+    """A placebo is not printed: the printed half alone says nothing on the claim."""
+    printed = values({"a": [5], "b": [3], "d": [9]})
+    one = verdicts.printed(above(), printed)
+    assert one["published_verdict"] == verdicts.CONSISTENT
+    both = verdicts.printed(above(over=["b", "placebo"]), printed)
+    assert both["published_verdict"] == verdicts.PARTLY
+    assert both["published"].startswith("1 of 1 comparisons")
+    against = verdicts.printed(above(over=["d", "placebo"]), printed)
+    assert against["published_verdict"] == verdicts.CONTRADICTED
 
 
 # --- verdicts with several metrics -----------------------------------------------------------

@@ -9,8 +9,10 @@ import pytest
 
 from fedgrid import collect
 from fedgrid.runtime.names import UsageError
-from fedgrid.study.paths import COLLECTED
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import COLLECTED, collected_fields
 from fedgrid.study.protocol import AXES
+from made import STUDIES
 
 BLOCK = {
     **{"protocol": ["p"], "dataset": ["digits"], "partition": ["dir0.1"]},
@@ -243,3 +245,18 @@ def test_a_file_that_protocols_share_is_there_for_each(results):
         table = pd.read_csv(out)
         assert len(table) == rows
         assert {*table["rounds"]} == ({10, 20} if kind == "saliency" else {10})
+
+
+@pytest.mark.parametrize("kind", COLLECTED)
+def test_what_the_command_is_told_of_a_protocol_is_short_and_enough(kind):
+    """Linux allows 128 KiB for one argument: a sweep over 200 protocols must fit into it."""
+    grid = Grid(STUDIES)
+    whole = grid.protocols_of([{"protocol": ["fedsls-quick"]}])["fedsls-quick"]
+    told = collected_fields(kind, whole)
+    assert len(json.dumps({"fedsls-quick-lr0.1-local20": told})) < 500
+    run = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", "fedsls", 0), strict=True))
+    (path, names), (short, fewer) = (
+        collect.find_files(kind, [run], {"fedsls-quick": of}, Path("results"))[0]
+        for of in (whole, told)
+    )
+    assert (path, names) == (short, fewer)

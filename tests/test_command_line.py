@@ -7,6 +7,7 @@ error; a few in a process of their own, whose exit status and streams are what p
 
 import ast
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -26,8 +27,9 @@ from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_setting
 from fedgrid.runtime import cli, download, source
 from fedgrid.runtime.names import PACKAGE, UsageError
-from fedgrid.study import reading
+from fedgrid.study import command, reading
 from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.reading import check_config, laid_over, read_config, read_studies
 from made import STUDIES
 
@@ -307,6 +309,10 @@ NEW = f"{FIVE} --out results/new"
 RANGE = f"train {QUICK}/moon/seed0 --inputs partition={PARTITION} --out results/new --set clients=5"
 COMMANDED = {
     "unknown protocol": ("train fedsls-quik/digits/dir0.1/moon/seed0", "fedsls-quick or"),
+    "unknown field in the name of a protocol": (
+        "train fedsls-quick-lrr0.1/digits/dir0.1/moon/seed0",
+        "? After `fedsls-quick-` there must be a field", "docs/guide/protocols.md",
+    ),
     "unknown method": (f"train {QUICK}/mooon/seed0", "mooon", "mean moon "),
     "half a name": (
         "train fedsls-quick/digits", "protocol/dataset/partition/method/seed0",
@@ -320,7 +326,26 @@ COMMANDED = {
         f"pretrain {QUICK}/fedsls/seed0", "is missing", "python -m fedgrid.partition",
     ),
     "no saliency": (
-        f"train {QUICK}/fedsls/seed0 {NEW}", "is missing", "python -m fedgrid.saliency",
+        f"train {QUICK}/fedsls/seed0 --inputs partition={PARTITION} --out results/new",
+        "is missing", f"python -m fedgrid.saliency {QUICK}/fedsls/seed0",
+    ),
+    "no partition for the fields that are set": (
+        f"train {QUICK}/moon/seed0 --set clients=7 rounds=1 --out results/new", "is missing",
+        "python -m fedgrid.partition fedsls-quick-clients7/digits/dir0.1/moon/seed0",
+    ),
+    "saliency of other fields": (
+        f"train {QUICK}/fedsls/seed0 {NEW}", "the input `saliency`", "--set",
+        "the name `fedsls-quick-clients5-rounds1/digits/dir0.1/fedsls/seed0`",
+        "--inputs saliency=PATH",
+    ),
+    "pretrained models of other fields, and a name with the field": (
+        f"saliency fedsls-quick-lr0.1/digits/dir0.1/fedsls/seed0 {NEW} --set lr=0.2",
+        "the input `pretrain`",
+        "`fedsls-quick-lr0.2-clients5-rounds1/digits/dir0.1/fedsls/seed0`",
+    ),
+    "a field that no name can have": (
+        f"train {QUICK}/fedsls/seed0 {NEW} --set augment=[flip]", "`base: fedsls-quick`",
+        "`protocols` in config.yaml", "--inputs saliency=PATH",
     ),
     "no data": (
         f"partition {QUICK}/moon/seed0 --inputs data=nowhere --out results/new.npz",
@@ -432,6 +457,46 @@ def test_a_wrong_command_is_answered_in_one_sentence(name, project, monkeypatch,
     assert_sentence(refused(arguments, capsys), words)
 
 
+def asked_for(arguments: str):
+    return command.run_parser("a stage").parse_args(shlex.split(arguments))
+
+
+def test_an_option_that_is_given_twice_counts_twice(project, monkeypatch):
+    monkeypatch.chdir(project)
+    once, twice = "--inputs data=results partition=results", "--set lr=0.5 --set rounds=7"
+    asked = asked_for(f"{QUICK}/moon/seed0 {twice} {once} --inputs saliency=results --out x")
+    run = command.resolve_run(asked, "train")
+    assert (run["protocol"]["lr"], run["protocol"]["rounds"]) == (0.5, 7)
+    found = command.find_inputs(asked, run, "data", "partition", "saliency")
+    assert [*found] == ["data", "partition", "saliency"]
+
+
+def test_an_input_without_the_field_that_is_set_is_found_by_the_name(project, monkeypatch):
+    monkeypatch.chdir(project)
+    name = f"{QUICK}/fedsls/seed0"
+    cell = command.run_of_name(name)["cells"]["saliency"]
+    path = Path(f"results/saliency/digits/dir0.1/{cell}/seed0.npz")
+    path.parent.mkdir(parents=True)
+    path.touch()
+    for fields, there in (("rounds=7 tail=2", True), ("pretrain_epochs=3", False)):
+        asked = asked_for(f"{name} --set {fields} --out x")
+        run = command.resolve_run(asked, "train")
+        if there:
+            assert command.find_inputs(asked, run, "saliency") == {"saliency": path}
+        else:
+            with pytest.raises(UsageError, match="`fedsls-quick-pretrain_epochs3/digits/"):
+                command.find_inputs(asked, run, "saliency")
+    shutil.rmtree("results/saliency")
+
+
+def test_a_run_in_json_without_the_path_of_an_input_is_refused(project, monkeypatch):
+    monkeypatch.chdir(project)
+    run = command.run_of_name(f"{QUICK}/fedsls/seed0")
+    asked = asked_for(shlex.quote(json.dumps(run_of_stage("train", run))))
+    with pytest.raises(UsageError, match=r"in JSON does not say .* `saliency` is: name a file"):
+        command.find_inputs(asked, command.resolve_run(asked, "train"), "saliency")
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_input_is_named(name, project, tmp_path, monkeypatch, capsys):
     path, arguments, *words = DAMAGED[name]
@@ -494,6 +559,22 @@ def test_snakemake_says_what_a_stage_says(project, tmp_path):
 def test_a_process_answers_a_wrong_command(name, project):
     arguments, *words = COMMANDED[name]
     assert_answered(project, (sys.executable, "-m", *shlex.split(f"fedgrid.{arguments}")), words)
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [(KeyboardInterrupt(), "error: interrupted"), (UsageError("no run"), "error: no run")],
+)
+def test_an_interrupted_command_says_so(problem, said, monkeypatch):
+    def main(arguments):
+        raise problem
+
+    monkeypatch.setattr(cli.warm, "hand_over", lambda: None)
+    monkeypatch.setattr(cli.gc, "disable", lambda: None)
+    monkeypatch.setattr(cli.logging, "captureWarnings", lambda capture: None)
+    with pytest.raises(SystemExit) as found:
+        cli.run(main)
+    assert found.value.code == said
 
 
 # --- errors of files that users add --------------------------------------------------------------

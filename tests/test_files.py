@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgrid.runtime import files
+from fedgrid.runtime import cli, files, records
+from fedgrid.runtime.names import UsageError
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[2])}
 # Holds a path until its input ends, and says so.
@@ -96,6 +97,23 @@ def half_written(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
+def test_two_processes_can_write_the_same_record(tmp_path, monkeypatch):
+    """The second writes its record when the first has not put its own in place yet."""
+    work = records.Work([tmp_path / "table"])
+    work.outputs[0].touch()
+    replace = Path.replace
+
+    def replace_late(path: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        monkeypatch.setattr(os, "getpid", lambda: 1)
+        records.write(work)
+        return path.replace(target)
+
+    monkeypatch.setattr(Path, "replace", replace_late)
+    records.write(work)
+    assert {path.name for path in tmp_path.iterdir()} == {"table", ".table.record"}
+
+
 def test_leftovers_of_killed_processes_are_swept(tmp_path):
     for name in (".table.12.tmp", ".table.345.tmp", ".other.12.tmp", "table"):
         (tmp_path / name).mkdir()
@@ -110,6 +128,29 @@ def test_a_file_has_the_rights_of_any_new_file(tmp_path):
     with files.replacing(tmp_path / "w.safetensors") as temporary:
         files.save_tensors({"w": torch.zeros(1)}, temporary)
     assert (tmp_path / "w.safetensors").stat().st_mode == (tmp_path / "any").stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        OSError(errno.EMFILE, "Too many open files", "p.npz"),
+        PermissionError(errno.EACCES, "Permission denied", "p.npz"),
+        MemoryError("Unable to allocate 7 TiB"),
+    ],
+)
+def test_a_file_is_not_damaged_if_the_machine_does_not_read_it(problem):
+    with pytest.raises(type(problem)) as found, files.whole("p.npz"):
+        raise problem
+    assert "p.npz" in cli.refused(found.value)
+    assert "damaged" not in cli.refused(found.value)
+
+
+@pytest.mark.parametrize(
+    "problem", [OSError("half an image"), OSError(errno.EINVAL, "x"), KeyError]
+)
+def test_a_file_that_its_reader_does_not_understand_is_damaged(problem):
+    with pytest.raises(UsageError, match=r"p\.npz is damaged"), files.whole("p.npz"):
+        raise problem
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from difflib import ndiff
 from io import StringIO
@@ -342,6 +343,50 @@ def forget(store: Path, method: str, seed: int) -> None:
     for path in store.iterdir():
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if not line.startswith(f"{of},")))
+
+
+def test_the_index_is_replaced_last(results, store, monkeypatch):
+    """A keep that is killed leaves no index of rows that are not there."""
+    remove(results, "fedprox", 1)
+    keep_all(results)
+    before = (store / "index.csv").read_bytes()
+    finish(results, "fedprox", 1)
+    replace, done = Path.replace, []
+
+    def killed(path: Path, target: Path) -> Path:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(path.name)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        keep_all(results)
+    assert len(done) == 2
+    assert (store / "index.csv").read_bytes() == before
+
+
+def test_two_that_keep_at_once_lose_nothing(results, store, monkeypatch):
+    """The second begins when the first has read what is kept, and has written nothing yet."""
+    other = results.parent / "other"
+    finish(other, "fedprox", 1)
+    remove(results, "fedprox", 1)
+    second = threading.Thread(target=keep_all, args=(other,))
+    read = keep.read_tables
+
+    def read_slowly(*what):
+        found = read(*what)
+        if not second.ident:
+            second.start()
+            second.join(0.5)
+        return found
+
+    monkeypatch.setattr(keep, "read_tables", read_slowly)
+    keep_all(results)
+    second.join()
+    paths = {path for path in kept.read_index(store) if path.startswith("runs/")}
+    assert len(paths) == 4
+    assert len(there("runs", NOWHERE).groupby(["method", "seed"])) == 4
 
 
 def test_a_number_is_not_given_twice_after_a_run_was_removed(results, store):

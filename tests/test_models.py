@@ -22,6 +22,9 @@ from fedgrid.method import Method
 from fedgrid.models import _vgg
 from fedgrid.runtime import download, source
 from fedgrid.runtime.names import UsageError
+from fedgrid.study.command import work_key
+from fedgrid.study.paths import input_paths
+from fedgrid.study.protocol import PROTOCOL
 
 SHAPE = (3, 32, 32)
 every_model = pytest.mark.parametrize("name", IMAGE_MODELS)
@@ -213,6 +216,22 @@ def test_weights_of_another_model_are_refused(change, message, tmp_path):
     save_file(dict(body), tmp_path / "weights.safetensors")
     with pytest.raises(UsageError, match=message):
         made("cnn", weights=tmp_path / "weights.safetensors")
+
+
+def test_weights_of_your_own_are_an_input_of_the_run(tmp_path):
+    """So other weights in the same file are other work."""
+    path = tmp_path / "mine.safetensors"
+    run = {"name": dict.fromkeys(("protocol", "dataset", "partition", "method"), "a")}
+    run |= {"dataset": "digits", "protocol": PROTOCOL | {"weights": str(path)}, "method": {}}
+    run["name"] |= {"seed": 0}
+    found = Path("results") / input_paths(run)["weights"]
+    assert found == path
+    keys = set()
+    for content in (b"one", b"two"):
+        path.write_bytes(content)
+        keys.add(work_key("partition", run | {"partition": "iid"}, {"weights": found}))
+    assert len(keys) == 2
+    assert "weights" not in input_paths(run | {"protocol": PROTOCOL})
 
 
 def test_missing_weights_are_named(tmp_path):

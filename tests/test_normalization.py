@@ -105,6 +105,18 @@ def test_a_gain_says_how_many_pairs_it_has_if_not_all_seeds_have_both_runs():
     assert shown["gain [95 %]"].startswith("+1.50 [")
     assert shown["gain [95 %]"].endswith("] of 2 pairs")
     assert shown["gain of +shuffled [95 %]"] == "+1.00 of 1 pair"
+    assert (shown["original"], shown["with +norm"]) == (
+        "51.00 ± 1.00 (3 seeds)",
+        "52.00 ± 1.41 (2 seeds)",
+    )
+
+
+def test_readers_see_the_same_before_a_table_is_written():
+    """A page is drawn from the table in memory, whose numbers are not yet Python's."""
+    runs = made.runs(PERCENTS | {"fedavg+norm": [51, 53], "fedavg+shuffled": [51]})
+    table = table_of_gains.draw(runs, STUDY, "quick", **OPTIONS)
+    shown, read = (table_of_gains.wide(of, **OPTIONS) for of in (table, made.read(table)))
+    assert shown.equals(read)
 
 
 def test_protocols_are_named_if_they_differ():

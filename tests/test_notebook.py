@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -119,6 +120,38 @@ def test_a_kept_run_is_not_trained_again(monkeypatch):
     monkeypatch.setattr("fedgrid.train.run_rounds", None)
     again = fedgrid.run(results="kept", **SHORT)
     assert again.summary == first.summary
+
+
+def test_an_input_that_several_need_is_made_once(monkeypatch):
+    config = notebook.known_data(None, "digits")
+    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
+    spec = notebook.resolve(names | {"method": "fedavg"}, {}, config, None)
+    given = spec, Path("there"), Path("data"), notebook.Machine("cpu", "auto", 1)
+    command, made = notebook.command, []
+
+    def command_slowly(stage: str, *what) -> None:
+        made.append(stage)
+        time.sleep(0.2)
+        command(stage, *what)
+
+    monkeypatch.setattr(notebook, "command", command_slowly)
+    with ThreadPoolExecutor(4) as pool:  # stand for processes: each waits for the others' files
+        list(pool.map(lambda _: notebook.make_inputs(*given), range(4)))
+    assert made == ["data", "partition"]
+    assert not [*Path("there").rglob("*.lock")]
+
+
+def test_a_file_without_a_record_is_taken_unless_its_data_are_made_again():
+    kept = {"partition": "iid", "results": "there"}
+    fedgrid.run(**kept, **SHORT)
+    (file,) = Path("there").rglob("seed0.npz")
+    record = file.with_name(".seed0.npz.record")
+    record.unlink()
+    fedgrid.run("fedprox", **kept, **SHORT)
+    assert not record.exists()
+    Path("there/data/digits/meta.json").unlink()
+    fedgrid.run("fedavgm", **kept, **SHORT)
+    assert record.exists()
 
 
 def test_the_process_is_as_before(monkeypatch):

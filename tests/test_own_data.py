@@ -403,6 +403,37 @@ def test_a_damaged_array_is_refused(compressed):
     refused({"npz": "my.npz"}, "x_train cannot be read")
 
 
+@pytest.mark.parametrize(
+    ("given_", "says"),
+    [
+        (["flowers"], r"`datasets` of the configuration is \['flowers'\], not entries .*: write"),
+        ("flowers", "`datasets` of the configuration is 'flowers', not entries .*: write"),
+        ({"flowers": "/data"}, r"datasets\.flowers .* is '/data', .*: write `flowers: {folder: P"),
+    ],
+)
+def test_what_is_no_entry_is_refused(given_, says, monkeypatch):
+    with pytest.raises(UsageError, match=says):
+        own_data.give({"datasets": given_})
+    monkeypatch.delenv(own_data.VARIABLE)
+    Path("config.yaml").write_text(json.dumps({"datasets": given_}))
+    with pytest.raises(UsageError, match=says):
+        own_data.entries()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"datasets: {flowers: {folder: ", r"config\.yaml is not YAML, correct it: .* line 1"),
+        (b"datasets: \xff", r"config\.yaml is not text in UTF-8"),
+    ],
+)
+def test_a_configuration_that_is_cut_off_is_told(content, says, monkeypatch):
+    monkeypatch.delenv(own_data.VARIABLE)
+    Path("config.yaml").write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        data.main(["digits"])
+
+
 def test_names_that_two_have_are_refused():
     with pytest.raises(UsageError, match="has the name of a dataset of fedgrid"):
         own_data.give({"datasets": {"digits": {"npz": "x.npz"}}})

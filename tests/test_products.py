@@ -247,6 +247,35 @@ def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
         assert product.wide(read).to_html() == product.wide(table).to_html()
 
 
+def test_names_that_look_like_numbers_or_like_nothing_are_texts(tmp_path):
+    text = "dataset,method,over,mean\n007,NA,,1.50\n2024,null,1e3,NA\n"
+    (tmp_path / "a.csv").write_text(text)
+    read = draw.read(tmp_path / "a.csv")
+    assert read[["dataset", "method"]].to_numpy().tolist() == [["007", "NA"], ["2024", "null"]]
+    assert (read["over"].isna().tolist(), read["over"][1]) == ([True, False], "1e3")
+    assert (read["mean"][0], read["mean"].isna().tolist()) == (1.5, [False, True])
+    assert [*read] == ["dataset", "method", "over", "mean"]
+
+
+def test_a_dataset_may_be_called_like_a_number(tmp_path):
+    runs = made.runs({"fedavg": [55, 60, 50]}).assign(dataset="007")
+    runs.to_csv(tmp_path / "runs.csv", index=False)
+    out = [str(tmp_path / "A.csv")]
+    given = ["--sources", f"runs={tmp_path / 'runs.csv'}", "--out", *out]
+    draw.main(["table1", "--study", str(YAML), *given])
+    assert "\nfedavg,007," in Path(*out).read_text()
+
+
+@pytest.mark.parametrize("name", ["A.tex", "A.html"])
+def test_texts_are_written_in_utf_8_whatever_the_locale(name, tmp_path):
+    made.runs({"fedavg": [55, 60, 50]}).to_csv(tmp_path / "runs.csv", index=False)
+    command = [sys.executable, "-X", "utf8=0", "-m", "fedgrid.draw", "table1", "--study", YAML]
+    command += ["--sources", f"runs={tmp_path / 'runs.csv'}", "--out", tmp_path / name]
+    where = {"PYTHONPATH": str(PACKAGE.parent), "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([*map(str, command)], env=ENVIRONMENT | where, check=True)
+    assert "±" in (tmp_path / name).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
     table = drawn(name, one_seed(name))
@@ -337,7 +366,10 @@ def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_pat
 
 
 def test_an_unknown_product_is_named():
-    with pytest.raises(UsageError, match="no product is called `figure11`: did you mean figure1"):
+    said = (
+        r"no product is called `figure11`: did you mean figure1 [^?]*\? If the product has another"
+    )
+    with pytest.raises(UsageError, match=said):
         product_module("fedsls", "figure11", {})
     assert product_module("fedsls", "table1", {}) == "report.fedsls.table1"
     assert product_module("fedsls", "convergence", {}) == "report.convergence"

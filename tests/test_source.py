@@ -28,6 +28,33 @@ METHODS = registered("methods")
 # --- fingerprints ----------------------------------------------------------------------------
 
 
+def test_a_module_that_is_imported_by_a_relative_name_counts(package):
+    (package / "methods/_helper.py").write_text("FACTOR = 1\n")
+    (package / "methods/mine.py").write_text("from ._helper import FACTOR\n")
+    (package / "methods/other.py").write_text("from . import _helper\n")
+    forget()
+    before = [source.fingerprint(f"methods.{name}") for name in ("mine", "other")]
+    assert "methods._helper" in source.counted("methods.mine")
+    (package / "methods/_helper.py").write_text("FACTOR = 2\n")
+    forget()
+    after = [source.fingerprint(f"methods.{name}") for name in ("mine", "other")]
+    assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [("log.append({})", True), ("log.info('%s', {})", False), ("cli.run({})", True)],
+)
+def test_only_what_says_a_text_is_left_out(package, line, counts):
+    """A list may have the name `log`, too."""
+    found = []
+    for value in (1, 2):
+        (package / "methods/mine.py").write_text(f"{line.format(value)}\n")
+        forget()
+        found.append(source.fingerprint("methods.mine"))
+    assert (found[0] != found[1]) == counts
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the package that may be edited."""

@@ -10,6 +10,7 @@ import yaml
 
 from conftest import ENVIRONMENT
 from fedgrid import draw
+from fedgrid.runtime import names
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid, configured
 from fedgrid.study.reading import STUDIES, FastLoader, Loader, read_studies
@@ -85,6 +86,21 @@ def test_libyaml_need_not_be_there(tmp_path):
     command, where = [sys.executable, "-c", program, tmp_path], {"PYTHONPATH": "workflow"}
     done = subprocess.run(command, env=ENVIRONMENT | where, capture_output=True, text=True)
     assert done.stdout.split() == ["mine", "SafeLoader"]
+
+
+def test_hidden_files_are_no_studies_and_no_modules(tmp_path, monkeypatch):
+    """Such as a lock of Emacs, which is a link to nothing, and what macOS adds to a file."""
+    folder = tmp_path / "methods"
+    folder.mkdir()
+    for name in (".#mine.yaml", ".#loop.py"):
+        (folder / name).symlink_to("someone@somewhere.123")
+    for name in ("._mine.yaml", "._loop.py"):
+        (folder / name).write_bytes(b"\x00\x05\x16\x07")
+    (folder / "mine.yaml").write_text(STUDY)
+    (folder / "loop.py").touch()
+    assert [*read_studies(folder)] == ["mine"]
+    monkeypatch.setattr(names, "PACKAGE", tmp_path)
+    assert names.registered("methods") == ["loop"]
 
 
 def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):

@@ -258,12 +258,12 @@ def test_a_method_without_the_measure_is_not_missing():
     runs = made.runs({"ab": [50, 51, 52], "AB": [60, 61, 62]})
     claim = {"method": "ab", "over": "AB", "measure": ["accuracy", "personal accuracy"]}
     names = runs[making.RUN]
-    assert evidence.count_missing({"claims": [claim]}, names, names) == {1: 0}
-    assert evidence.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {
+    assert judging.count_missing({"claims": [claim]}, names, names) == {1: 0}
+    assert judging.count_missing({"claims": [claim]}, names, names[names["method"] == "ab"]) == {
         1: 2
     }
-    assert evidence.count_missing({"claims": [claim]}, names, None) == {1: 2}
-    assert evidence.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {
+    assert judging.count_missing({"claims": [claim]}, names, None) == {1: 2}
+    assert judging.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {
         1: 0
     }
 
@@ -520,6 +520,17 @@ def test_a_damaged_run_is_said_and_the_rest_is_there(tmp_path):
     assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
 
 
+def test_an_empty_table_is_said_and_the_rest_is_there(tmp_path):
+    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1"}
+    leave(tmp_path / "results", names | {"method": "fedavg", "seed": 0})
+    scores = tmp_path / "results/studies/fedsls/quick/fidelity/scores.csv"
+    scores.parent.mkdir(parents=True)
+    scores.touch()
+    page = ask(tmp_path / "verdicts.html", tmp_path / "results", "fedsls", "fedlmd")
+    assert f"{scores} cannot be read as a table" in unescape(page)
+    assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
+
+
 def test_a_study_without_claims_has_a_page(tmp_path):
     study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
     grid = Grid(STUDIES | {"plain": study | {"products": {}}})
@@ -588,7 +599,7 @@ def test_scales_are_in_order_and_the_papers_is_the_last():
 
 def test_printed_evidence_has_a_mark():
     words = {row["published_verdict"] for row in map(printed_row, all_claims())}
-    assert words == {"", marks.AGREES, judging.CONTRADICTED}
+    assert words == {"", judging.CONSISTENT, judging.PARTLY, judging.CONTRADICTED}
     assert {marks.mark_of(word).name for word in words} == {"none", "holds", "contradicted"}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import ENVIRONMENT
 from fedgrid import verify as verify_module
-from fedgrid.runtime import energy, records, source
+from fedgrid.runtime import own_data, records, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import memory_mb
@@ -104,9 +104,32 @@ def test_code_of_the_package_that_is_gone_is_stale():
     assert found == ("stale", "the code that made it has changed")
 
 
+def test_results_of_data_that_are_not_there_are_unknown(tmp_path, monkeypatch):
+    monkeypatch.setenv(own_data.VARIABLE, json.dumps({"mine": {"folder": "/not/mounted"}}))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/a.csv").write_text("1")
+    digest = records.checksum(tmp_path / "runs/a.csv")
+    code = {"modules": ["datasets.mine", "train"], "fingerprint": "of both"}
+    text = json.dumps(recorded(code=code, outputs={"a.csv": digest}))
+    (tmp_path / "runs/.a.csv.record").write_text(text)
+    why = "datasets.mine: there is no folder /not/mounted"
+    found = [*verify_module.verified(tmp_path, GRID)]
+    assert found == [(tmp_path / "runs/a.csv", "unknown", why)]
+
+
+@pytest.mark.parametrize("folder", ["runs", "interpolation"])
+def test_a_file_without_a_record_is_found_in_every_folder_of_results(folder, tmp_path):
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "seed0.csv").touch()
+    found = [*verify_module.verified(tmp_path, GRID)]
+    assert found == [(tmp_path / folder / "seed0.csv", "unrecorded", "it has no record")]
+
+
 def test_what_set_gave_is_no_change_of_the_study():
     record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
     record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
+    assert verify_module.difference(record, GRID) == ""
+    record["command"] = ["fedgrid.train", "--set", "rounds=3", "--out", "x", "--set=lr=0.2"]
     assert verify_module.difference(record, GRID) == ""
     record["run"]["protocol"]["batch"] = 5
     assert verify_module.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
@@ -270,20 +293,6 @@ def test_memory_is_for_the_model_the_cohort_and_what_clients_keep():
 
 def test_a_fingerprint_is_of_these_modules_only():
     assert source.of(["federation.seeds"]) != source.of(["federation.seeds", "federation.schedule"])
-
-
-def test_counters_that_nobody_may_read_are_left_out(monkeypatch, tmp_path):
-    import torch
-
-    monkeypatch.setattr(energy, "RAPL", tmp_path)
-    meter = energy.Meter(torch.device("cpu"))
-    assert meter.joules() == {}
-    for name, joules in (("intel-rapl:0", 5), ("intel-rapl:1", 7), ("intel-rapl:0:0", 100)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "energy_uj").write_text(str(joules * 1_000_000))
-    meter = energy.Meter(torch.device("cpu"))
-    (tmp_path / "intel-rapl:0/energy_uj").write_text("8000000")
-    assert meter.joules() == {"processor": 3.0}
 
 
 def test_a_record_is_found_from_where_its_files_are(tmp_path):

@@ -165,7 +165,7 @@ def metrics(path: Path):
     """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
     import pandas as pd
 
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         *_, last = csv.DictReader(file)
     if None in last.values():
         raise ValueError("its last row is incomplete")
@@ -180,14 +180,16 @@ def metrics(path: Path):
 def ended(path: Path, default: int) -> int:
     """Return the last round by the run's summary, or the default without a summary."""
     summary = path.with_name("summary.json")
-    return json.loads(summary.read_text())["rounds"] if summary.exists() else default
+    return (
+        json.loads(summary.read_text(encoding="utf-8"))["rounds"] if summary.exists() else default
+    )
 
 
 def numbers(path: Path):
     """Return the plain values of a summary, without nested ones."""
     import pandas as pd
 
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     flat = {k: v for k, v in found.items() if not isinstance(v, dict | list)}
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
@@ -219,7 +221,7 @@ def settings(path: Path):
     """
     import pandas as pd
 
-    run = json.loads(path.read_text())["run"]
+    run = json.loads(path.read_text(encoding="utf-8"))["run"]
     parts = {"": run["protocol"]} | run["method"]
     rows = [
         (of, field, json.dumps(v) if field else "")

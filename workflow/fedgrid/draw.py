@@ -37,6 +37,10 @@ FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
 NO_ROWS = "There is nothing to draw: {}."
+# Columns of names, which stay text if they look like numbers, such as the dataset 007, or like a
+# missing value, such as NA.
+NAMES = ("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method")
+NAMES += ("as_protocol", "family", "setting", "series", "code")
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -211,11 +215,13 @@ def text(product, path: Path) -> str:
 
 
 def read(path: Path):
-    """Return the table of a .csv file."""
+    """Return the table of a .csv file; UsageError if it is none."""
     import pandas as pd
 
+    as_text = {"dtype": str, "keep_default_na": False, "na_values": [""]}
     try:
-        return pd.read_csv(path)
+        names = pd.read_csv(path, usecols=lambda column: column in NAMES, **as_text)
+        return pd.read_csv(path).assign(**names.dropna(axis="columns", how="all"))
     except (OSError, ValueError) as problem:
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
@@ -254,13 +260,14 @@ def as_tex(product, table, path: Path, study: dict) -> None:
     ranked = getattr(product, "ranked", None) or (lambda row, column: False)
     lowest = lower_is_better(str(metric_of(table)))
     text = latex.write(wide, study, caption, path.stem, ranked, lowest)
-    path.write_text(f"% {' '.join(caption.split())}\n{text}")
+    path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
 def as_html(product, table, path: Path, study: dict) -> None:
     """Write a page for the report, without other files."""
     body = laid_out(product, table).to_html(border=0, na_rep="")
-    path.write_text(PAGE.format(caption=product.caption(table), body=body))
+    page = PAGE.format(caption=product.caption(table), body=body)
+    path.write_text(page, encoding="utf-8")
 
 
 def as_figure(product, table, path: Path, study: dict, form: str) -> None:

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
         figure=figure_of(path.stem, study, figure[0], picture(figure[1])) if figure[1] else None,
     )
     with files.replacing(asked.out) as temporary:
-        temporary.write_text(page)
+        temporary.write_text(page, encoding="utf-8")
     return records.Work([asked.out], inputs)
 
 

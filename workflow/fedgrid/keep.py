@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
             f"run `snakemake --cores all --config study={asked.study} scale={asked.scale}` first"
         )
     folder = kept.store_folder(asked.study, asked.scale)
-    index = keep_items(there, folder, asked.results)
+    with files.alone(folder):  # another process may keep other runs in it
+        index = keep_items(there, folder, asked.results)
     missing = count_runs(wanted) - count_runs(there)
     print(f"{count_runs(index)} runs are kept in {folder}")
     print(f"{missing} runs of the grids are not finished in {asked.results}")
@@ -156,15 +157,18 @@ def made_with(summary: Path) -> kept.Entry:
 
 
 def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
-    """Write all tables of a folder, sorted by path; each replaces its file when all are written."""
+    """Write all tables of a folder, sorted by path; each replaces its file when all are written.
+
+    The index comes last, because it says which rows are kept: a stack ends with what it began with.
+    """
     order = [index[path] for path in sorted(index)]
     with ExitStack() as all_of:
+        index_file = all_of.enter_context(files.replacing(folder / kept.INDEX))
+        write_rows(index_file, kept.COLUMNS, order)
         for kind, by_id in tables.items():
             rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
             path = folder / f"{kind}.csv"
             write_rows(all_of.enter_context(files.replacing(path)), columns_of(path, rows), rows)
-        index_file = all_of.enter_context(files.replacing(folder / kept.INDEX))
-        write_rows(index_file, kept.COLUMNS, order)
 
 
 def columns_of(path: Path, rows: kept.Rows) -> list[str]:

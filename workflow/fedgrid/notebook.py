@@ -28,7 +28,7 @@ from fedgrid.engine.device import DEVICES
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
-from fedgrid.runtime import cli, own_data, progress, records, source
+from fedgrid.runtime import cli, files, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.session import forget_edited, sentences, stoppable, unchanged_process
 from fedgrid.study.checks import check_keywords, needs_client_test
@@ -301,36 +301,51 @@ def trained(
 
 
 def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
-    """Make those inputs of a run that are missing or stale; return the paths of all by name."""
+    """Make those inputs of a run that are missing or stale; return the paths of all by name.
+
+    If several processes need the same input, one makes it and the others wait.
+    """
     paths = {name: folder / path for name, path in input_paths(spec).items() if name != "metrics"}
-    if "weights" in paths and not is_current(paths["weights"], folder):
-        name = spec["protocol"]["weights"]
-        where = ["--name", name, "--root", str(root), "--out", str(paths["weights"])]
-        command("weights", spec, spec["protocol"]["model"], *where)
-    again = not is_current(paths["data"] / "meta.json", folder)
-    if again:
-        where = ["--root", str(root), "--out", str(paths["data"])]
-        command("data", spec, spec["dataset"], *where)
-    needed = needed_stages(spec)
-    for stage in ["partition", *needed]:
-        if again or not is_current(paths[stage], folder):
-            for one in ["pretrain"] * (stage == "saliency") + [stage]:
-                make(one, spec, folder, machine)
-            again = True  # what is made of it is made anew, too
-    return {n: paths[n] for n in ("data", "partition", "weights", *needed) if n in paths}
+    names = [n for n in ("weights", "data", "partition", *needed_stages(spec)) if n in paths]
+    again = False
+    for name in names:
+        if is_current(paths[name], folder, again):
+            continue
+        with files.alone(paths[name].with_name(f".{paths[name].name}")):
+            if not is_current(paths[name], folder, again):  # no other process has just made it
+                make_input(name, spec, folder, paths[name], root, machine)
+                again |= name != "weights"
+    return {name: paths[name] for name in names}
 
 
-def is_current(made: Path, folder: Path) -> bool:
+def make_input(
+    name: str, spec: dict, folder: Path, out: Path, root: Path, machine: Machine
+) -> None:
+    """Make one input of a run, and what only this input is made of."""
+    places = ["--root", str(root), "--out", str(out)]
+    if name == "weights":
+        protocol = spec["protocol"]
+        command(name, spec, protocol["model"], "--name", protocol["weights"], *places)
+    elif name == "data":
+        command(name, spec, spec["dataset"], *places)
+    else:
+        for stage in ["pretrain"] * (name == "saliency") + [name]:
+            make(stage, spec, folder, machine)
+
+
+def is_current(made: Path, folder: Path, again: bool = False) -> bool:
     """Whether a file exists whose code, data and inputs have not changed since it was made.
 
-    A file without a record was made by other means, and is taken as it is.
+    A file without a record was made by other means, and is taken as it is, unless an input of it
+    has just been made again. A folder is judged by its `meta.json`.
     """
+    made = made / "meta.json" if made.is_dir() else made
     if not made.exists():
         return False
     try:
         record = json.loads(records.path(made).read_text())
     except FileNotFoundError:
-        return True
+        return not again
     except ValueError:  # a damaged record
         return False
     inputs = {verify.input_of(name, folder): says for name, says in record["inputs"].items()}

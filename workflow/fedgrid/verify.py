@@ -7,7 +7,8 @@
   missing     the record names a file that is not there
   stale       its run (by the studies and config.yaml), its code or an input has changed since it
               was made
-  unknown     its protocol or method is in no study, no configuration and no file
+  unknown     its protocol or method is in no study, no configuration and no file; or what it
+              depends on cannot be read, such as a folder of your own data that is not there
   unrecorded  a result without a record, such as one from Snakemake's cache
 
 Prints a line for every file that is not good, and a count. The status is 1 if a file is altered,
@@ -21,7 +22,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 from fedgrid.runtime import cli, records, source
@@ -36,7 +36,8 @@ WRONG = ("altered", "missing", "stale")
 STATES = ("good", *WRONG, "unknown", "unrecorded")
 REGISTRIES = ("datasets.", "methods.", "models.", "partitions.")  # of files that people add
 # Folders with results. Others have logs, measurements, checkpoints, temporary models and copies.
-FOLDERS = ("data", "weights", "partition", "saliency", "latents", "runs", "studies")
+FOLDERS = ("data", "weights", "partition", "saliency", "latents", "runs", "interpolation")
+FOLDERS += ("studies",)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -69,7 +70,7 @@ def verified(results: Path, everything: Grid) -> Iterator[tuple[Path, str, str]]
     seen = set()
     for path in sorted(results.rglob(".*.record")):
         try:
-            record = json.loads(path.read_text())
+            record = json.loads(path.read_text(encoding="utf-8"))
             outputs = {path.parent / name: digest for name, digest in record["outputs"].items()}
             found = judged(record, everything, results)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -94,9 +95,12 @@ def state(file: Path, digest: str, found: tuple[str, str]) -> tuple[str, str]:
 
 def judged(record: dict, everything: Grid, results: Path) -> tuple[str, str]:
     """Whether a recorded result is good, stale or unknown, and why."""
-    if reason := stale(record, everything, results):
-        return "stale", reason
-    reason = unknown(record, everything)
+    try:
+        if reason := stale(record, everything, results):
+            return "stale", reason
+        reason = unknown(record, everything)
+    except (UsageError, OSError) as problem:  # of what is needed to compare, not of the record
+        reason = str(problem)
     return ("unknown", reason) if reason else ("good", "")
 
 
@@ -149,9 +153,10 @@ def nameless(record: dict, everything: Grid) -> tuple[str, str]:
 
 def overridden(command: list[str]) -> set[str]:
     """Return the fields that a command set with --set; no study has their values."""
-    words = command[command.index("--set") + 1 :] if "--set" in command else []
-    given = takewhile(lambda word: not word.startswith("--"), words)
-    return {word.partition("=")[0] for word in given}
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--set", nargs="+", action="extend", default=[])
+    given, _ = parser.parse_known_args(command)
+    return {word.partition("=")[0] for word in given.set}
 
 
 def names(record: dict) -> dict:

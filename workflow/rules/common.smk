@@ -49,6 +49,7 @@ from fedgrid.study.paths import (
     PARTITION,
     RUN,
     SUMMED,
+    collected_fields,
     collected_path,
     collecting_stage,
     held_fields,
@@ -253,9 +254,20 @@ def inputs_with_state(*names):
 
 
 def result(name, path):
-    """Return the input file for Snakemake: for a dataset its meta.json; weights never expire."""
+    """Return the input file for Snakemake: for a dataset its meta.json.
+
+    Published weights never expire. Weights of your own have a path below this folder if possible.
+    """
+    if Path(path).is_absolute():
+        here = Path(path).is_relative_to(Path.cwd())
+        return str(Path(path).relative_to(Path.cwd())) if here else path
     files = {"data": f"results/{path}/meta.json", "weights": ancient(f"results/{path}")}
     return files.get(name, f"results/{path}")
+
+
+def published_weights(wildcards):
+    """Return the published weights that a model's file has under a name."""
+    return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
 
 
 def named(wildcards, input):
@@ -413,6 +425,17 @@ def collected_blocks(kind):
     return found
 
 
+def collected_protocols(kind):
+    """Return the argument `--protocols`: a command can have about a hundred thousand characters."""
+
+    def found(wildcards):
+        every = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
+        read = {name: collected_fields(kind, of) for name, of in every.items()}
+        return json.dumps(read)
+
+    return found
+
+
 def table_content(kind):
     """Return `source_content` of a collected table."""
     return lambda wildcards: source_content(
@@ -458,12 +481,29 @@ def claim_content(study, product):
     return found
 
 
-def entry(study, product, claim=None):
-    """Return a product's entry as JSON, for one claim if it is given."""
+def entry(study, product):
+    """Return a product's entry as JSON, for one claim if the path names it."""
     about = STUDIES[study]["products"][product]
-    options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
     shown = {key: about[key] for key in ("draw",) if key in about}
-    return json.dumps(shown | {"with": options}, sort_keys=True)
+
+    def found(wildcards):
+        claim = wildcards.get("claim")
+        options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
+        options |= whole_grid(study, wildcards.scale, product)
+        return json.dumps(shown | {"with": options}, sort_keys=True)
+
+    return found
+
+
+def whole_grid(study, scale, product):
+    """Return the option `grid` of a product about claims, if the configuration asks for a part.
+
+    The product then counts the comparisons that the part lacks.
+    """
+    kind, _, grid = GRID.sources(study, scale, product).get("runs", "").partition("/")
+    if not (grid and GRID.part() and is_by_claim(study, product)):
+        return {}
+    return {"grid": GRID.whole(study, scale, grid)}
 
 
 def is_by_claim(study, product):
@@ -627,10 +667,15 @@ def product_path(study, product):
     return f"{HERE}/{product}".replace("{study}", study)
 
 
+# Files that are no code, and say how figures and the front page look.
+LOOKS = ("report/paper.mplstyle", "page/front.html.jinja")
+
+
 def facts(study):
-    """Return a hash of those parts of a study that products are drawn with, besides its runs."""
-    shown = ("published", "reference", "curves", "claims", "labels")
-    return digest({key: STUDIES[study].get(key) for key in shown})
+    """Return a hash of what products are drawn with, besides runs: parts of a study, and looks."""
+    shown = ("title", "main", "published", "reference", "curves", "claims", "labels")
+    looks = [(WORKFLOW / "fedgrid" / path).read_text("utf-8") for path in LOOKS]
+    return digest([{key: STUDIES[study].get(key) for key in shown}, looks])
 
 
 def product_file(study, product):

@@ -46,6 +46,8 @@ rule weights:
         "../../envs/fedgrid.yaml"
     resources:
         mem_mb=2000,
+    params:
+        published=published_weights,
     message:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:

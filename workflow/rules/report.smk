@@ -20,9 +20,7 @@ for kind in COLLECTED:
         params:
             kind=kind,
             grid=collected_blocks(kind),
-            protocols=lambda wildcards: json.dumps(
-                GRID.protocols_of(GRID.narrowed(*place(wildcards)))
-            ),
+            protocols=collected_protocols(kind),
             fields=list(SUMMED),
             content=table_content(kind),
             code=source.fingerprint("collect"),
@@ -119,9 +117,7 @@ for study in STUDIES:
                 sources=named,
                 facts=facts(study),
                 content=claim_content(study, product),
-                entry=lambda wildcards, study=study, product=product: entry(
-                    study, product, wildcards.claim
-                ),
+                entry=entry(study, product),
                 code=source.fingerprint("draw", product_file(study, product)),
             message:
                 f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"

@@ -42,6 +42,11 @@ def cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
     return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
 
+def with_seeds(seeds: float) -> str:
+    """Return the number of seeds of a cell, to be written after it: ` (2 seeds)`."""
+    return f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
+
+
 def interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
     """Return a mean with its interval as a text; one seed has no interval."""
     if np.isnan(mean):

@@ -11,12 +11,18 @@ by seed. Student's interval of their mean decides (a paired t-test at the level 
                     LEVEL / k (Bonferroni)
     undecided       neither; more seeds can decide
 
+With a `share`, a claim holds if more than that share of its k comparisons hold: at least m of them.
+It does not hold if k - m + 1 of them do not. Some comparisons can be on the right side by chance,
+so the level is LEVEL / (k - m + 1) for `holds` and LEVEL / m for `does not hold`: the partial
+conjunction test of Benjamini and Heller (Biometrics 2008) with Bonferroni's bound. Without a share
+m is k, which gives the two levels above.
+
 A bound itself agrees with a claim that a part is useless, and not with a claim that it helps. So a
 difference that is a bound in every seed has the verdict that the claim has as its `tie`; without
 one it stays undecided.
 
-With a `share`, a claim holds if more than that share of its comparisons hold, and does not hold if
-that is no longer possible. The paper's own evidence is the differences of its printed means.
+The paper's own evidence is the differences of its printed means. A comparison with a method that
+the paper does not print, such as a placebo, has no such evidence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,10 +36,12 @@ from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.scores import WAYS
 from fedgrid.runtime.names import known, listed
 from fedgrid.study import claims
+from fedgrid.study.protocol import runs_of_block
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
 CONTRADICTED = "contradicted by the paper's own table"
+CONSISTENT, PARTLY = "consistent", "consistent, but only a part is printed"
 MANY = 1000  # more seeds than one can run
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
@@ -80,6 +88,25 @@ def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
     return {*differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
 
 
+def count_missing(
+    study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
+) -> dict[int, int]:
+    """Return by claim how many comparisons of the `wanted` runs lack runs of one side or of both.
+
+    Both tables have the names of runs; without `wanted` nothing is missing.
+    """
+    return {
+        number: len(possible(claim, wanted) - possible(claim, there))
+        for number, claim in numbered(study, None)
+    }
+
+
+def lacking(study: dict, grid: list[dict] | None, runs: pd.DataFrame | None) -> dict[int, int]:
+    """Return `count_missing` for the blocks of a whole grid; without them nothing is missing."""
+    names = [run for block in grid or [] for run in runs_of_block(block)]
+    return count_missing(study, pd.DataFrame(names) if names else None, runs)
+
+
 def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     """Return the growth of the value from each name on an axis to the next one present."""
     keys = [name for name in table.columns if name not in (axis, "value")]
@@ -110,13 +137,27 @@ def p_value(sample: np.ndarray, bound: float) -> float:
     return float(stats.ttest_1samp(sample, bound).pvalue)
 
 
-def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: int = 1) -> float:
+def least_number(comparisons: int, share: float | None) -> int:
+    """Return how many of a claim's comparisons must hold, so that the claim holds."""
+    return comparisons if share is None else int(np.floor(share * comparisons)) + 1
+
+
+def levels(comparisons: int, share: float | None = None) -> tuple[float, float]:
+    """Return the levels at which one of several comparisons holds, and at which it does not."""
+    needed = least_number(comparisons, share)
+    return LEVEL / (comparisons - needed + 1), LEVEL / needed
+
+
+def seeds_needed(
+    sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float] = (LEVEL, LEVEL)
+) -> float:
     """Return how many seeds would decide if mean and deviation stayed the same; NaN for one seed.
 
-    That is the least n whose interval reaches no bound; infinite if it is more than MANY.
+    That is the least n whose interval, at its level of `at`, reaches no bound; infinite if it is
+    more than MANY.
     """
     inside = bounds[0] <= sample.mean() <= bounds[1]
-    level = LEVEL if inside else LEVEL / comparisons
+    level = at[0] if inside else at[1]
     if len(sample) < 2 or not np.isfinite(sample).all():
         return np.nan
     room = min(abs(sample.mean() - bound) for bound in bounds if np.isfinite(bound))
@@ -129,7 +170,7 @@ def seeds_needed(sample: np.ndarray, bounds: tuple[float, float], comparisons: i
 def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
     """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
 
-    `missing` comparisons have no runs, and count among the k of Bonferroni's correction.
+    `missing` comparisons have no runs, and count among the k of the correction.
 
     If all seeds of one method diverged and none of the other's, that decides. If some seeds
     diverged, or those of both methods, the comparison is undecided.
@@ -138,33 +179,42 @@ def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame
     tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
     groups = list(differences(claim, values).groupby(names, sort=False))
-    k = len(groups) + missing
+    at = levels(max(len(groups) + missing, 1), claim.get("share"))
     rows = [
-        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, k, tie)
+        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, at, tie)
         for key, of in groups
     ]
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
 
 
 def judged(
-    sample: np.ndarray, bounds: tuple[float, float], comparisons: int, tie: str = UNDECIDED
+    sample: np.ndarray,
+    bounds: tuple[float, float],
+    at: tuple[float, float] = (LEVEL, LEVEL),
+    tie: str = UNDECIDED,
 ) -> dict:
-    """Return the result of one comparison among several.
+    """Return the result of one comparison; `at` are the levels of `holds` and `does not hold`.
 
     A difference that is one of the bounds in every seed has the verdict `tie`.
     """
     if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
         sample = np.full_like(sample, np.nan)
     low, high = interval(sample)
-    least, most = interval(sample, LEVEL / comparisons)
     nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
-    above, below = low > bounds[0] or np.isinf(bounds[0]), high < bounds[1] or np.isinf(bounds[1])
-    outside = most < bounds[0] or least > bounds[1]
-    verdict = HOLDS if above and below else FAILS if outside else UNDECIDED
+    verdict = place(sample, bounds, at)
     verdict = tie if low == high and np.isfinite(low) and low in bounds else verdict
-    needed = seeds_needed(sample, bounds, comparisons) if verdict == UNDECIDED else len(sample)
+    needed = seeds_needed(sample, bounds, at) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
     return dict(zip(JUDGED, (*numbers, verdict), strict=True))
+
+
+def place(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float]) -> str:
+    """Return whether the interval of a mean lies within bounds, outside, or neither."""
+    low, high = interval(sample, at[0])
+    if (low > bounds[0] or np.isinf(bounds[0])) and (high < bounds[1] or np.isinf(bounds[1])):
+        return HOLDS
+    low, high = interval(sample, at[1])
+    return FAILS if high < bounds[0] or low > bounds[1] else UNDECIDED
 
 
 # -- claims ---------------------------------------------------------------------------------------
@@ -183,20 +233,28 @@ def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) ->
     """
     total, found = len(comparisons) + missing, comparisons["verdict"].value_counts()
     held, failed = found.get(HOLDS, 0), found.get(FAILS, 0)
-    needed = total if share is None else int(np.floor(share * total)) + 1
+    needed = least_number(total, share)
     if total and held >= needed:
         return HOLDS
     return FAILS if failed > total - needed and total else UNDECIDED
 
 
 def deciding(comparisons: pd.DataFrame) -> dict:
-    """Return the numbers of the deciding comparison: the worst, else the least decided one."""
+    """Return the numbers of the deciding comparison.
+
+    That is the one that fails most clearly, by its p. If none fails, it is the least decided one:
+    one with a single pair, else the one that needs the most seeds. If all hold, it is the one with
+    the largest p.
+    """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
-    rank = comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2})
-    ordered = comparisons.assign(rank=rank).sort_values(
-        ["rank", "seeds_needed", "p"], ascending=[True, False, False], kind="stable"
-    )
+    failed = comparisons["verdict"] == FAILS
+    order = {
+        "rank": comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2}),
+        "needed": -comparisons["seeds_needed"].mask(failed, 0).fillna(np.inf),
+        "unlikely": comparisons["p"].where(failed, -comparisons["p"]),
+    }
+    ordered = comparisons.assign(**order).sort_values([*order], kind="stable")
     return ordered[DECIDING].iloc[0].to_dict()
 
 
@@ -208,8 +266,17 @@ def printed(claim: dict, values: pd.DataFrame) -> dict:
     inside = gaps["value"].between(claim.get("least", -np.inf), claim.get("most", np.inf))
     share = claim.get("share")
     enough = inside.all() if share is None else inside.mean() > share
+    agrees = CONSISTENT if is_printed_whole(claim, gaps) else PARTLY
     text = f"{inside.sum()} of {len(gaps)} comparisons, {described(gaps)}"
-    return {"published": text, "published_verdict": "consistent" if enough else CONTRADICTED}
+    return {"published": text, "published_verdict": agrees if enough else CONTRADICTED}
+
+
+def is_printed_whole(claim: dict, gaps: pd.DataFrame) -> bool:
+    """Whether the paper prints something of each pair of methods that a claim compares."""
+    if "over" not in claim or "method" in claim.get("along", {}):
+        return True
+    pairs = {(method, over) for method, of in claims.others(claim).items() for over in of}
+    return pairs <= {*zip(gaps["method"], gaps["over"], strict=True)}
 
 
 def described(gaps: pd.DataFrame) -> str:
@@ -263,16 +330,16 @@ def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) ->
 
 
 def compare_by_metric(
-    claim: dict, values: pd.DataFrame, others: dict[str, pd.DataFrame]
+    claim: dict, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
 ) -> pd.DataFrame:
     """Return the comparisons of a claim, and beside them their results by other metrics.
 
     `others` has the measured values by metric. If there are any, `changes` says whether the verdict
-    depends on the metric.
+    depends on the metric. `missing` comparisons have no runs.
     """
-    table = compare(claim, values)
+    table = compare(claim, values, missing)
     for metric, of in others.items():
-        also = compare(claim, of)[[*COMPARED, *EFFECT, "verdict"]]
+        also = compare(claim, of, missing)[[*COMPARED, *EFFECT, "verdict"]]
         table = table.merge(also, how="left", on=COMPARED, suffixes=("", f"_{metric}"))
     return with_changes(table, "verdict", others) if others else table
 

@@ -14,6 +14,7 @@ import pandas as pd
 from fedgrid.analysis import choice, figures, measures, tables, verdicts
 from fedgrid.collect import collect_there
 from fedgrid.draw import draw_table, load_product
+from fedgrid.draw import read as read_table
 from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
@@ -104,7 +105,7 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
             asked = (kind, everything, name, scale, grid, results)
             return collect_there(*asked) if grid in grids else None
         path = results / "studies" / name / scale / f"{source}.csv"
-        return pd.read_csv(path) if path.exists() else None
+        return read_table(path) if path.exists() else None
 
     def there(entry: dict) -> Tables:
         found = {key: read(source) for key, source in entry["from"].items()}
@@ -128,25 +129,14 @@ def judged(
     choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = measures.measure_all(study, **given, choose=choose)
-    missing = count_missing(study, wanted, given["runs"])
+    missing = verdicts.count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values, missing)
     pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
     found = judge_all(study, values, missing).merge(count(contrasts, pairs), on="claim")
-    found["missing"] = found["claim"].map(missing)
     found["compared"] = in_words(found, contrasts, study)
     metrics = by_metric(found, study, given, choose, missing)
     tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
     return tables | {"seeds": seed_by_seed(found, pairs)}
-
-
-def count_missing(
-    study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
-) -> dict[int, int]:
-    """Return by claim how many comparisons of the grid have no runs of one side or of both."""
-    return {
-        number: len(verdicts.possible(claim, wanted) - verdicts.possible(claim, there))
-        for number, claim in verdicts.numbered(study, None)
-    }
 
 
 def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from fedgrid.analysis import verdicts
 
-AGREES, SILENT, NO_RUNS = "consistent", "", "no runs"
+SILENT, NO_RUNS = "", "no runs"
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,18 @@ MARKS = {
             verdicts.CONTRADICTED,
             DIAMOND.format("#b2488f") + f'<path d="M0-3.6V.6M0 3.4v.2" {WHITE}/>',
         ),
-        Mark("none", "no runs, or no printed numbers", '<circle r="1.6" fill="#bbb"/>'),
+        Mark(
+            "none",
+            "no runs, or the paper does not print the numbers",
+            '<circle r="1.6" fill="#bbb"/>',
+        ),
     )
 }
 CHANGES = "the verdict changes with another metric"
 BY_VERDICT = {
     **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
-    **{AGREES: "holds", verdicts.CONTRADICTED: "contradicted", SILENT: "none", NO_RUNS: "none"},
+    **{verdicts.CONSISTENT: "holds", verdicts.CONTRADICTED: "contradicted"},
+    **{verdicts.PARTLY: "none", SILENT: "none", NO_RUNS: "none"},
 }
 
 

@@ -68,7 +68,7 @@ class Sheet:
         self.name = path.name
         with files.replacing(path, sync=False) as temporary:
             table.to_csv(temporary, index=False)
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
             self.columns = list(lines.fieldnames or [])
             self.rows = [Row(path.name, at, of) for at, of in enumerate(lines, start=2)]

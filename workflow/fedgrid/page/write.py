@@ -11,6 +11,7 @@ from fedgrid.analysis import metrics, verdicts
 from fedgrid.page import evidence, marks
 from fedgrid.page.sections import Paper, paper
 from fedgrid.page.sheets import Sheet
+from fedgrid.report import controls
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
 from fedgrid.study import claims
@@ -122,5 +123,6 @@ def render(**shown) -> str:
     return made.get_template("page.html.jinja").render(
         **shown,
         **{"marks": marks, "about": ABOUT, "printed": PRINTED, "style": style},
+        meanings=controls.meanings(diverged=True),
         **{"points": claims.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
     )

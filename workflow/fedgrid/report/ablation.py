@@ -52,7 +52,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     return (
-        f"Test accuracy, mean ± standard deviation of the mean of the last "
+        f"Test accuracy, mean ± standard deviation over seeds of the mean of the last "
         f"{tables.each(table, 'tail')} rounds, the difference to {tables.each(table, 'reference')} "
         f"by pairs of runs, and effective clients in a round: {tables.scope(table)}."
     )

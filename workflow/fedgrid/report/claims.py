@@ -17,7 +17,7 @@ PAPER = "paper"  # the scale of the paper's own setting
 EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
 EVIDENCE |= {verdicts.UNDECIDED: "are undecided"}
 COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
-COLUMNS += [*verdicts.DECIDING, "verdict"]
+COLUMNS += ["missing", *verdicts.DECIDING, "verdict"]
 
 
 def draw(
@@ -30,12 +30,15 @@ def draw(
     interpolation: pd.DataFrame | None = None,
     best: dict | None = None,
     metrics: str | list[str] | None = None,
+    grid: list[dict] | None = None,
 ) -> pd.DataFrame:
     """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
 
     A claim without runs, and without scores if it is about these, has only the paper's evidence.
     `best` keeps the best runs by the metric of each measure, and reads the runs' `settings`.
     `metrics` are further ways to score a run (`scores.WAYS`): each has a column with its verdict.
+    `grid` are the blocks of the study's whole grid, if the runs are a part of it: the comparisons
+    that the part lacks are `missing`, and count as undecided.
     """
     choose = choice.chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
@@ -43,13 +46,14 @@ def draw(
     about = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
         about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
-    asked = verdicts.numbered(study, claim)
-    rows = [row(one, values, printed) for _, one in asked]
+    asked, missing = verdicts.numbered(study, claim), verdicts.lacking(study, grid, runs)
+    rows = [row(one, values, printed, missing[number]) for number, one in asked]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
     table.insert(0, "claim", [number for number, _ in asked])
     if metrics:
         others = verdicts.other_metrics(runs, metrics)
-        judged = verdicts.judge_by_metric(study, runs, others, scores, interpolation, choose)
+        given = scores, interpolation, choose, missing
+        judged = verdicts.judge_by_metric(study, runs, others, *given)
         table = add_verdicts(table, judged, others)
     return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
 
@@ -71,22 +75,24 @@ def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int =
         "says": claim["says"],
         "section": claim["section"],
         **theirs,
-        "ours": evidence(ours),
+        "ours": evidence(ours, missing),
         "our_verdict": verdict,
+        "missing": missing,
         **verdicts.deciding(ours),
         "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
 
-def evidence(comparisons: pd.DataFrame) -> str:
-    """The numbers of comparisons by verdict: `2 of 24 hold, 22 are undecided`."""
+def evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
+    """The numbers of comparisons by verdict: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
     found = comparisons["verdict"].value_counts()
     parts = [f"{found[name]} {words}" for name, words in EVIDENCE.items() if name in found.index]
+    parts += [f"{missing} ha{'s' if missing == 1 else 've'} no runs"] * bool(missing)
     first, *others = parts
     count, rest = first.split(" ", 1)
-    return ", ".join([f"{count} of {len(comparisons)} {rest}", *others])
+    return ", ".join([f"{count} of {len(comparisons) + missing} {rest}", *others])
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -124,5 +130,15 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
         "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
-        f"decide it.{verdicts.describe_changes(table, 'claims')}"
+        f"decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
+    )
+
+
+def describe_missing(table: pd.DataFrame) -> str:
+    """Return a sentence about comparisons that a part of a grid lacks; empty if it lacks none."""
+    if not table["missing"].any():
+        return ""
+    return (
+        " Only a part of the study's runs was asked for. A comparison without runs counts as "
+        "undecided, so a claim about all comparisons cannot hold here."
     )

@@ -21,6 +21,7 @@ def draw(
     interpolation: pd.DataFrame | None = None,
     best: dict | None = None,
     metrics: str | list[str] | None = None,
+    grid: list[dict] | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
     choose = choice.chooser(runs, settings, best)
@@ -29,8 +30,9 @@ def draw(
         way: measures.measure_all(study, runs, scores, interpolation, choose, way)
         for way in verdicts.other_metrics(runs, metrics)
     }
+    missing = verdicts.lacking(study, grid, runs)
     found = [
-        verdicts.compare_by_metric(one, values, others).assign(claim=number)
+        verdicts.compare_by_metric(one, values, others, missing[number]).assign(claim=number)
         for number, one in verdicts.numbered(study, claim)
     ]
     nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)

@@ -8,19 +8,23 @@ setting, and has three differences between runs of the same seed: method minus p
 plain, and method minus placebo. The 95 % interval of each (Student's, of the mean over seeds)
 decides its verdict:
 
-    the mechanism           method minus plain is above 0, and so is method minus placebo
+    the mechanism           method minus plain and method minus placebo are above 0, and placebo
+                            minus plain is not
+    partly the mechanism    all three are above 0
     the placebo gains, too  method minus plain and placebo minus plain are above 0, and method minus
-                            placebo is not
+                            placebo is neither above nor below 0
+    the placebo gains more  method minus plain and placebo minus plain are above 0, and method minus
+                            placebo is below 0
     no gain                 method minus plain is at or below 0
     a run diverged          not `no gain`, and a difference has no mean because a run diverged
     undecided               anything else; more seeds can decide
 
 Above 0 is an interval that lies above 0 as a whole; one seed has no interval, and decides nothing.
 For a metric that is better if it is lower, above and below are exchanged. Each interval stands for
-itself: of many rows, some are on the wrong side by chance. `gain_by_seed` and so on have the
-differences of the seeds, which show whether one of them carries the mean. A setting without a pair
-of runs for each of the three differences has no row. `metrics` are further ways to score a run:
-each has a column with its verdict.
+itself, without a correction for their number: of many rows, some are on the wrong side by chance.
+`gain_by_seed` and so on have the differences of the seeds, which show whether one of them carries
+the mean. A setting without a pair of runs for each of the three differences has no row. `metrics`
+are further ways to score a run: each has a column with its verdict.
 """
 
 from collections.abc import Iterator
@@ -44,7 +48,8 @@ from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
 from fedgrid.study import claims
 
-MECHANISM, PLACEBO, NO_GAIN = "the mechanism", "the placebo gains, too", "no gain"
+MECHANISM, PARTLY, NO_GAIN = "the mechanism", "partly the mechanism", "no gain"
+PLACEBO, MORE = "the placebo gains, too", "the placebo gains more"
 DIVERGED, UNDECIDED = "a run diverged", "undecided"
 ROLES = ("method", "plain", "placebo")
 DIFFERENCES = {  # by column: the roles of the two runs
@@ -157,20 +162,22 @@ def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
 
 def verdict(found: dict, lower: bool) -> str:
     """Return what the three intervals of a row say (see the docstring of this file)."""
-    above = {name: is_above(found, name, lower) for name in DIFFERENCES}
-    worst = -found["gain_low"] if lower else found["gain_high"]
-    if worst <= 0:
+    (gain_low, gain_high), placebo_gain, beyond = (better(found, n, lower) for n in DIFFERENCES)
+    if gain_high <= 0:
         return NO_GAIN
     if np.isnan([found[name] for name in DIFFERENCES]).any():
         return DIVERGED
-    if above["gain"] and above["beyond_placebo"]:
-        return MECHANISM
-    return PLACEBO if above["gain"] and above["placebo_gain"] else UNDECIDED
+    if gain_low > 0 and beyond[0] > 0:
+        return PARTLY if placebo_gain[0] > 0 else MECHANISM
+    if gain_low > 0 and placebo_gain[0] > 0:
+        return MORE if beyond[1] < 0 else PLACEBO
+    return UNDECIDED
 
 
-def is_above(found: dict, name: str, lower: bool) -> bool:
-    """Whether a difference's interval lies on the better side of 0 as a whole."""
-    return found[f"{name}_high"] < 0 if lower else found[f"{name}_low"] > 0
+def better(found: dict, name: str, lower: bool) -> tuple[float, float]:
+    """Return the interval of a difference, of which a positive number is better."""
+    low, high = found[f"{name}_low"], found[f"{name}_high"]
+    return (-high, -low) if lower else (low, high)
 
 
 # -- for readers ----------------------------------------------------------------------------------
@@ -203,12 +210,17 @@ def index_of(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
-    """Return mean and deviation of a method as texts, or how many of its runs diverged."""
+    """Return mean and deviation of a method as texts, or how many of its runs diverged.
+
+    The number of seeds is beside them if the methods of a row have different numbers.
+    """
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
     forms = [tables.ACCURACY if in_percent(of) else tables.PLAIN for of in table["of"]]
     rows = zip(facts.to_dict("records"), forms, strict=True)
-    return pd.Series([tables.cell(row, form) for row, form in rows], table.index)
+    texts = pd.Series([tables.cell(row, form) for row, form in rows], table.index)
+    differ = table[[f"{one}_seeds" for one in ROLES]].nunique(axis="columns") > 1
+    return texts + facts["seeds"].map(tables.with_seeds).where(differ, "")
 
 
 def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
@@ -226,6 +238,22 @@ def counts_of(table: pd.DataFrame) -> pd.Series:
     return pd.Series(texts, table.index)
 
 
+def meanings(diverged: bool) -> str:
+    """Return what the verdicts mean, with that on runs that diverged if there are any."""
+    gone = f"“{DIVERGED}”: a difference needs it. " * diverged
+    return (
+        "One method is better than another if the whole interval of their difference is on the "
+        f"better side of zero. “{MECHANISM}”: the method is better than the plain method and than "
+        "its placebo, and the placebo is not shown to be better than the plain method. "
+        f"“{PARTLY}”: the method is better than its placebo, and both are better than the plain "
+        f"method. “{PLACEBO}”: both are better than the plain method, and which of the two is "
+        f"better is open. “{MORE}”: both are better than the plain method, and the placebo is "
+        f"better than the method. “{NO_GAIN}”: the whole interval says that the method is not "
+        f"better than the plain method. {gone}“{UNDECIDED}”: anything else. The intervals are not "
+        "corrected for their number."
+    )
+
+
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
     """Describe the numbers, and name the placebos without runs."""
     if table.empty:
@@ -233,19 +261,15 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
             "Nothing is compared: there are no runs of a method, its plain method and its placebo "
             "with the same seed in the same setting."
         )
-    seeds = table.assign(seeds=table["method_seeds"])
+    seeds = pd.concat(table.assign(seeds=table[f"{role}_seeds"]) for role in ROLES)
+    seeds = seeds.sort_values("seeds", kind="stable")
     parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
     missing = [name for name in missing if name not in {*table["placebo"]}]
-    gone = f"“{DIVERGED}” if a difference needs it; " * bool((table["verdict"] == DIVERGED).any())
+    diverged = bool((table["verdict"] == DIVERGED).any())
     without = f" Not compared, because runs are missing: {', '.join(missing)}." * bool(missing)
     return (
         f"The {'; the '.join(parts)}, mean ± standard deviation over seeds, and paired differences "
-        f"with their 95 % intervals: {tables.scope(seeds)}. A method is better than another if the "
-        "whole interval of their difference says so. The verdict is "
-        f"“{MECHANISM}” if the method is better than the plain method and than its placebo; "
-        f"“{PLACEBO}” if both are better than the plain method, and the method is not better than "
-        f"its placebo; “{NO_GAIN}” if the whole interval says that the method is not better than "
-        f"the plain method; {gone}otherwise “{UNDECIDED}”."
+        f"with their 95 % intervals: {tables.scope(seeds)}. {meanings(diverged)}"
         f"{verdicts.describe_changes(table, 'rows')}{without}"
     )

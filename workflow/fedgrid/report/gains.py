@@ -52,7 +52,7 @@ def beside(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     back = {changed: original for original, changed in pairs.items()}
     changed = means[means["method"].isin(back)].replace({"method": back})
     changed = changed.rename(columns={"mean": "changed", "std": "changed_std"})
-    changed = changed[[*CELL, "changed", "changed_std", "diverged"]]
+    changed = changed[[*CELL, "changed", "changed_std", "diverged", "seeds"]]
     table = original.merge(changed, on=CELL, suffixes=("", "_changed"))
     return table.merge(gains.compute_gains(scores, pairs), on=CELL)
 
@@ -83,8 +83,8 @@ def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.Dat
 def columns_of(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
     """Return the columns for readers, as texts by their headings."""
     found = {
-        "original": accuracy(table, "original", "diverged"),
-        f"with {suffix}": accuracy(table, "changed", "diverged_changed"),
+        "original": accuracy(table, "original", ""),
+        f"with {suffix}": accuracy(table, "changed", "_changed"),
         "gain [95 %]": gap(table, ""),
     }
     if placebo:
@@ -98,17 +98,25 @@ def columns_of(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[st
     return found
 
 
-def accuracy(table: pd.DataFrame, name: str, diverged: str) -> pd.Series:
-    """Return mean and deviation over seeds as texts, or how many runs diverged."""
-    columns = {name: "mean", f"{name}_std": "std", diverged: "diverged"}
-    facts = table[[*columns, "seeds"]].rename(columns=columns).fillna({"diverged": 0})
-    return pd.Series([tables.cell(row) for row in facts.to_dict("records")], table.index)
+def accuracy(table: pd.DataFrame, name: str, of: str) -> pd.Series:
+    """Return mean and deviation over seeds as texts, or how many runs diverged.
+
+    The number of seeds is beside them if the original and the changed method have different ones.
+    `of` ends the names of the columns `diverged` and `seeds`.
+    """
+    columns = {name: "mean", f"{name}_std": "std"}
+    columns |= {f"diverged{of}": "diverged", f"seeds{of}": "seeds"}
+    facts = table[[*columns]].rename(columns=columns).fillna({"diverged": 0})
+    texts = pd.Series([tables.cell(row) for row in facts.to_dict("records")], table.index)
+    differ = table["seeds"].notna() & (table["seeds"] != table["seeds_changed"])
+    return texts + facts["seeds"].map(tables.with_seeds).where(differ, "")
 
 
 def gap(table: pd.DataFrame, of: str) -> pd.Series:
     """Return gains with their intervals as texts."""
-    columns = [*(f"{of}{name}" for name in (*gains.GAIN, gains.PAIRS)), "seeds"]
-    rows = table[columns].itertuples(index=False)
+    columns = [f"{of}{name}" for name in (*gains.GAIN, gains.PAIRS)]
+    most = table[["seeds", "seeds_changed"]].max(axis="columns")
+    rows = table[columns].assign(most=most).itertuples(index=False)
     return pd.Series([in_words(*row) for row in rows], table.index)
 
 
@@ -118,7 +126,9 @@ def in_words(gain: float, low: float, high: float, pairs: int, seeds: int) -> st
     One seed has no interval. Without a gain the text is empty.
     """
     text = tables.interval(gain, low, high, sign="+")
-    return f"{text} of {pairs:.0f} pair{'s' * (pairs != 1)}" if text and pairs != seeds else text
+    if not text or pairs == seeds:
+        return text
+    return f"{text} of {pairs:.0f} pair{'s' if pairs != 1 else ''}"
 
 
 def written(values: pd.Series, form: str) -> pd.Series:

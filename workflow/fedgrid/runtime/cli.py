@@ -1,7 +1,6 @@
 """What all commands have in common: arguments, log, and errors in one sentence."""
 
 import argparse
-import errno
 import gc
 import logging
 import os
@@ -13,13 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedgrid.runtime import records, warm
-from fedgrid.runtime.names import PACKAGE, UsageError, lacks, printable
+from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
-# Errors of the machine: missing rights, full or broken disks, impossible names.
-REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
-REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
 EXTENDED = {"methods", "models", "datasets", "partitions", "report"}  # folders for files of users
 SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s", "datefmt": "%F %T"}
 
@@ -31,7 +27,7 @@ class LogTo(argparse.Action):
         """Open the log file at once, so that it holds all that follows."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).open("w").close()  # an error of this line goes to the log used so far
-        logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w")
+        logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w", encoding="utf-8")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -90,7 +86,7 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
         if work := main(None):
             records.write(work)
     except (UsageError, KeyboardInterrupt) as problem:
-        fail(f"error: {problem or 'interrupted'}")
+        fail(f"error: {str(problem) or 'interrupted'}")
     except Exception as problem:
         if sentence := refused(problem):
             fail(f"error: {sentence}")
@@ -108,7 +104,7 @@ def refused(problem: Exception) -> str:
         return lacks(problem)
     if isinstance(problem, MemoryError):
         return f"not enough memory ({problem})"
-    if isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS:
+    if is_refusal(problem):
         where = problem.filename2 or problem.filename or "a file"
         return f"{where} cannot be read or written ({problem.strerror}): fix that, and try again"
     return ""

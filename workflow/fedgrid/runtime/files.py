@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, is_refusal
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,8 @@ def alone(path: Path) -> Iterator[None]:
         lock.acquire()
     try:
         with suppress(OSError):  # Windows does not allow writing to a locked file
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()}")
+            said = f"process {os.getpid()} on {socket.gethostname()}"
+            file.write_text(said, encoding="utf-8")
         yield
     finally:
         with suppress(OSError):
@@ -69,7 +70,7 @@ def alone(path: Path) -> Iterator[None]:
 def holder(file: Path) -> str:
     """The process that holds a lock, as its file names it."""
     with suppress(OSError):
-        return file.read_text() or "another process"
+        return file.read_text(encoding="utf-8") or "another process"
     return "another process"
 
 
@@ -119,15 +120,20 @@ def sweep(*paths: Path) -> None:
 def whole(what: str) -> Iterator[None]:
     """Turn every error while the file `what` is read into a UsageError that names the file.
 
-    A damaged file can make its reader fail in any way.
+    A damaged file can make its reader fail in any way. Errors of the machine stay as they are: the
+    file may be good if memory is full, or if it may not be opened.
     """
     try:
         yield
     except UsageError:
         raise
+    except MemoryError as problem:
+        raise MemoryError(f"{what}: {problem}") from problem
     except FileNotFoundError as problem:
         raise UsageError(f"{problem.filename} is missing: make it first") from problem
     except Exception as problem:
+        if is_refusal(problem):
+            raise
         said = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
 

@@ -1,5 +1,6 @@
 """Names, and the error for an unknown one. No torch here: the Snakefile imports this."""
 
+import errno
 import os
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -7,6 +8,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
 LONGEST = 200  # characters of a value that a message quotes
+# Errors of the machine: missing rights, full or broken disks, impossible names.
+REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
+REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
 
 
 class UsageError(ValueError):
@@ -27,7 +31,7 @@ def registered(kind: str) -> list[str]:
     """
     folder = PACKAGE / kind
     files = os.listdir(folder) if folder.is_dir() else []
-    plain = (name for name in files if name.endswith(".py") and not name.startswith("_"))
+    plain = (name for name in files if name.endswith(".py") and name[0] not in "_.")
     names = [name.removesuffix(".py") for name in plain]
     return sorted(names + (own_datasets() if kind == "datasets" else []))
 
@@ -54,6 +58,12 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
 
 
+def followed_by(problem: UsageError, sentence: str) -> UsageError:
+    """Return an error with one more sentence after its text."""
+    end = "" if str(problem).endswith("?") else "."
+    return UsageError(f"{problem}{end} {sentence}")
+
+
 def listed(value) -> list:
     """Return a value as a list: a list as it is, None as an empty list."""
     return value if isinstance(value, list) else [] if value is None else [value]
@@ -68,6 +78,11 @@ def shown(value: object) -> str:
 def printable(text: str) -> str:
     """Return a text on one line, with all characters printable."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def is_refusal(problem: Exception) -> bool:
+    """Whether the machine refused to read or write a file; the file may be good."""
+    return isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS
 
 
 def lacks(problem: ModuleNotFoundError) -> str:

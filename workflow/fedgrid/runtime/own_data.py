@@ -17,6 +17,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
@@ -41,28 +42,56 @@ def entries() -> dict[str, dict]:
     """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
-    return dict(entries_in(CONFIG.read_text())) if CONFIG.exists() else {}
+    return dict(entries_in(config_text())) if CONFIG.exists() else {}
+
+
+def config_text() -> str:
+    """Return the text of this folder's config.yaml; UsageError if it is no text."""
+    try:
+        return CONFIG.read_text(encoding="utf-8")
+    except ValueError as problem:
+        raise UsageError(f"{CONFIG} is not text in UTF-8 ({problem}): correct it") from None
 
 
 @cache
 def entries_in(text: str) -> dict[str, dict]:
-    """Return the entries of a configuration's text."""
+    """Return the entries of a configuration's text; UsageError if it is not YAML."""
     if "datasets" not in text:
         return {}
     import yaml
 
-    read = yaml.safe_load(text)
-    return (read.get("datasets") or {}) if isinstance(read, dict) else {}
+    try:
+        read = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        said = " ".join(str(problem).split())
+        raise UsageError(f"{CONFIG} is not YAML, correct it: {said}") from None
+    return checked(read.get("datasets")) if isinstance(read, dict) else {}
+
+
+def checked(given: Any) -> dict[str, dict]:
+    """Return what a configuration has under `datasets`; UsageError unless it is entries."""
+    if not isinstance(given or {}, dict):
+        raise UsageError(
+            f"`datasets` of the configuration is {shown(repr(given))}, not entries with names: "
+            "write `datasets: {flowers: {folder: PATH}}`, or `dataset` for names of datasets"
+        )
+    for name, entry in (given or {}).items():
+        if not isinstance(entry, dict):
+            raise UsageError(
+                f"datasets.{name} of the configuration is {shown(repr(entry))}, not an entry: "
+                f"write `{name}: {{folder: PATH}}` or `{name}: {{npz: PATH}}`"
+            )
+    return dict(given or {})
 
 
 def give(config: dict) -> dict:
     """Make a configuration's entries known; return it with names in place of `folder:PATH`.
 
-    UsageError for an entry that has the name of a file of datasets/.
+    UsageError for what is no entry, and for one that has the name of a file of datasets/.
     """
-    there = dict(config.get("datasets") or {})
+    there = checked(config.get("datasets"))
     asked = config.get("dataset") or []
-    if ":" in str(asked):
+    if isinstance(asked, str | list) and ":" in str(asked):
         if isinstance(asked, str):
             asked = (asked[1:-1] if asked.startswith("[") else asked).split(",")
         asked = [named(str(one).strip(), there) for one in asked]
@@ -95,7 +124,7 @@ def named(text: str, there: dict[str, dict]) -> str:
 def text(name: str) -> str:
     """Return the text of the file that an entry stands for; UsageError if it does not fit."""
     entry = entries()[name]
-    kinds = [kind for kind in KINDS if kind in entry]
+    kinds = [kind for kind in KINDS if isinstance(entry.get(kind), str)]
     if len(kinds) != 1:
         raise UsageError(f"datasets.{name} needs either `folder` or `npz`, a path")
     kind, place = kinds[0], place_of(name, kinds[0])

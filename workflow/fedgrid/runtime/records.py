@@ -65,7 +65,7 @@ def write(work: Work, command: Command | None = None) -> None:
         "peak_memory_mb": peak_memory_mb(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    temporary = path(last).with_suffix(".tmp")
+    temporary = path(last).with_suffix(f".{os.getpid()}.tmp")  # of this process only
     temporary.write_text(json.dumps(record, indent=1) + "\n")
     temporary.replace(path(last))
 

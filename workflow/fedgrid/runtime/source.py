@@ -20,6 +20,9 @@ from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
 LEFT_OUT = ("runtime", "study")  # folders that cannot change a result
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+# Functions that only say a text.
+SAYING = {"log": LEVELS, "logging": LEVELS, "cli": ("warn", "fail")}
 
 
 def path(module: str) -> Path:
@@ -109,13 +112,23 @@ def counts(module: str) -> bool:
 def _imports(module: str) -> frozenset[str]:
     names = set()
     for node in ast.walk(tree(module)):
-        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{ROOT.name}."):
-            inside = node.module.removeprefix(ROOT.name).strip(".")
-            names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
+        if isinstance(node, ast.ImportFrom):
+            if f"{origin(module, node)}.".startswith(f"{ROOT.name}."):
+                inside = origin(module, node).removeprefix(ROOT.name).strip(".")
+                names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
         elif isinstance(node, ast.Import):
             packages = (alias.name for alias in node.names)
             names |= {n.removeprefix(f"{ROOT.name}.") for n in packages if n.startswith(ROOT.name)}
     return frozenset(name for name in names - {"", ROOT.name} if path(name).exists())
+
+
+def origin(module: str, node: ast.ImportFrom) -> str:
+    """Return the absolute name of what an import is from: in methods.x, `._a` is methods._a."""
+    if not node.level:
+        return node.module or ""
+    inside = [ROOT.name, *module.split(".")]
+    above = node.level - (path(module).name == "__init__.py")
+    return ".".join([*inside[: len(inside) - above], *filter(None, [node.module])])
 
 
 @cache
@@ -160,11 +173,7 @@ def _logs(node: ast.expr) -> bool:
     """Whether an expression is a call such as log.info(...) or cli.warn(...)."""
     called = getattr(node, "func", None)
     owner = getattr(getattr(called, "value", None), "id", None)
-    return isinstance(called, ast.Attribute) and (owner in ("log", "logging") or _warns(called))
-
-
-def _warns(called: ast.Attribute) -> bool:
-    return called.attr in ("warn", "fail") and getattr(called.value, "id", None) == "cli"
+    return isinstance(called, ast.Attribute) and called.attr in SAYING.get(owner, ())
 
 
 @cache

@@ -8,9 +8,10 @@ import argparse
 import json
 import os
 import re
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -29,9 +30,10 @@ from fedgrid.study.checks import (
 )
 from fedgrid.study.grid import Grid, configured
 from fedgrid.study.jobs import stage_fields, stage_modules
-from fedgrid.study.paths import INPUTS, RUN, input_paths
-from fedgrid.study.protocol import AXES, PROTOCOL
+from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
+from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
 from fedgrid.study.reading import CONFIG, obey
+from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
 
@@ -43,11 +45,11 @@ def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
         "run", help="protocol/dataset/partition/method/seed0, or the resolved run as JSON"
     )
     parser.add_argument(
-        "--set", nargs="+", default=[], metavar="FIELD=VALUE",
+        "--set", nargs="+", action="extend", default=[], metavar="FIELD=VALUE",
         help="change fields of the protocol, e.g. --set rounds=20 lr=0.1; needs --out DIR",
     )  # fmt: skip
     parser.add_argument(
-        "--inputs", nargs="+", default=[], metavar="NAME=PATH",
+        "--inputs", nargs="+", action="extend", default=[], metavar="NAME=PATH",
         help=f"paths of inputs ({', '.join(inputs)}) that are not under --results",
     )  # fmt: skip
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
@@ -84,15 +86,8 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
     run = run_of_json(asked.run, stage) if asked.run.startswith("{") else run_of_name(asked.run)
     if asked.set and not asked.out:
         raise UsageError("--set needs --out DIR, so that the original run is not overwritten")
-    for field, _, value in (text.partition("=") for text in asked.set):
-        known("field of the protocol", field, run["protocol"])
-        if not value:
-            raise UsageError(f"--set {field} has no value: write --set {field}=VALUE")
-        default, given = run["protocol"][field], parsed(field, value)
-        check_type(f"--set {field}", given, default)
-        run["protocol"][field] = given
-        run.get("own", {}).pop(field, None)
     if asked.set:
+        set_fields(run, asked.set)
         check_ranges(run["protocol"])
         check_protocol("--set", run["protocol"], run["dataset"])
     if stage in contract.NEEDED:
@@ -104,6 +99,26 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
         check_evaluation(run["name"]["method"], run["method"], run["protocol"])
         check_cohort(run["name"]["method"], run["method"], run["protocol"])
     return run
+
+
+def set_fields(run: dict, texts: list[str]) -> None:
+    """Change the protocol of a run by texts FIELD=VALUE.
+
+    The run loses the cells of stages that depend on a changed field: their files in these cells are
+    made with the original fields.
+    """
+    before = dict(run["protocol"])
+    for field, _, value in (text.partition("=") for text in texts):
+        known("field of the protocol", field, before)
+        if not value:
+            raise UsageError(f"--set {field} has no value: write --set {field}=VALUE")
+        given = parsed(field, value)
+        check_type(f"--set {field}", given, before[field])
+        run["protocol"][field] = given
+        run.get("own", {}).pop(field, None)
+    for stage in [*run.get("cells", ())]:
+        if cell_hash(stage, run["protocol"]) != cell_hash(stage, before):
+            del run["cells"][stage]
 
 
 def parsed(field: str, text: str):
@@ -169,18 +184,71 @@ def run_of_names(names: dict, everything: Grid) -> dict:
 def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path]:
     """Return the paths of the inputs `wanted`, by name; UsageError if one is missing."""
     paths = {name: asked.results / path for name, path in input_paths(run).items()}
+    if asked.set:
+        del paths["metrics"]  # in the folder of this name is a run with the original fields
     for text in asked.inputs:
         name, _, path = text.partition("=")
         known("input", name, INPUTS)
         paths[name] = Path(path)
-    name = RUN.format(**run["name"])
-    how = {"data": run["dataset"], "weights": run["protocol"].get("model")}
-    for one in (name_ for name_ in wanted if name_ in paths):
-        require(paths[one], f"python -m fedgrid.{MAKERS.get(one, one)} {how.get(one, name)}")
+    for one in wanted:
+        if one in paths and not paths[one].exists():
+            require(paths[one], how_to_make(asked, run, one))
+        elif one not in paths and one in BY_NAME:
+            refuse_input(asked, run, one)
     return {one: paths[one] for one in wanted if one in paths}
 
 
+BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's protocol
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
+
+
+def how_to_make(asked: argparse.Namespace, run: dict, name: str) -> str:
+    """Return the command that makes an input of a run, with the fields of --set."""
+    maker, of = MAKERS.get(name, name), {"data": run["dataset"]}
+    of["weights"] = run["protocol"].get("model")
+    named = of.get(name) or name_by_rule(asked, run, STAGES.get(maker, ()))
+    return f"python -m fedgrid.{maker} {named}"
+
+
+def name_by_rule(asked: argparse.Namespace, run: dict, fields: Iterable[str] = PROTOCOL) -> str:
+    """Return the run's name with those values of --set, of these fields, that a name can have."""
+    name, values = run["name"]["protocol"], run["protocol"]
+    given = {field: values[field] for field in set_names(asked) if field in fields}
+    if given := {field: value for field, value in given.items() if has_name(field, value)}:
+        everything = configured(CONFIG)
+        found = None if name in everything.protocols else everything.split_protocol(name)
+        name, own = found or (name, {})
+        parts = (f"-{field}{write_value(value)}" for field, value in (own | given).items())
+        name += "".join(parts)
+    return RUN.format(**run["name"] | {"protocol": name})
+
+
+def set_names(asked: argparse.Namespace) -> list[str]:
+    """Return the fields that --set changes."""
+    return [*dict.fromkeys(text.partition("=")[0] for text in asked.set)]
+
+
+def has_name(field: str, value: Any) -> bool:
+    """Whether the value of a field can be a part of a protocol's name; a list cannot."""
+    return read_value(write_value(value), PROTOCOL[field]) == value
+
+
+def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
+    """Raise a UsageError for an input that the name of the run does not lead to."""
+    by_path = f"name a file that was made with these fields by `--inputs {name}=PATH`"
+    if not asked.set:
+        raise UsageError(f"a run in JSON does not say where its input `{name}` is: {by_path}")
+    if all(has_name(field, run["protocol"][field]) for field in set_names(asked)):
+        instead = f"give the run the name `{name_by_rule(asked, run)}`"
+    else:
+        instead = (
+            f"write a protocol with these fields and `base: {run['name']['protocol']}` under "
+            "`protocols` in config.yaml, and give the run a name with this protocol"
+        )
+    raise UsageError(
+        f"the input `{name}` of a run with this name does not have the fields of --set: {instead} "
+        f"instead of --set, or {by_path}"
+    )
 
 
 def work_on(run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:

@@ -123,14 +123,17 @@ class Grid(Resolver):
         """
         narrowed, there = [], self._names(study, scale)
         for block in self._blocks(study, scale, grid):
-            wanted = {axis: self._wanted(axis, block, there) for axis in AXES}
-            for axis in listed(block.get("first")):
-                wanted[axis] = wanted[axis][:1]
+            wanted = first_names(block, {a: self._wanted(a, block, there) for a in AXES})
             if all(wanted.values()):
                 wanted = expand_block(self, wanted, self.sweep)
                 self._check_block(wanted)
                 narrowed.append(wanted)
         return narrowed
+
+    def whole(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+        """Return a grid's blocks as the study has them, whatever the configuration asks for."""
+        blocks = self._blocks(study, scale, grid)
+        return [first_names(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
 
     def _names(self, study: str, scale: str) -> dict[str, set]:
         """Return all names of every axis in the grids of a scale."""
@@ -312,6 +315,11 @@ class Grid(Resolver):
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+
+def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:
+    """Return the names by axis, with only the first one of each axis in the block's `first`."""
+    return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
 def has_source(scale: dict, text: str) -> bool:

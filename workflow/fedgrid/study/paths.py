@@ -3,6 +3,7 @@
 import json
 import re
 from hashlib import sha256
+from pathlib import Path
 
 from fedgrid.runtime import source
 from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
@@ -46,6 +47,13 @@ def collected_path(kind: str, run: dict, protocol: dict) -> str:
     return COLLECTED[kind].format(**run, **partition_names(protocol), cell=cell)
 
 
+def collected_fields(kind: str, protocol: dict) -> dict:
+    """Return what the collection of a kind reads of a protocol: fields, and the stage's cell."""
+    stage, cells = collecting_stage(kind), protocol.get("cells", {})
+    read = {field: protocol[field] for field in SUMMED}
+    return read | {"cells": {stage: cells[stage]}} if stage in cells else read
+
+
 def cell_hash(stage: str, protocol: dict) -> str:
     """Return a hash of the fields of a protocol that a stage depends on."""
     read = {field: protocol[field] for field in STAGES[stage]}
@@ -73,6 +81,7 @@ def held_fields(held: str) -> dict[str, float | str]:
 def input_paths(run: dict) -> dict[str, str]:
     """Return the paths of a resolved run's inputs, relative to results/, by stage.
 
+    A file of weights of your own has its absolute path.
     A run in JSON, as a job receives it, does not say where other stages left their files.
     """
     protocol, names = run["protocol"], run["name"]
@@ -85,4 +94,6 @@ def input_paths(run: dict) -> dict[str, str]:
     model, weights = protocol.get("model", "cnn"), protocol.get("weights", "none")
     if weights in source.literal(f"models.{model}", "WEIGHTS", ()):
         paths["weights"] = f"weights/{model}-{weights}.safetensors"
+    elif weights != "none":
+        paths["weights"] = str(Path(weights).absolute())
     return paths

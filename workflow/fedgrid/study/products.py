@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedgrid.runtime import contract, source
-from fedgrid.runtime.names import UsageError, known, listed, registered
+from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered
 from fedgrid.study.protocol import PROTOCOL
 
 GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and options
@@ -27,8 +27,10 @@ def product_module(study: str, product: str, about: dict) -> str:
     try:
         known("product", name, [*registered("report"), *registered(own)])
     except UsageError as problem:
-        hint = "" if "draw" in about else "; `draw:` names the file of a product with another name"
-        raise UsageError(f"{problem}{hint}") from None
+        if "draw" in about:
+            raise
+        hint = "If the product has another name than its file, name the file with `draw:`"
+        raise followed_by(problem, hint) from None
     return f"report.{name}"
 
 
@@ -101,7 +103,7 @@ def check_best(where: str, best: Any) -> None:
     if not isinstance(best, dict) or not listed(best.get("over")):
         raise UsageError(
             f"{where}: `best` does not say in which fields the runs differ: write "
-            "`best: {over: lr, by: own_mean}`, where `by` may be left out"
+            "`with: {best: {over: lr, by: own_mean}}`, where `by` may be left out"
         )
     for name in best:
         known(f"key of `best` in {where}", name, BEST_KEYS)

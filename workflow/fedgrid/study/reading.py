@@ -82,14 +82,19 @@ def obey(name: str, value: Any, rules: str, part: str | None = None, required: b
 
 def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
     """Return every study of a folder, by its file's name."""
-    return {path.stem: read_study(path) for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: read_study(path) for path in study_files(folder)}
+
+
+def study_files(folder: Path = STUDIES) -> list[Path]:
+    """Return the files of studies in a folder, without those that editors and systems hide."""
+    return sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("."))
 
 
 def find_study(text: str) -> Path:
     """Return the file of a study, given by name or as a .yaml file."""
     if text.endswith(".yaml"):
         return Path(text)
-    return STUDIES / f"{known('study', text, (path.stem for path in STUDIES.glob('*.yaml')))}.yaml"
+    return STUDIES / f"{known('study', text, (path.stem for path in study_files()))}.yaml"
 
 
 def read_study(path: Path) -> dict:

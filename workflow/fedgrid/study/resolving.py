@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedgrid.runtime import contract, source
-from fedgrid.runtime.names import UsageError, known, listed, registered, shown
+from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
@@ -54,13 +54,27 @@ class Resolver:
             base, own = found
             obey(f"protocol `{name}`", own, "study", "protocol")
             return with_fields(self.protocol(base), own)
-        own = dict(self.protocols[known("protocol", name, self.protocols)])
+        own = dict(self.protocols[self._known_protocol(name)])
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
         base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return base | own
+
+    def _known_protocol(self, name: str) -> str:
+        """Return a name with an entry; else a UsageError says what can follow a name with one."""
+        try:
+            return known("protocol", name, self.protocols)
+        except UsageError as problem:
+            bases = [base for base in self.protocols if name.startswith(f"{base}-")]
+            if not bases:
+                raise
+            hint = (
+                f"After `{max(bases, key=len)}-` there must be a field of a protocol with a value "
+                "of its type, such as lr0.1 or local10; docs/guide/protocols.md lists the fields"
+            )
+            raise followed_by(problem, hint) from None
 
     def own_fields(self, protocol: dict[str, Any], parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""

@@ -45,5 +45,5 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    of = f"mean ± standard deviation of the mean of the last {tables.each(table, 'tail')} rounds"
-    return f"Test accuracy in percent, {of}: {tables.scope(table)}."
+    of = f"the mean of the last {tables.each(table, 'tail')} rounds: {tables.scope(table)}"
+    return f"Test accuracy in percent, mean ± standard deviation over seeds of {of}."
