@@ -477,8 +477,8 @@ def test_a_wrong_name_or_value_in_a_study_is_named(changes, message):
     [
         (
             {"dataset": "mnist"},
-            "no grid of study at the quick scale has the dataset mnist: the choices are digits, "
-            "synthetic, and `[+]mnist` adds it$",
+            "no grid of study at the quick scale has the dataset mnist: choose digits, "
+            "synthetic, or add it with `dataset: [+]mnist`$",
         ),
         ({"dataset": "digitz"}, "did you mean digits"),
         ({"method": "fedavgg"}, "no method is called `fedavgg`: did you mean fedavg"),
@@ -651,7 +651,8 @@ def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
     [
         (
             "digits",
-            "no grid .* has the dataset digits: .*`[+]digits` adds it; the scale quick has it",
+            "no grid .* has the dataset digits: .* or add it with `dataset: [+]digits`, or choose "
+            "the scale quick, which has it",
         ),
         ("cifar10,digits", "no grid of fedsls at the paper scale has the dataset digits: "),
         ("cifar11", "no dataset of fedsls at the paper scale is called `cifar11`: .* cifar10"),

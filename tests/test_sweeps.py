@@ -169,8 +169,11 @@ def test_a_study_has_sweeps_for_all_grids_or_for_a_block(where):
         ({"fedprox": {"mu": ["much"]}}, "sweep: fedprox: mu is 'much', not a number"),
         ({"fedprox": {"mu": [True]}}, "sweep: fedprox: mu is True, not a number"),
         ({"fedsl": {"f": [2.5]}}, "sweep: fedsl: f is 2.5, not a whole number"),
-        ({"fedlmd": {"tau": [1]}}, "no method of `sweep` at this scale is called `fedlmd`"),
-        ({"fedlmd-quick": {"lr": [1]}}, "no protocol of `sweep` at this scale"),
+        (
+            {"fedlmd": {"tau": [1]}},
+            "`sweep` names the method fedlmd, which no grid of this scale has",
+        ),
+        ({"fedlmd-quick": {"lr": [1]}}, "`sweep` names the protocol fedlmd-quick, which no grid"),
         ({"protocol": {"lr": [0.1, -1]}}, "lr: -1"),
         ({"protocol": {"augment": ["flip"]}}, "augment is 'flip', not a list"),
     ],

@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--kept", metavar="STUDY/SCALE", help="where the runs of --ids are kept")
     parser.add_argument("--ids", nargs="+", default=[], help="ids in the index of kept runs")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
     asked = parser.parse_args(arguments)
     known("kind", asked.kind, READERS)
     try:

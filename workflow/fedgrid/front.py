@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     parser.add_argument("--table", help="NAME=CSV of a product", metavar="NAME=CSV")
     parser.add_argument("--claims", type=Path, help="the CSV of the product `claims`")
     parser.add_argument("--figure", help="NAME=SVG of a product", metavar="NAME=SVG")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the file to write")
     asked = parser.parse_args(arguments)
     path = find_study(asked.study)
     study = read_study(path)

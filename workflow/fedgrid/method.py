@@ -210,13 +210,19 @@ def _both(name: str, a: Method, b: Method) -> Any:
     if ours is None or theirs is None:
         return ours or theirs
     if name not in _JOINED:
-        raise UsageError(f"two of the combined methods define `{name}`")
+        raise UsageError(
+            f"two of the combined methods define `{name}`, which only one of them can do: leave "
+            "one of the two out"
+        )
     return lambda *arguments: _JOINED[name](ours(*arguments), theirs(*arguments))
 
 
 def _union(ours: Memory, theirs: Memory) -> Memory:
     if twice := ours.keys() & theirs.keys():
-        raise UsageError(f"two of the combined methods keep `{'`, `'.join(sorted(twice))}`")
+        raise UsageError(
+            f"two of the combined methods keep `{'`, `'.join(sorted(twice))}`: give it another "
+            "name in one of them"
+        )
     return ours | theirs
 
 

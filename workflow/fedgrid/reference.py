@@ -32,7 +32,10 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))
     if not summaries:
-        raise UsageError(f"no finished run was found in {', '.join(map(str, asked.runs))}")
+        raise UsageError(
+            f"no finished run was found in {', '.join(map(str, asked.runs))}: name a folder with "
+            "summary.json files, such as results/runs/<protocol>"
+        )
     table = rounds if asked.rounds else rows
     table(summaries, configured(asked.config)).to_csv(sys.stdout, index=False)
 

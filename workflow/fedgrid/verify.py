@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
-        raise UsageError(f"the folder {asked.results} does not exist")
+        raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     found = Counter()
     for file, state, reason in verified(asked.results, configured(*asked.config)):
         found[state] += 1

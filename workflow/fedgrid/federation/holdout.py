@@ -110,7 +110,10 @@ def draw_central(tests: int, share: float, *names) -> np.ndarray:
     size = rounded(share * tests)
     if not 0 < size < tests:
         left = "validation" if size == 0 else "testing"
-        raise UsageError(f"validation {share:g} of {tests} test samples leaves none for {left}")
+        raise UsageError(
+            f"validation {share:g} of {tests} test samples leaves none for {left}: choose another "
+            "share"
+        )
     return np.sort(seeds.generator("validation", *names).permutation(tests)[:size])
 
 

@@ -37,7 +37,10 @@ def dirichlet(
         if sizes.min() >= SMALLEST:
             pieces = map(np.split, orders, ends)
             return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
-    raise UsageError(f"no balanced partition of dir{alpha:g} over {clients} clients was found")
+    raise UsageError(
+        f"no balanced partition of dir{alpha:g} over {clients} clients was found: raise alpha, or "
+        "lower the protocol's `clients`"
+    )
 
 
 def shards(

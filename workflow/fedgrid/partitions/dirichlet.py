@@ -67,7 +67,10 @@ def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
         good = np.flatnonzero(possible & (sizes.min(1) >= SMALLEST))
         if len(good):
             return np.stack([piece[good[0]] for piece in pieces], axis=1)
-    raise UsageError(f"no balanced partition of dir{alpha} over {clients} clients was found")
+    raise UsageError(
+        f"no balanced partition of dir{alpha} over {clients} clients was found: raise alpha, or "
+        "lower the protocol's `clients`"
+    )
 
 
 def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
@@ -97,7 +100,7 @@ def draw(
     if len(labels) < clients * NEEDS_SAMPLES[recipe]:
         raise UsageError(
             f"{len(labels)} samples are too few for {clients} clients of a {recipe} partition, "
-            f"which needs {NEEDS_SAMPLES[recipe]} each"
+            f"which needs {NEEDS_SAMPLES[recipe]} each: lower `clients`"
         )
     rng = seeds.generator("partition", recipe, clients, alpha, *names)
     totals = np.bincount(labels, minlength=classes)
@@ -123,7 +126,13 @@ def checked_counts(draw_counts, totals: np.ndarray, clients: int, alpha: float, 
         except UsageError:
             raise
         except ValueError as problem:
-            raise UsageError(f"alpha = {alpha:g} cannot be drawn with ({problem})") from problem
+            raise UsageError(
+                f"no partition can be drawn with alpha = {alpha:g} ({problem}): choose another "
+                "alpha"
+            ) from problem
     if counts.min() < 0 or (counts.sum(0) != totals).any():
-        raise UsageError(f"alpha = {alpha:g} cannot be drawn with: it is too small or too large")
+        raise UsageError(
+            f"no partition can be drawn with alpha = {alpha:g}, which is too small or too large: "
+            "choose another alpha"
+        )
     return counts

@@ -139,6 +139,6 @@ def describe_missing(table: pd.DataFrame) -> str:
     if not table["missing"].any():
         return ""
     return (
-        " Only a part of the study's runs was asked for. A comparison without runs counts as "
-        "undecided, so a claim about all comparisons cannot hold here."
+        " Only a part of the study's runs was asked for. The comparisons that this part lacks "
+        "count as undecided."
     )

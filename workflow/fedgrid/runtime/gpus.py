@@ -35,7 +35,9 @@ def claim(gigabytes: int) -> str | None:
     if "CUDA_VISIBLE_DEVICES" in os.environ or not (there := gpus()):
         return None
     if gigabytes > max(there.values()):
-        raise UsageError(f"no GPU has {gigabytes} GB: this machine has {listed(there)}")
+        raise UsageError(
+            f"no GPU has {gigabytes} GB: this machine has {listed(there)}; lower `vram_gb`"
+        )
     said = False
     while (taken := first_free(there, gigabytes)) is None:
         if not said:

@@ -63,18 +63,19 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     if samples and protocol["clients"] > samples:
         raise UsageError(
             f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "
-            f"training samples of {dataset}"
+            f"training samples of {dataset}: lower `clients`"
         )
     if cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"]) < 1:
         raise UsageError(
             f"protocol `{name}`: participation {protocol['participation']} of "
-            f"{protocol['clients']} clients samples no client"
+            f"{protocol['clients']} clients samples no client: raise one of the two"
         )
     weights = source.literal(f"models.{protocol['model']}", "WEIGHTS", ())
     if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
         raise UsageError(
             f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
-            f"{''.join(f', {w}' for w in weights)} nor a file"
+            f"{''.join(f', {w}' for w in weights)} nor a file: set `weights` to one of these, or "
+            "to the path of a .safetensors or .pth file that is there"
         )
 
 

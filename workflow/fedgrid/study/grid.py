@@ -84,10 +84,10 @@ class Grid(Resolver):
             return
         scales = self.studies[study]["scales"]
         others = [other for other in scales if name in self._names(study, other)["dataset"]]
-        have = f"; the scale {' and '.join(others)} has it" * bool(others)
+        have = f", or choose the scale {' or '.join(others)}, which has it" * bool(others)
         raise UsageError(
-            f"no grid of {study} at the {scale} scale has the dataset {name}: the choices are "
-            f"{', '.join(sorted(there))}, and `+{name}` adds it{have}"
+            f"no grid of {study} at the {scale} scale has the dataset {name}: choose "
+            f"{', '.join(sorted(there))}, or add it with `dataset: +{name}`{have}"
         )
 
     # -- runs ------------------------------------------------------------------------------------

@@ -271,7 +271,10 @@ def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
         for entry, value in entries.items():
             if found.setdefault(entry, value) != value:
-                raise UsageError(f"{name}: {key}.{entry} already means something else")
+                raise UsageError(
+                    f"{name}: {key}.{entry} already means something else in another study: give "
+                    "this entry another name"
+                )
     return found
 
 

@@ -6,7 +6,7 @@ stands for every protocol of a grid. Several fields of a name give all combinati
 
 from typing import Any
 
-from fedgrid.runtime.names import known, listed
+from fedgrid.runtime.names import UsageError, known, listed
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.resolving import Resolver
 from fedgrid.study.variants import sweep_names
@@ -67,5 +67,8 @@ def check_used(names: Resolver, sweep: Sweep, there: dict[str, set]) -> None:
     for name, axes in sweep.items():
         of_method = names.knows("method", name) and {*axes} <= {*names.hyper_parameters(name)}
         axis = "method" if of_method else "protocol"
-        if name != ALL_PROTOCOLS:
-            known(f"{axis} of `sweep` at this scale", name, there[axis])
+        if name not in (ALL_PROTOCOLS, *there[axis]):
+            raise UsageError(
+                f"`sweep` names the {axis} {name}, which no grid of this scale has: add it with "
+                f"`{axis}: +{name}`, or remove it from `sweep`"
+            )

@@ -89,7 +89,10 @@ def checked_text(where: str, value: Any, default: Any) -> str:
     check_type(where, value, default)
     text = write_value(value)
     if read_value(text, default) != value:
-        raise UsageError(f"{where}: {shown(repr(value))} cannot be a part of a name")
+        raise UsageError(
+            f"{where}: {shown(repr(value))} cannot be a part of a name: give it a name in "
+            "`variants` or `protocols`"
+        )
     return text
 
 
