@@ -181,7 +181,7 @@ def test_a_run_that_diverged_is_said_and_is_in_no_mean():
     shown = controls.wide(made.read(table)).iloc[0]
     assert (shown["score of placebo"], shown["method - placebo [95 %]"]) == ("1/3 diverged", "")
     assert shown["score"] == "58.00 ± 3.00"
-    assert "“a run diverged”: a difference needs it." in controls.caption(table)
+    assert "“a run diverged”: a difference has no mean" in controls.caption(table)
     assert controls.DIVERGED not in controls.caption(drawn(made.runs(PERCENTS)))
 
 

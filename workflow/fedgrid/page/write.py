@@ -123,6 +123,6 @@ def render(**shown) -> str:
     return made.get_template("page.html.jinja").render(
         **shown,
         **{"marks": marks, "about": ABOUT, "printed": PRINTED, "style": style},
-        meanings=controls.meanings(diverged=True),
+        **{"better": controls.BETTER, "meanings": controls.MEANINGS},
         **{"points": claims.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
     )

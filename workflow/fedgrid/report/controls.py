@@ -51,6 +51,18 @@ from fedgrid.study import claims
 MECHANISM, PARTLY, NO_GAIN = "the mechanism", "partly the mechanism", "no gain"
 PLACEBO, MORE = "the placebo gains, too", "the placebo gains more"
 DIVERGED, UNDECIDED = "a run diverged", "undecided"
+MEANINGS = {
+    MECHANISM: "the method is better than the plain method and than its placebo, and the placebo "
+    "is not shown to be better than the plain method",
+    PARTLY: "the method is better than its placebo, and both are better than the plain method",
+    PLACEBO: "both are better than the plain method, and which of the two is better is open",
+    MORE: "both are better than the plain method, and the placebo is better than the method",
+    NO_GAIN: "the whole interval says that the method is not better than the plain method",
+    DIVERGED: "a difference has no mean, because a run diverged",
+    UNDECIDED: "anything else",
+}
+BETTER = "One method is better than another if the whole interval of their difference is on the "
+BETTER += "better side of zero. The intervals are not corrected for their number."
 ROLES = ("method", "plain", "placebo")
 DIFFERENCES = {  # by column: the roles of the two runs
     "gain": ("method", "plain"),
@@ -238,22 +250,6 @@ def counts_of(table: pd.DataFrame) -> pd.Series:
     return pd.Series(texts, table.index)
 
 
-def meanings(diverged: bool) -> str:
-    """Return what the verdicts mean, with that on runs that diverged if there are any."""
-    gone = f"“{DIVERGED}”: a difference needs it. " * diverged
-    return (
-        "One method is better than another if the whole interval of their difference is on the "
-        f"better side of zero. “{MECHANISM}”: the method is better than the plain method and than "
-        "its placebo, and the placebo is not shown to be better than the plain method. "
-        f"“{PARTLY}”: the method is better than its placebo, and both are better than the plain "
-        f"method. “{PLACEBO}”: both are better than the plain method, and which of the two is "
-        f"better is open. “{MORE}”: both are better than the plain method, and the placebo is "
-        f"better than the method. “{NO_GAIN}”: the whole interval says that the method is not "
-        f"better than the plain method. {gone}“{UNDECIDED}”: anything else. The intervals are not "
-        "corrected for their number."
-    )
-
-
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
     """Describe the numbers, and name the placebos without runs."""
     if table.empty:
@@ -266,10 +262,11 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
     parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
     missing = [name for name in missing if name not in {*table["placebo"]}]
-    diverged = bool((table["verdict"] == DIVERGED).any())
+    hidden = {DIVERGED} - {*table["verdict"]}
+    said = [f"“{name}”: {text}." for name, text in MEANINGS.items() if name not in hidden]
     without = f" Not compared, because runs are missing: {', '.join(missing)}." * bool(missing)
     return (
         f"The {'; the '.join(parts)}, mean ± standard deviation over seeds, and paired differences "
-        f"with their 95 % intervals: {tables.scope(seeds)}. {meanings(diverged)}"
+        f"with their 95 % intervals: {tables.scope(seeds)}. {BETTER} {' '.join(said)}"
         f"{verdicts.describe_changes(table, 'rows')}{without}"
     )
