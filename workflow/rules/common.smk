@@ -259,10 +259,14 @@ def result(name, path):
     Published weights never expire. Weights of your own have a path below this folder if possible.
     """
     if Path(path).is_absolute():
-        here = Path(path).is_relative_to(Path.cwd())
-        return str(Path(path).relative_to(Path.cwd())) if here else path
+        return str(from_here(Path(path)))
     files = {"data": f"results/{path}/meta.json", "weights": ancient(f"results/{path}")}
     return files.get(name, f"results/{path}")
+
+
+def from_here(path):
+    """Return a path relative to this folder, or as it is if it is not below this folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def published_weights(wildcards):
@@ -407,9 +411,7 @@ def kept_ids(kind, wildcards):
 
 def store_tables(kind, wildcards):
     """Return the index and the table of a kind of kept runs, below this folder if possible."""
-    folder = store_folder(wildcards.study, wildcards.scale)
-    if folder.is_relative_to(Path.cwd()):
-        folder = folder.relative_to(Path.cwd())
+    folder = from_here(store_folder(wildcards.study, wildcards.scale))
     return [str(folder / INDEX), str(folder / f"{kind}.csv")]
 
 
@@ -426,7 +428,10 @@ def collected_blocks(kind):
 
 
 def collected_protocols(kind):
-    """Return the argument `--protocols`: a command can have about a hundred thousand characters."""
+    """Return the argument `--protocols`: of each protocol only what the command reads.
+
+    All fields would be too long: a command can have about a hundred thousand characters.
+    """
 
     def found(wildcards):
         every = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
@@ -671,6 +676,7 @@ def product_path(study, product):
 LOOKS = ("report/paper.mplstyle", "page/front.html.jinja")
 
 
+@cache  # every product of a study asks for it
 def facts(study):
     """Return a hash of what products are drawn with, besides runs: parts of a study, and looks."""
     shown = ("title", "main", "published", "reference", "curves", "claims", "labels")

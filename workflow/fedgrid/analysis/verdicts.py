@@ -61,10 +61,7 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
     if "over" in claim and len(ours):
-        compared = [
-            (method, over) for method, names in claims.others(claim).items() for over in names
-        ]
-        wanted = pd.DataFrame(compared, columns=["method", "over"])
+        wanted = pd.DataFrame(pairs_of(claim), columns=["method", "over"])
         pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
         pairs = pairs.merge(wanted, on=["method", "over"])
         ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
@@ -74,6 +71,11 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     for axis, names in claim.get("along", {}).items():
         ours = growth(ours, axis, names)
     return ours
+
+
+def pairs_of(claim: dict) -> list[tuple[str, str]]:
+    """Return each method of a claim with each that the claim compares it with."""
+    return [(method, over) for method, names in claims.others(claim).items() for over in names]
 
 
 def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
@@ -275,8 +277,7 @@ def is_printed_whole(claim: dict, gaps: pd.DataFrame) -> bool:
     """Whether the paper prints something of each pair of methods that a claim compares."""
     if "over" not in claim or "method" in claim.get("along", {}):
         return True
-    pairs = {(method, over) for method, of in claims.others(claim).items() for over in of}
-    return pairs <= {*zip(gaps["method"], gaps["over"], strict=True)}
+    return {*pairs_of(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
 
 
 def described(gaps: pd.DataFrame) -> str:

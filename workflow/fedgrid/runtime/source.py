@@ -113,8 +113,9 @@ def _imports(module: str) -> frozenset[str]:
     names = set()
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.ImportFrom):
-            if f"{origin(module, node)}.".startswith(f"{ROOT.name}."):
-                inside = origin(module, node).removeprefix(ROOT.name).strip(".")
+            where = origin(module, node)
+            if f"{where}.".startswith(f"{ROOT.name}."):
+                inside = where.removeprefix(ROOT.name).strip(".")
                 names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
         elif isinstance(node, ast.Import):
             packages = (alias.name for alias in node.names)
