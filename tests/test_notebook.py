@@ -244,7 +244,7 @@ def test_an_interrupted_run_goes_on(plain, monkeypatch):
     monkeypatch.setattr(
         notebook.progress.Rounds, "step", lambda self, row: (began.set(), step(self, row))[1]
     )
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt, daemon=True)  # no hang if no round begins
     thread.start()
     with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         fedgrid.run(results="there", **long)

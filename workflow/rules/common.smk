@@ -23,7 +23,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import own_data, remaining, source, trackers
+from fedgrid.runtime import own_data, records, remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable
 from fedgrid.study.claims import find_claim
 from fedgrid.study.grid import Grid
@@ -196,8 +196,19 @@ def memory(wildcards):
 
 
 def is_linked(wildcards):
-    """Return whether a path's run is trained under another name, and linked from there."""
-    return "method" in wildcards.keys() and bool(first_files(wildcards))
+    """Return whether a path's run is trained under another name, and linked from there.
+
+    It is trained anew if other versions of the packages made that run, or if its copy is gone.
+    """
+    first = first_files(wildcards).get("first") if "method" in wildcards.keys() else None
+    if not first or not Path(first).exists():
+        return bool(first)
+    name = RUN.format(**GRID.first_name(resolved(wildcards)))
+    copy = Path(f"results/checkpoints/runs/{name}.safetensors.finished/summary.json")
+    try:
+        return json.loads(copy.read_text())["versions"] == records.versions()
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def first_files(wildcards):
