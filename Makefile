@@ -40,7 +40,7 @@ docs: $(VENV)/ready
 	@echo "open results/docs/index.html; to search in it: python -m http.server -d results/docs"
 
 # Two processes; the tests of a file share what takes long to make, and so one process.
-PYTEST := pytest -n 2 --dist loadfile
+PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/ready
 	$(PYTEST)

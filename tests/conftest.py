@@ -233,6 +233,16 @@ def _same_arithmetic():
     torch.set_flush_denormal(False)
 
 
+# -- the order of files ------------------------------------------------------------------------
+
+LONGEST = {f"test_{name}.py" for name in ("columns", "docs", "kills", "report", "workflow")}
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Begin with the files that take minutes: one that began late would run alone at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
 # -- the package's source, which is read once -------------------------------------------------
 
 CACHED = ("tree", "reachable", "counted", "_imports", "code", "fingerprint", "literal", "keywords")

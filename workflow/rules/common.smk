@@ -200,9 +200,10 @@ def is_linked(wildcards):
 
     It is trained anew if other versions of the packages made that run, or if its copy is gone.
     """
-    first = first_files(wildcards).get("first") if "method" in wildcards.keys() else None
-    if not first or not Path(first).exists():
-        return bool(first)
+    if "method" not in wildcards.keys() or not (first := first_files(wildcards)):
+        return False
+    if not Path(first["first"]).exists():
+        return True
     name = RUN.format(**GRID.first_name(resolved(wildcards)))
     copy = Path(f"results/checkpoints/runs/{name}.safetensors.finished/summary.json")
     try:
