@@ -95,7 +95,7 @@ def scales(name: str) -> str:
 def kept(scale: str) -> str:
     """Return a row per study: how many runs of a scale are kept with it, of how many, hours."""
     everything, rows = Grid(read_studies()), []
-    for name in sorted(everything.studies):
+    for name in sorted(n for n, study in everything.studies.items() if scale in study["scales"]):
         index = stored.read_index(stored.store_folder(name, scale))
         runs = [entry for path, entry in index.items() if path.startswith("runs/")]
         hours = sum(float(entry["seconds"]) for entry in runs) / 3600

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import BACKENDS, PROTOCOL, artifacts, assert_same, methods, simulate
+from conftest import (
+    BACKENDS,
+    PROTOCOL,
+    QUIET,
+    artifacts,
+    assert_same,
+    given_noise,
+    methods,
+    simulate,
+)
 from fedgrid.engine.aggregation import Kept, Running, start_sum
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.state import RunState
@@ -19,8 +28,6 @@ from fedgrid.federation import schedule
 from fedgrid.method import Method, by_samples, weighted_sum
 from fedgrid.runtime.names import registered
 
-# A network that draws random numbers itself draws others in each backend (AutoHS; see below).
-QUIET = [name for name in registered("methods") if name != "autohs"]
 every_method = pytest.mark.parametrize("name", QUIET)
 STEPS, EPOCHS = {"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}
 
@@ -57,7 +64,7 @@ def test_a_recorded_step_is_the_step(name, monkeypatch):
 
 @pytest.mark.parametrize("form", ["text", "code"])
 def test_both_backends_agree_on_a_noisy_network_with_the_same_noise(form, monkeypatch):
-    monkeypatch.setattr(torch, "rand_like", lambda like: torch.full_like(like, 0.3) + 0.1 * like)
+    monkeypatch.setattr(torch, "rand_like", given_noise)
     runs = [play(methods("autohs", form=form), "autohs", backend) for backend in BACKENDS]
     assert_same(*runs, rtol=1e-9, atol=1e-10)
 

@@ -56,6 +56,16 @@ def test_who_computes_something_else_does_not_count(benchmarks, monkeypatch, tmp
     assert "tensors does not count" in capsys.readouterr().out
 
 
+def test_all_contestants_share_one_gpu(benchmarks, monkeypatch, tmp_path):
+    """Each would wait for the others' end, if each took a GPU for itself."""
+    claimed = []
+    monkeypatch.setattr(benchmarks.gpus, "claim", claimed.append)
+    monkeypatch.setattr(benchmarks.machine, "describe", lambda device: device)
+    monkeypatch.setattr(benchmarks, "measured", lambda name, asked: ([], []))
+    benchmarks.main(["--device", "cuda", "--workloads", "A", "E", "--out", str(tmp_path)])
+    assert claimed == [0]
+
+
 def test_the_distance_is_relative_to_the_way_from_the_start(benchmarks):
     initial = {"a": torch.zeros(2), "b.running_mean": torch.zeros(1)}
     base = {"a": torch.tensor([3.0, 4.0]), "b.running_mean": torch.ones(1)}

@@ -124,6 +124,20 @@ def test_an_unrolled_lstm_is_torchs_with_its_states():
     torch.testing.assert_close(found, (outputs, *states))
 
 
+def test_the_stack_does_not_move_the_weights_of_a_recurrent_layer(monkeypatch):
+    """On a GPU torch moves them into one piece of memory, and tensors under vmap have none."""
+
+    def moves(layer):
+        raise AssertionError("moved")
+
+    options = PLAIN | {"clients": 2, "smallest_batch": 3}
+    run = simulate(
+        Method(), "stacked", spoken((3, 4)), lambda seed: built(seed).double(), **options
+    )
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", moves)
+    run.play(1)
+
+
 @pytest.mark.parametrize(
     ("layer", "said"),
     [

@@ -9,10 +9,12 @@ from torch.utils._pytree import tree_map
 
 from conftest import (
     BACKENDS,
+    QUIET,
     artifacts,
     assert_same,
     everything,
     federated,
+    given_noise,
     methods,
     simulate,
     spoken,
@@ -22,7 +24,6 @@ from conftest import (
 from fedgrid import models
 from fedgrid.encoders import guided
 from fedgrid.method import Method
-from fedgrid.runtime.names import registered
 from fedgrid.training import checkpoint
 
 DEVICE = "cuda"
@@ -53,10 +54,17 @@ def played(name: str, backend: str, federation, rounds: int = 3):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", registered("methods"))
+@pytest.mark.parametrize("name", QUIET)
 def test_a_gpu_trains_as_a_cpu_does(name, backend):
     expected = played(name, "loop", uneven())
     assert_same(played(name, backend, on_gpu(uneven())), expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_noisy_network_trains_alike_with_the_same_noise(backend, monkeypatch):
+    monkeypatch.setattr(torch, "rand_like", given_noise)
+    expected = played("autohs", "loop", uneven())
+    assert_same(played("autohs", backend, on_gpu(uneven())), expected, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

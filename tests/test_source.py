@@ -1,6 +1,7 @@
 """The package's code as a dependency (`fedgrid.runtime.source`), and names as runs."""
 
 import copy
+import hashlib
 import re
 import shutil
 import subprocess
@@ -251,6 +252,25 @@ def test_what_can_change_no_number_does_not_count(before, package):
         ("federation/federation", "is not a partition of", "does not fit"),
     ]
     edit_all(package, edits)
+    assert changed(before, fingerprints()) == set()
+
+
+def test_a_new_module_that_changes_no_result_makes_no_run_stale(before, package):
+    modules = {
+        "engine.backends.loop": source.code("engine.backends.loop"),
+        "engine.backends._new": "",
+    }
+    (package / "engine/backends/_new.py").write_text("NEW = 1\n")
+    where = "from fedgrid.engine.architecture"
+    edit(
+        package / "engine/backends/loop.py",
+        where,
+        f"from fedgrid.engine.backends import _new\n{where}",
+    )
+    assert changed(before, fingerprints()) == set(before)
+    for module, code in modules.items():
+        now = hashlib.sha256(source.code(module).encode()).hexdigest()
+        (package / "runtime/earlier" / f"{module}.txt").write_text(f"{now}\n{code}")
     assert changed(before, fingerprints()) == set()
 
 

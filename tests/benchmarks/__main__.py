@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tests.benchmarks import compare, grids, machine, measure, table, workloads
 
+from fedgrid.runtime import gpus
+
 PEER_PYTHON = Path(".venv-peers/bin/python")
 OUTSIDE = ("flower", "pfl")  # contestants with packages of their own
 SPREAD = ("flower",)  # over processes: peak memory is no process's own
@@ -24,6 +26,8 @@ SPREAD = ("flower",)  # over processes: peak memory is no process's own
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status."""
     asked = parser().parse_args(arguments)
+    if asked.device == "cuda":
+        gpus.claim(0)  # for all contestants: each for itself would wait for the others' end
     print(machine.describe(asked.device), flush=True)
     rows, notes = [], []
     for name in asked.workloads:
@@ -70,18 +74,18 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
     peers = [p for p in workload["peers"] if p in asked.peers or p == workload["base"]]
     notes = []
     with ExitStack() as stack:
-        ready = []
+        ready, first = [], {}
         for row in ours + peers:
             try:
                 contestant = stack.enter_context(started(row, workload, rounds, asked))
-                contestant.play(1)  # warms it up
+                first[row] = contestant.play(1)  # warms it up
                 ready.append(contestant)
             except measure.ContestantError as problem:
                 notes.append(f"{name}: {row}: {problem}")
         if workload["base"] not in [contestant.row for contestant in ready]:
             raise SystemExit("\n".join(notes))
         found = measure.interleaved(ready, asked.repeats, rounds)
-        rows = [line(contestant, found, workload, rounds, asked.device) for contestant in ready]
+        rows = [line(one, found, first, workload, rounds, asked.device) for one in ready]
         if workload["profile"]:
             notes += [f"{name}: {c.row}: {told(c)}" for c in ready if c.row not in SPREAD]
         if workload["profile"] and asked.device == "cpu":
@@ -106,16 +110,18 @@ def started(row: str, workload: dict, rounds: int, asked) -> measure.Contestant:
     return measure.Contestant(row, workload, rounds, asked.device, python.absolute(), log)
 
 
-def line(contestant, found: dict, workload: dict, rounds: int, device: str) -> dict:
-    """A contestant's row."""
+def line(contestant, found: dict, first: dict, workload: dict, rounds: int, device: str) -> dict:
+    """A contestant's row: times of all rounds, and the verdict on the first one."""
     base, answers = found[workload["base"]], found[contestant.row]
     precision = contestant.row.partition(" ")[2] or "fp32"
     initial = contestant.initial() if workload["kind"] == "rounds" else None
     names = {"workload": workload["name"], "title": workload["title"], "device": device}
     names |= {"contestant": contestant.row, "base": workload["base"], "rounds": rounds}
     row = names | compare.summed_up(answers, base)
-    row |= compare.judged(answers, base[0], initial, precision)
-    row["difference_measured"] = row["difference"]
+    row |= compare.judged(first[contestant.row], first[workload["base"]], initial, precision)
+    row["difference_measured"] = max(
+        compare.distance(answer["state"], base[0]["state"], initial) for answer in answers
+    )
     if contestant.row not in SPREAD:
         row |= {f"{of}_bytes": size for of, size in contestant.ask(do="peak").items()}
     return row
@@ -133,7 +139,7 @@ def repeated(rows: list[dict], workload: dict, asked) -> list[dict]:
                 print(f"{workload['name']}: {name} in float64: {problem}", file=sys.stderr)
     base = found[workload["base"]]
     return [
-        compare.judged([found[name]], base, initial, "fp64", name)
+        compare.judged(found[name], base, initial, "fp64", name)
         if name in found
         else {"judged": "fp64", "counts": False}
         for name in (row["contestant"] for row in rows)

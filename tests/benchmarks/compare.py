@@ -1,4 +1,8 @@
-"""Whether contestants did the same work, and what their repeats come to."""
+"""Whether contestants did the same work, and what their repeats come to.
+
+Only a round is compared. Training amplifies rounding: in float32 the engine and the loop are 1e-4
+apart after a round of A with three clients, and 0.25 after ten, with other orders of the same sums.
+"""
 
 from statistics import median
 
@@ -31,16 +35,12 @@ def distance(state: dict, base: dict, initial: dict | None) -> float:
     return max(found)
 
 
-def judged(
-    answers: list[dict], base: dict, initial: dict | None, precision: str, who: str = ""
-) -> dict:
-    """Whether all repeats end where the base does, and how far from it."""
+def judged(answer: dict, base: dict, initial: dict | None, precision: str, who: str = "") -> dict:
+    """Whether a contestant ends where the base does, and how far from it."""
     tolerance = TOLERANCE.get(f"{who} {precision}", TOLERANCE[precision])
-    far = max(distance(answer["state"], base["state"], initial) for answer in answers)
-    whole = all(name in answers[0]["state"] for name in base["state"])
-    pairs = [
-        pair for a in answers for pair in zip(a["accuracies"], base["accuracies"], strict=True)
-    ]
+    far = distance(answer["state"], base["state"], initial)
+    whole = all(name in answer["state"] for name in base["state"])
+    pairs = zip(answer["accuracies"], base["accuracies"], strict=True)
     apart = max((abs(a - b) for a, b in pairs), default=0.0)
     judge_accuracies = whole and precision != "bf16"
     same = far <= tolerance and (apart <= ACCURACY or not judge_accuracies)

@@ -9,9 +9,9 @@ STEPS = {"local": 10, "local_unit": "steps"}
 
 # `rounds` are those measured on a CPU and on a GPU; `precisions` the rows of fedgrid's engine;
 # `base` is the contestant that all others are divided by and compared with; `judged` the precision
-# in which weights are compared. A network with BatchNorm over single pixels is chaotic: in float32
-# any two orders of the same sums part, and so they do over hundreds of steps of any network. There
-# a round is repeated in float64 for the comparison.
+# in which the weights after a round are compared. A network with BatchNorm over single pixels is
+# chaotic: in float32 any two orders of the same sums part, and so they do over hundreds of steps of
+# any network. There a round is repeated in float64 for the comparison.
 WORKLOADS: dict[str, dict[str, Any]] = {
     "A": CIFAR
     | {
@@ -72,7 +72,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "alpha": 1.0,
         "clients": 3,
         "samples": 120,
-        "cuda": {"clients": 100, "samples": 50_000},
+        "cuda": {"clients": 20, "samples": 2_000},
         "protocol": {"model": "resnet18", "recipe": "clientwise", "participation": 1.0},
         "rounds": {"cpu": 1, "cuda": 1},
         "precisions": ["fp32"],

@@ -26,6 +26,7 @@ ABOUT = {
     "quick": "small built-in data and small networks; it says nothing of the paper's own data",
     "small": "real data, and the paper's clients, partitions and local work as far as two cores "
     "allow; a smaller network, and fewer rounds",
+    "gpu": "the paper's network, partition and local work, from random weights, for fewer rounds",
     PAPER: "the paper's own setting",
 }
 

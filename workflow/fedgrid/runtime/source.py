@@ -136,22 +136,24 @@ def origin(module: str, node: ast.ImportFrom) -> str:
 def code(module: str) -> str:
     """Return the code without comments, docstrings, layout, and texts of errors and logs."""
     found = ast.unparse(_Bare().visit(_parsed(module)))
-    return earlier(module, found) or found
+    before = earlier(module, found)
+    return found if before is None else before
 
 
-def earlier(module: str, found: str) -> str:
-    """Return the earlier code of a module whose code now gives the same results, or "".
+def earlier(module: str, found: str) -> str | None:
+    """Return the earlier code of a module whose code now gives the same results, or None.
 
-    A file of `earlier/` has the hash of the code now in its first line, and then the earlier code.
-    The two give every run that both can make the same bytes, so that no result is stale. After the
-    next edit the hash differs, and the module's own code counts again.
+    A file of `earlier/` has the hash of the code now in its first line, and then the earlier code:
+    nothing, if there was no such module. The two give every run that both can make the same bytes,
+    so that no result is stale. After the next edit the hash differs, and the module's own code
+    counts again.
     """
     kept = ROOT / "runtime/earlier" / f"{module}.txt"
     if not kept.exists():
-        return ""
+        return None
     first, _, text_before = kept.read_text().partition("\n")
     same = first == hashlib.sha256(found.encode()).hexdigest()
-    return text_before if same else ""
+    return text_before if same else None
 
 
 class _Bare(ast.NodeTransformer):
@@ -185,7 +187,7 @@ def fingerprint(*modules: str) -> str:
 
 def of(modules: list[str]) -> str:
     """Return the fingerprint of exactly these modules."""
-    codes = (code(module) for module in modules if counts(module))
+    codes = filter(None, (code(module) for module in modules if counts(module)))
     return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 

@@ -25,6 +25,15 @@ def check(model: nn.Module) -> None:
             )
 
 
+def keep_apart(model: nn.Module) -> None:
+    """Keep the recurrent layers from moving their weights into one piece of a GPU's memory.
+
+    A layer does so for cuDNN whenever it is given other weights. Those under vmap have no memory.
+    """
+    for _, layer in recurrent(model):
+        layer.flatten_parameters = lambda: None
+
+
 def unrolled(
     x: Tensor,
     state: tuple[Tensor, Tensor],

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends import _recurrent
+from fedgrid.engine.backends import _convolution, _recurrent
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, State, along, listed, local_loss, named
 from fedgrid.engine.state import own_model, reseed
@@ -32,6 +32,7 @@ class Backend:
 
     def __init__(self, architecture: Architecture, method: Method, protocol: dict):
         _recurrent.check(architecture.live)
+        _recurrent.keep_apart(architecture.live)
         self.architecture = architecture
         lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
         self.optimiser = Optimiser(protocol, lasting, stacked=True)
@@ -202,7 +203,7 @@ class Recorded:
 class Masked(TorchFunctionMode):
     """BatchNorm in training mode over the valid samples only, without writing to its buffers.
 
-    LSTMs become plain operations, which vmap needs.
+    LSTMs become plain operations, which vmap needs, and on GPUs convolutions become products.
     """
 
     def __init__(self, valid: Tensor, state: Model):
@@ -211,8 +212,10 @@ class Masked(TorchFunctionMode):
         self.names = {id(tensor): name for name, tensor in state.items()}
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):
-        """Every call of torch's API passes here; BatchNorms in training and LSTMs are changed."""
+        """Every call of torch's API passes here; some are changed."""
         keywords = keywords or {}
+        if function is F.conv2d:
+            return _convolution.conv2d(*arguments, **keywords)
         if function is F.batch_norm:
             named = dict(zip(_BATCH_NORM, arguments, strict=False)) | keywords
             if named["training"]:

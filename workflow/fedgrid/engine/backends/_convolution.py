@@ -1,0 +1,57 @@
+"""Convolutions of a stack as matrix products, one product for each client, all in a single call.
+
+Under vmap, a convolution with weights of its own for each client becomes a grouped one. cuDNN's
+kernels for groups are slow on small maps. A product first copies the windows that a kernel meets,
+so it needs more memory, and is no gain for large kernels (tests/benchmarks/README.md).
+"""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+TAPS = 9  # of a kernel; 25 taps are slower as a product, and 49 as fast
+
+
+def conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple = 1,
+    padding: int | tuple | str = 0,
+    dilation: int | tuple = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Return what torch's conv2d returns, up to rounding: (B, out, height, width)."""
+    if not worth(x, weight) or not plain(x, padding, dilation, groups):
+        return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    return product(x, weight, bias, pair(stride), pair(padding))
+
+
+def worth(x: Tensor, weight: Tensor) -> bool:
+    """Whether a product is faster than a grouped convolution: on a GPU, with a small kernel."""
+    return x.is_cuda and weight.shape[2:].numel() <= TAPS
+
+
+def plain(x: Tensor, padding: int | tuple | str, dilation: int | tuple, groups: int) -> bool:
+    """Whether `product` covers a convolution."""
+    batched = x.dim() == 4 and not isinstance(padding, str)
+    return batched and groups == 1 and pair(dilation) == (1, 1)
+
+
+def pair(size: int | tuple) -> tuple[int, int]:
+    """Return a size by dimension: height, width."""
+    return (size, size) if isinstance(size, int) else tuple(size)
+
+
+def product(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple, padding: tuple
+) -> Tensor:
+    """Return the convolution as the product of the weights and the windows of the images."""
+    height, width = padding
+    x = F.pad(x, (width, width, height, height)) if height or width else x
+    rows, columns = weight.shape[2:]
+    windows = x.unfold(2, rows, stride[0]).unfold(3, columns, stride[1])
+    taps = windows.permute(1, 4, 5, 0, 2, 3).flatten(0, 2).flatten(1)  # (in x taps, B x places)
+    found = weight.flatten(1) @ taps
+    found = found if bias is None else found + bias[:, None]
+    batch, _, *places = windows.shape[:4]
+    return found.unflatten(1, (batch, *places)).transpose(0, 1)
