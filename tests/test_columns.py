@@ -126,13 +126,13 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
 
 
 def shrunk(study: dict) -> dict:
-    """A study with two rounds, one partition and rate in each block, the smallest experiments."""
+    """A study of two rounds; a block has one partition, protocol and rate; small experiments."""
     for name, fields in study["protocols"].items():
         if "quick" in name:
             fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
     quick = study["scales"]["quick"]
     for block in (block for blocks in quick["grids"].values() for block in blocks):
-        block["partition"] = listed(block["partition"])[:1]
+        block |= {axis: listed(block[axis])[:1] for axis in ("partition", "protocol")}
         for field, values in block.get("sweep", {}).get("protocol", {}).items():
             block["sweep"]["protocol"][field] = values[:1]
     quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}

@@ -228,6 +228,30 @@ def test_a_method_without_needs_has_no_other_stages(fresh):
     }
 
 
+PROBE = """
+include: "Snakefile"
+names = {"dataset": "digits", "partition": "dir0.1", "method": "fedavg", "seed": 0}
+for name in ("tiny", "tiny-tail1", "long-tail1"):
+    if is_linked(names | {"protocol": name}):
+        print(f"linked: {name}")
+"""
+
+
+def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(project):
+    (project / "probe.smk").write_text(PROBE)
+
+    def linked() -> list[str]:
+        options = "--snakefile", "probe.smk", "--configfile", "tiny.yaml", "--dry-run"
+        return re.findall("^linked: (.+)$", snakemake(project, *options, "--", TABLE), re.MULTILINE)
+
+    assert linked() == ["tiny-tail1", "long-tail1"]  # `tiny` is finished, `long` is trained before
+    copy = project / "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
+    rewrite(copy / "summary.json", '"torch": "', '"torch": "0.')
+    assert linked() == ["long-tail1"]
+    shutil.rmtree(copy)
+    assert linked() == ["long-tail1"]
+
+
 # -- from the raw data to the table -------------------------------------------------------------
 
 
@@ -522,30 +546,6 @@ def test_another_scale_makes_the_current_table_again(project):
 
 
 # -- the same bits ------------------------------------------------------------------------------
-
-
-PROBE = """
-include: "Snakefile"
-names = {"dataset": "digits", "partition": "dir0.1", "method": "fedavg", "seed": 0}
-for name in ("tiny", "tiny-tail1", "long-tail1"):
-    if is_linked(names | {"protocol": name}):
-        print(f"linked: {name}")
-"""
-
-
-def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(project):
-    (project / "probe.smk").write_text(PROBE)
-
-    def linked() -> list[str]:
-        options = "--snakefile", "probe.smk", "--configfile", "tiny.yaml", "--dry-run"
-        return re.findall("^linked: (.+)$", snakemake(project, *options, "--", TABLE), re.MULTILINE)
-
-    assert linked() == ["tiny-tail1", "long-tail1"]  # `tiny` is finished, `long` is trained before
-    copy = project / "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
-    rewrite(copy / "summary.json", '"torch": "', '"torch": "0.')
-    assert linked() == ["long-tail1"]
-    shutil.rmtree(copy)
-    assert linked() == ["long-tail1"]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ has the reason in its only column `nothing`, and the others have it as their cap
 import inspect
 import json
 import traceback
+from argparse import Namespace
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -63,25 +64,29 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     product = load_product(path.stem, asked.product, about)
     if asked.show:
         print(text(product, asked.show))
-    elif not asked.out:
+        return None
+    if not asked.out:
         parser.error("--out or --show is needed")
-    else:
-        paths = sources(asked.sources, product)
-        tables = {name: read(path) for name, path in paths.items()}
-        said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
-        tables = {name: without_kept(table) for name, table in tables.items()}
-        try:
-            table = draw_table(product, tables, study, asked.scale)
-        except NothingToDrawError as reason:
-            cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
-            product, table = without_rows(product, str(reason))
-        except KeyError as problem:
-            if not missing_column(problem, tables.values()):
-                raise
-            raise UsageError(f"a source of {asked.product} has no column {problem}") from None
-        write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
-        return records.Work(asked.out, paths.values())
-    return None
+    paths = sources(asked.sources, product)
+    tables = {name: read(path) for name, path in paths.items()}
+    said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
+    tables = {name: without_kept(table) for name, table in tables.items()}
+    product, table = draw_or_explain(product, tables, study, asked)
+    write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
+    return records.Work(asked.out, paths.values())
+
+
+def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: Namespace):
+    """Return the product and its table; without rows, a product that says why, and its table."""
+    try:
+        return product, draw_table(product, tables, study, asked.scale)
+    except NothingToDrawError as reason:
+        cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
+        return without_rows(product, str(reason))
+    except KeyError as problem:
+        if not missing_column(problem, tables.values()):
+            raise
+        raise UsageError(f"a source of {asked.product} has no column {problem}") from None
 
 
 def without_rows(product: SimpleNamespace, reason: str):

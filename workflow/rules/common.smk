@@ -200,24 +200,27 @@ def is_linked(wildcards):
 
     It is trained anew if other versions of the packages made that run, or if its copy is gone.
     """
-    if "method" not in wildcards.keys() or not (first := first_files(wildcards)):
+    if "method" not in wildcards.keys() or not (first := first_run(wildcards)):
         return False
-    if not Path(first["first"]).exists():
+    if not Path(metrics_of(first)).exists():
         return True
-    name = RUN.format(**GRID.first_name(resolved(wildcards)))
-    copy = Path(f"results/checkpoints/runs/{name}.safetensors.finished/summary.json")
+    copy = Path(f"results/checkpoints/runs/{first}.safetensors.finished/summary.json")
     try:
         return json.loads(copy.read_text())["versions"] == records.versions()
     except (OSError, ValueError, KeyError):
         return False
 
 
-def first_files(wildcards):
-    """Return the metrics of the run of another name that is linked to this name, if it is so."""
+def first_run(wildcards):
+    """Return the path of the run of another name that is linked to this name; None if none is."""
     run = resolved(wildcards)
     first = GRID.first_name(run)
-    path = f"results/runs/{RUN.format(**first)}/metrics.csv"
-    return {} if first == run["name"] else {"first": path}
+    return None if first == run["name"] else RUN.format(**first)
+
+
+def metrics_of(run):
+    """Return the file of metrics that stands for a run's path."""
+    return f"results/runs/{run}/metrics.csv"
 
 
 def growing(amount):
@@ -241,11 +244,11 @@ def inputs(*names):
     def found(wildcards):
         run = resolved(wildcards)
         paths = input_paths(run)
-        first = first_files(wildcards) if "needs" in names else {}
-        wanted = [n for n in names if n != "needs"] + (
-            needed_stages(run) if "needs" in names else []
-        )
-        return {n: result(n, paths[n]) for n in wanted if n in paths} | first
+        wanted = [n for n in names if n != "needs"]
+        wanted += needed_stages(run) if "needs" in names else []
+        first = first_run(wildcards) if "needs" in names else None
+        linked = {"first": metrics_of(first)} if first else {}
+        return {n: result(n, paths[n]) for n in wanted if n in paths} | linked
 
     return found
 
