@@ -46,6 +46,11 @@ def test_clients_and_local_work_are_the_papers(small):
     assert ours["rounds"] < theirs["rounds"]
 
 
+def test_on_a_gpu_all_but_initial_weights_and_rounds_is_the_papers():
+    ours, theirs = GRID.protocol("fedsls-gpu"), GRID.protocol("fedsls")
+    assert {field for field in theirs if ours[field] != theirs[field]} == {"weights", "rounds"}
+
+
 def test_fedsls_has_all_methods_at_three_alphas_and_more_seeds_where_it_matters():
     table, controls = cells("fedsls", "table1"), cells("fedsls", "controls")
     for partition in ("dir0.5", "dir0.1", "dir0.05"):

@@ -8,7 +8,7 @@ so it needs more memory, and is no gain for large kernels (tests/benchmarks/READ
 import torch.nn.functional as F
 from torch import Tensor
 
-TAPS = 9  # of a kernel; 25 taps are slower as a product, and 49 as fast
+TAPS = 9  # of a kernel, at most: with 25 a product is slower, and with 49 it is no faster
 
 
 def conv2d(
