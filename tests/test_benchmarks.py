@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -40,13 +41,16 @@ def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
 
 
 @pytest.mark.slow
-def test_who_computes_something_else_does_not_count(benchmarks, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("cheated", [1, 2])  # the round that is compared, or those measured
+def test_who_computes_something_else_does_not_count(
+    cheated, benchmarks, monkeypatch, tmp_path, capsys
+):
     play = benchmarks.measure.Contestant.play
 
     def cheat(contestant, rounds):
         answer = play(contestant, rounds)
-        if contestant.row == "tensors":
-            answer["state"]["head.bias"] += 0.01
+        if contestant.row == "tensors" and rounds == cheated:
+            answer["state"] = contestant.initial()
         return answer
 
     monkeypatch.setattr(benchmarks.measure.Contestant, "play", cheat)
@@ -54,6 +58,21 @@ def test_who_computes_something_else_does_not_count(benchmarks, monkeypatch, tmp
     rows = pd.read_csv(tmp_path / "benchmarks.csv").set_index("contestant")
     assert list(rows.index[~rows.counts]) == ["tensors"]
     assert "tensors does not count" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("last", "counts"), [(0.9, True), (0.8, False)])
+def test_a_grid_that_ends_elsewhere_in_a_repeat_does_not_count(
+    last, counts, benchmarks, monkeypatch
+):
+    ends = iter([0.9, 0.9, 0.9, last])
+
+    def played(cores):
+        state = {"run": torch.tensor([next(ends)])}
+        return {"wall": 1.0, "cpu": 1.0, "accuracies": [], "state": state}
+
+    monkeypatch.setattr(benchmarks.grids, "played", played)
+    rows, _ = benchmarks.grids.measured(SimpleNamespace(repeats=2, device="cpu"))
+    assert [row["counts"] for row in rows] == [True, counts]
 
 
 def test_all_contestants_share_one_gpu(benchmarks, monkeypatch, tmp_path):

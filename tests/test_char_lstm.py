@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from conftest import TOKEN_MODELS, assert_same, simulate, spoken
+from conftest import TOKEN_MODELS, assert_same, methods, simulate, spoken
 from fedgrid import models
 from fedgrid.engine import backends
 from fedgrid.engine.backends import _recurrent
@@ -124,16 +124,18 @@ def test_an_unrolled_lstm_is_torchs_with_its_states():
     torch.testing.assert_close(found, (outputs, *states))
 
 
-def test_the_stack_does_not_move_the_weights_of_a_recurrent_layer(monkeypatch):
+@pytest.mark.parametrize("name", ["fedavg", "moon"])  # MOON calls the network with other weights
+def test_the_stack_does_not_move_the_weights_of_a_recurrent_layer(name, monkeypatch):
     """On a GPU torch moves them into one piece of memory, and tensors under vmap have none."""
 
     def moves(layer):
         raise AssertionError("moved")
 
+    def made(seed: int) -> Classifier:
+        return built(seed).double()
+
     options = PLAIN | {"clients": 2, "smallest_batch": 3}
-    run = simulate(
-        Method(), "stacked", spoken((3, 4)), lambda seed: built(seed).double(), **options
-    )
+    run = simulate(methods(name), "stacked", spoken((3, 4)), made, **options)
     monkeypatch.setattr(nn.LSTM, "flatten_parameters", moves)
     run.play(1)
 

@@ -16,6 +16,7 @@ GEOMETRIES = [
     ((1, 1), (2, 2), (0, 0)),
     ((2, 1), (1, 1), (1, 0)),  # a kernel without its dead taps
     ((3, 3), (2, 1), (0, 1)),
+    ((2, 2), (3, 4), (1, 0)),
 ]
 
 
@@ -50,6 +51,7 @@ def test_a_product_is_the_convolution(kernel, stride, padding, bias, everywhere)
         nn.Conv2d(4, 4, 3, groups=2),
         nn.Conv2d(4, 4, 3, dilation=2),
         nn.Conv2d(4, 4, 3, padding="same"),
+        nn.Conv2d(4, 4, 3, padding="valid"),
     ],
 )
 def test_other_convolutions_are_torchs(layer, everywhere):
@@ -58,10 +60,29 @@ def test_other_convolutions_are_torchs(layer, everywhere):
     torch.testing.assert_close(found, layer(x))
 
 
+def test_a_product_is_for_small_kernels_on_a_gpu(monkeypatch):
+    on_gpu = Mock(is_cuda=True)
+    assert _convolution.worth(on_gpu, torch.zeros(2, 2, 3, 3))
+    assert not _convolution.worth(on_gpu, torch.zeros(2, 2, 5, 5))
+    made = Mock(wraps=_convolution.product)
+    monkeypatch.setattr(_convolution, "product", made)
+    simulate(methods("fedavg"), "stacked", uneven()).play(1)
+    assert not made.called
+
+
+def test_a_product_has_the_type_and_layout_of_a_convolution(everywhere):
+    layer, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(5, 3, 8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = _convolution.conv2d(input=x, weight=layer.weight, bias=layer.bias, padding=1)
+        expected = layer(x)
+    assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
 @pytest.mark.parametrize("name", ["fedavg", "moon", "fedlmd"])
 def test_a_stack_of_products_trains_as_the_loop_does(name, everywhere, monkeypatch):
-    product = Mock(wraps=_convolution.product)
-    monkeypatch.setattr(_convolution, "product", product)
+    made = Mock(wraps=_convolution.product)
+    monkeypatch.setattr(_convolution, "product", made)
     stacked, loop = (simulate(methods(name), of, uneven()).play(2) for of in ("stacked", "loop"))
     assert_same(stacked, loop, rtol=1e-9, atol=1e-10)
-    assert product.called
+    assert made.called

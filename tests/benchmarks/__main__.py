@@ -5,7 +5,8 @@
     python -m tests.benchmarks --device cuda
 
 Run it from the repository's root. Prints a table, and writes it with a plot to --out. The status is
-1 if any contestant ended at other weights than the plain loop, which makes its row count nothing.
+1 if any contestant ended at other weights than the plain loop after a round, or did not do the
+measured rounds, which makes its row count nothing.
 """
 
 import argparse
@@ -93,6 +94,7 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
     if workload["judged"] == "fp64":
         verdicts = repeated(rows, workload, asked)
         rows = [row | verdict for row, verdict in zip(rows, verdicts, strict=True)]
+        rows = [row | {"counts": row["counts"] and row["done"]} for row in rows]
     return rows, notes
 
 
@@ -122,6 +124,8 @@ def line(contestant, found: dict, first: dict, workload: dict, rounds: int, devi
     row["difference_measured"] = max(
         compare.distance(answer["state"], base[0]["state"], initial) for answer in answers
     )
+    row["done"] = row["difference_measured"] < compare.UNDONE
+    row["counts"] = row["counts"] and row["done"]
     if contestant.row not in SPREAD:
         row |= {f"{of}_bytes": size for of, size in contestant.ask(do="peak").items()}
     return row

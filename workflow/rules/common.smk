@@ -219,7 +219,7 @@ def first_run(wildcards):
 
 
 def metrics_of(run):
-    """Return the file of metrics that stands for a run's path."""
+    """Return the path of a run's metrics; `run` is its folder in results/runs."""
     return f"results/runs/{run}/metrics.csv"
 
 

@@ -144,9 +144,9 @@ def earlier(module: str, found: str) -> str | None:
     """Return the earlier code of a module whose code now gives the same results, or None.
 
     A file of `earlier/` has the hash of the code now in its first line, and then the earlier code:
-    nothing, if there was no such module. The two give every run that both can make the same bytes,
-    so that no result is stale. After the next edit the hash differs, and the module's own code
-    counts again.
+    nothing, if there was no such module. On a CPU the two give every run that both can make the
+    same bytes, and on a GPU the same up to rounding, so that no result is stale. After the next
+    edit the hash differs, and the module's own code counts again.
     """
     kept = ROOT / "runtime/earlier" / f"{module}.txt"
     if not kept.exists():

@@ -8,11 +8,11 @@ so it needs more memory, and is no gain for large kernels (tests/benchmarks/READ
 import torch.nn.functional as F
 from torch import Tensor
 
-TAPS = 9  # of a kernel, at most: with 25 a product is slower, and with 49 it is no faster
+TAPS = 9  # of a kernel, at most: with 25 a round of a CNN is slower, and 49 are no gain
 
 
 def conv2d(
-    x: Tensor,
+    input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
     stride: int | tuple = 1,
@@ -21,9 +21,9 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """Return what torch's conv2d returns, up to rounding: (B, out, height, width)."""
-    if not worth(x, weight) or not plain(x, padding, dilation, groups):
-        return F.conv2d(x, weight, bias, stride, padding, dilation, groups)
-    return product(x, weight, bias, pair(stride), pair(padding))
+    if not worth(input, weight) or not plain(input, padding, dilation, groups):
+        return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    return product(input, weight, bias, pair(stride), pair(padding))
 
 
 def worth(x: Tensor, weight: Tensor) -> bool:
@@ -52,6 +52,6 @@ def product(
     windows = x.unfold(2, rows, stride[0]).unfold(3, columns, stride[1])
     taps = windows.permute(1, 4, 5, 0, 2, 3).flatten(0, 2).flatten(1)  # (in x taps, B x places)
     found = weight.flatten(1) @ taps
-    found = found if bias is None else found + bias[:, None]
+    found = found if bias is None else found + bias[:, None].to(found.dtype)
     batch, _, *places = windows.shape[:4]
-    return found.unflatten(1, (batch, *places)).transpose(0, 1)
+    return found.unflatten(1, (batch, *places)).transpose(0, 1).contiguous()

@@ -3,6 +3,8 @@
 An LSTM is unrolled into its steps. Other layers are refused: the loop backend can train them.
 """
 
+from itertools import chain
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,12 +27,12 @@ def check(model: nn.Module) -> None:
             )
 
 
-def keep_apart(model: nn.Module) -> None:
+def keep_apart(*models: nn.Module) -> None:
     """Keep the recurrent layers from moving their weights into one piece of a GPU's memory.
 
     A layer does so for cuDNN whenever it is given other weights. Those under vmap have no memory.
     """
-    for _, layer in recurrent(model):
+    for _, layer in chain.from_iterable(map(recurrent, models)):
         layer.flatten_parameters = lambda: None
 
 

@@ -32,7 +32,7 @@ class Backend:
 
     def __init__(self, architecture: Architecture, method: Method, protocol: dict):
         _recurrent.check(architecture.live)
-        _recurrent.keep_apart(architecture.live)
+        _recurrent.keep_apart(architecture.live, architecture.empty)  # a teacher is `empty`
         self.architecture = architecture
         lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
         self.optimiser = Optimiser(protocol, lasting, stacked=True)
@@ -203,7 +203,8 @@ class Recorded:
 class Masked(TorchFunctionMode):
     """BatchNorm in training mode over the valid samples only, without writing to its buffers.
 
-    LSTMs become plain operations, which vmap needs, and on GPUs convolutions become products.
+    LSTMs become plain operations, which vmap needs, and on GPUs small convolutions become
+    products.
     """
 
     def __init__(self, valid: Tensor, state: Model):
