@@ -157,6 +157,13 @@ def test_the_page_of_a_study_has_its_products_and_claims(study):
         assert f"| {number} | {hooks.escape(claim['says'])} | {claim['section']} |" in page
 
 
+def test_the_page_of_a_scale_counts_what_is_kept():
+    """Marks are replaced in a page itself, not in what it includes."""
+    for scale in ("small", "gpu"):
+        page = hooks.on_page_markdown((DOCS / f"studies/{scale}.md").read_text())
+        assert re.search(r"^\| `fedsls` \| [1-9]", page, re.MULTILINE), scale
+
+
 def test_no_mark_of_a_page_is_left():
     for name, text in PAGES.items():
         marks = re.findall(r"<!-- (\w+)", text)
@@ -175,3 +182,4 @@ def test_the_documentation_is_built_without_a_network_and_has_every_page(tmp_pat
         text = (tmp_path / "site" / page).with_suffix(".html").read_text()
         assert not re.search(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?https?:""", text), page
         assert "--8<--" not in text
+        assert not hooks.MARK.search(text), page
