@@ -94,8 +94,7 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
     if workload["judged"] == "fp64":
         verdicts = repeated(rows, workload, asked)
         rows = [row | verdict for row, verdict in zip(rows, verdicts, strict=True)]
-        rows = [row | {"counts": row["counts"] and row["done"]} for row in rows]
-    return rows, notes
+    return [row | {"counts": row["counts"] and row["done"]} for row in rows], notes
 
 
 def started(row: str, workload: dict, rounds: int, asked) -> measure.Contestant:
@@ -125,7 +124,6 @@ def line(contestant, found: dict, first: dict, workload: dict, rounds: int, devi
         compare.distance(answer["state"], base[0]["state"], initial) for answer in answers
     )
     row["done"] = row["difference_measured"] < compare.UNDONE
-    row["counts"] = row["counts"] and row["done"]
     if contestant.row not in SPREAD:
         row |= {f"{of}_bytes": size for of, size in contestant.ask(do="peak").items()}
     return row

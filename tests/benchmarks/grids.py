@@ -34,11 +34,9 @@ def measured(asked) -> tuple[list[dict], list[str]]:
         names
         | {"contestant": named(cores), "base": named(CORES[0]), "rounds": len(base[0]["state"])}
         | compare.summed_up(answers, base)
-        | compare.judged(answers[0], base[0], None, "fp32")
-        | {"difference_measured": max(far_from(base[0], answer) for answer in answers)}
+        | compare.judged(farthest(answers, base[0]), base[0], None, "fp32")
         for cores, answers in found.items()
     ]
-    rows = [row | {"counts": row["counts"] and not row["difference_measured"]} for row in rows]
     notes = [
         f"G: {row['contestant']}: {row['rounds'] * 3600 / row['wall_median']:.0f} runs per hour"
         for row in rows
@@ -46,9 +44,9 @@ def measured(asked) -> tuple[list[dict], list[str]]:
     return rows, notes
 
 
-def far_from(base: dict, answer: dict) -> float:
-    """How far a repeat's accuracies are from the base's."""
-    return compare.distance(answer["state"], base["state"], None)
+def farthest(answers: list[dict], base: dict) -> dict:
+    """The repeat whose accuracies are farthest from the base's."""
+    return max(answers, key=lambda one: compare.distance(one["state"], base["state"], None))
 
 
 def named(cores: int) -> str:
