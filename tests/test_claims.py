@@ -210,6 +210,16 @@ def test_without_a_failure_the_least_decided_comparison_decides():
     assert chosen(near=near, far=far, held=held, one=[-9]) == "one"  # one pair decides nothing
 
 
+def test_a_comparison_with_diverged_runs_decides_only_if_there_is_no_other():
+    lost, clear, far = [-np.inf] * 3, [1, 1.02, 0.98], [0.1, -9, 5]
+    won = [np.inf] * 3  # if `over` is at infinity, `a` has lost to it in every seed
+    assert chosen(won=won, clear=clear) == "clear"
+    assert chosen(won=won, far=far) == "won"  # a failure goes before what is undecided
+    some = [-np.inf, 1, 1]
+    assert chosen(some=some, far=far) == "far"
+    assert chosen(some=some, lost=lost) == "some"
+
+
 def test_the_weakest_of_those_that_hold_decides():
     assert chosen(clear=[-9, -9.1, -9.2], weak=[-1, -1.3, -0.7]) == "weak"
 

@@ -319,6 +319,11 @@ def test_seeds_are_those_of_the_deciding_comparison(out):
             assert mean == pytest.approx(float(claim["difference"]), abs=1e-3)
 
 
+def test_sentences_of_a_claim_are_apart(page):
+    assert "of the pairs of runs one diverged." in page
+    assert not re.search(r"[.>](?:Further|In this|Verdict with|In <a)", page)
+
+
 def test_metrics_that_change_a_verdict_are_marked(out, page):
     by_claim: dict[str, set] = {}
     for row in rows(out, "fedsls_quick_metrics.csv"):

@@ -246,13 +246,15 @@ def deciding(comparisons: pd.DataFrame) -> dict:
 
     That is the one that fails most clearly, by its p. If none fails, it is the least decided one:
     one with a single pair, else the one that needs the most seeds. If all hold, it is the one with
-    the largest p.
+    the largest p. A comparison without a finite difference, because runs diverged, decides only if
+    all that have its verdict are without one.
     """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
     failed = comparisons["verdict"] == FAILS
     order = {
         "rank": comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2}),
+        "diverged": ~np.isfinite(comparisons["difference"]),
         "needed": -comparisons["seeds_needed"].mask(failed, 0).fillna(np.inf),
         "unlikely": comparisons["p"].where(failed, -comparisons["p"]),
     }
