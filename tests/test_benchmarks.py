@@ -92,3 +92,15 @@ def test_the_distance_is_relative_to_the_way_from_the_start(benchmarks):
     assert far == pytest.approx(1 / 5)
     far = benchmarks.compare.distance(base | {"b.running_mean": torch.zeros(1)}, base, initial)
     assert far == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "done"),
+    [([5.0, 0.0], True), ([-4.0, 3.0], True), ([0.0, 0.0], False), ([30.0, 40.0], False)],
+)
+def test_measured_rounds_are_done_if_they_lead_far_enough_wherever_rounding_leads(
+    end, done, benchmarks
+):
+    initial, base, state = ({"a": torch.tensor(a)} for a in ([0.0, 0.0], [3.0, 4.0], end))
+    assert benchmarks.compare.is_done(state, base, initial) is done
+    assert benchmarks.compare.is_done(state, base, None) is done  # as for an encoder's result

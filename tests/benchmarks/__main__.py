@@ -120,10 +120,9 @@ def line(contestant, found: dict, first: dict, workload: dict, rounds: int, devi
     names |= {"contestant": contestant.row, "base": workload["base"], "rounds": rounds}
     row = names | compare.summed_up(answers, base)
     row |= compare.judged(first[contestant.row], first[workload["base"]], initial, precision)
-    row["difference_measured"] = max(
-        compare.distance(answer["state"], base[0]["state"], initial) for answer in answers
-    )
-    row["done"] = row["difference_measured"] < compare.UNDONE
+    measured = [(answer["state"], base[0]["state"], initial) for answer in answers]
+    row["difference_measured"] = max(compare.distance(*states) for states in measured)
+    row["done"] = all(compare.is_done(*states) for states in measured)
     if contestant.row not in SPREAD:
         row |= {f"{of}_bytes": size for of, size in contestant.ask(do="peak").items()}
     return row

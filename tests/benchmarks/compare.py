@@ -2,7 +2,8 @@
 
 Weights are compared after a round. Training amplifies rounding: in float32 the stack and the loop
 are 1e-4 apart after a round of A with three clients, and 0.1 after ten, with other orders of the
-same sums. Of the measured rounds it is only asked whether they were done.
+same sums. After fifty they are about as far from each other as from the initial weights. So of the
+measured rounds it is only asked how far they went.
 """
 
 from statistics import median
@@ -14,7 +15,7 @@ import torch
 # eight bits, so that its row only shows that the same was learned. pfl-research averages in float32
 # whatever the model's precision is.
 TOLERANCE = {"fp64": 1e-9, "pfl fp64": 1e-4, "fp32": 1e-3, "bf16": 0.2}
-UNDONE = 0.9  # in the measured rounds; a contestant that does nothing is at 1
+WAY = 0.5, 2.0  # the least and most of the base's way in the measured rounds; doing nothing is 0
 ACCURACY = 0.002  # images in a thousand that may be classified otherwise, in fp32
 
 
@@ -25,16 +26,30 @@ def distance(state: dict, base: dict, initial: dict | None) -> float:
     """
     found = []
     for running in (False, True):
-        names = [
-            n for n in base if n in state and n.rpartition(".")[2].startswith("running") == running
-        ]
+        names = shared(state, base, running)
         if names:
-            ours, theirs = (
-                torch.cat([s[n].double().flatten() for n in names]) for s in (state, base)
-            )
-            start = torch.cat([initial[n].double().flatten() for n in names]) if initial else 0
+            ours, theirs, start = (flat(of, names) for of in (state, base, initial))
             found.append(float((ours - theirs).norm() / (theirs - start).norm()))
     return max(found)
+
+
+def is_done(state: dict, base: dict, initial: dict | None) -> bool:
+    """Whether the parameters are about as far from the initial ones as the base's, wherever."""
+    ours, theirs, start = (flat(of, shared(state, base)) for of in (state, base, initial))
+    least, most = WAY
+    return least <= float((ours - start).norm() / (theirs - start).norm()) <= most
+
+
+def shared(state: dict, base: dict, running: bool = False) -> list[str]:
+    """The parameters, or the running statistics, that both have."""
+    return [n for n in base if n in state and n.rpartition(".")[2].startswith("running") == running]
+
+
+def flat(state: dict | None, names: list[str]) -> torch.Tensor:
+    """Its entries in one float64 vector; 0 if there is no state."""
+    if state is None:
+        return torch.zeros(1, dtype=torch.float64)
+    return torch.cat([state[name].double().flatten() for name in names])
 
 
 def judged(answer: dict, base: dict, initial: dict | None, precision: str, who: str = "") -> dict:
