@@ -101,7 +101,8 @@ def bars(axes: Axes, table: pd.DataFrame) -> None:
     table = table.reset_index(drop=True)
     colours, kinds = figures.colours(KINDS), table["kind"].astype(object).fillna(NONE)
     split = table[kinds != NONE]
-    places = pd.Series(range(len(split)), split.index) + kinds[split.index].map([*KINDS].index)
+    places = [at + [*KINDS].index(kind) for at, kind in enumerate(kinds[split.index])]
+    places = pd.Series(places, split.index, dtype=int)
     for kind, of in split.groupby("kind", sort=False):
         look = {"color": colours[kind], "label": KINDS[kind]}
         axes.bar(places[of.index], of["mean"], yerr=of["deviation"].fillna(0), **look)
