@@ -35,7 +35,8 @@ def distance(state: dict, base: dict, initial: dict | None) -> float:
 
 def is_done(state: dict, base: dict, initial: dict | None) -> bool:
     """Whether the parameters are about as far from the initial ones as the base's, wherever."""
-    ours, theirs, start = (flat(of, shared(state, base)) for of in (state, base, initial))
+    names = shared(state, base)
+    ours, theirs, start = (flat(of, names) for of in (state, base, initial))
     least, most = WAY
     return least <= float((ours - start).norm() / (theirs - start).norm()) <= most
 
