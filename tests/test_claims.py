@@ -193,10 +193,11 @@ def test_a_claim_about_most_comparisons_needs_clearer_ones():
     assert verdicts.compare(above(over=["b", "c"]), bad)["verdict"].unique() == ["undecided"]
 
 
-def chosen(**numbers: list) -> str:
+def chosen(share: float | None = None, **numbers: list) -> str:
     """The other method of the comparison that decides a claim on `a`, whose value is 0."""
     table = values({"a": [0, 0, 0], **numbers})
-    return verdicts.deciding(verdicts.compare(above(over=[*numbers]), table))["over"]
+    found = verdicts.compare(above(over=[*numbers], share=share), table)
+    return verdicts.deciding(found, verdicts.verdict(found, share))["over"]
 
 
 def test_the_clearest_failure_decides():
@@ -222,6 +223,15 @@ def test_a_comparison_with_diverged_runs_decides_only_if_there_is_no_other():
 
 def test_the_weakest_of_those_that_hold_decides():
     assert chosen(clear=[-9, -9.1, -9.2], weak=[-1, -1.3, -0.7]) == "weak"
+
+
+def test_what_decides_a_claim_about_most_comparisons_has_the_verdict_of_the_claim():
+    lost, won = [1, 1.02, 0.98], [-1, -1.02, -0.98]
+    far, weak = [0.1, -9, 5], [-1, -1.1, -0.9]
+    assert chosen(0.4, lost=lost, far=far, won=won, weak=weak) == "weak"  # two of four hold
+    assert chosen(0.6, lost=lost, far=far, won=won, weak=weak) == "far"  # three would have to
+    assert chosen(0.8, lost=lost, far=far, won=won, weak=weak) == "lost"  # all would have to
+    assert chosen(0.6, lost=lost, won=won) == "lost"
 
 
 def test_comparisons_of_a_claim_are_counted_for_the_correction():

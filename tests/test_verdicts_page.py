@@ -319,6 +319,28 @@ def test_seeds_are_those_of_the_deciding_comparison(out):
             assert mean == pytest.approx(float(claim["difference"]), abs=1e-3)
 
 
+def test_seeds_that_would_decide_are_said_of_undecided_comparisons(out, page):
+    every = [row for study in PARTS for row in rows(out, f"{study}_quick_claims.csv")]
+    seeds = [row["seeds_needed"] for row in every if row["our_verdict"] == judging.UNDECIDED]
+    finite = [number for number in seeds if np.isfinite(float(number or "nan"))]
+    assert page.count("would decide this comparison") == len(finite) > 0
+
+
+def test_a_comparison_that_is_decided_needs_no_further_seeds(tmp_path):
+    """The claim is undecided, because others of its comparisons have no runs."""
+    runs = making.grid_of("fedsls", "quick", GRID)[making.RUN].to_dict("records")
+    for names in (of for of in runs if of["method"] in ("fedavg", "fedsls")):
+        leave(tmp_path, names)
+        if names["method"] == "fedsls":
+            path = tmp_path / "runs" / RUN.format(**names) / "metrics.csv"
+            pd.read_csv(path).assign(accuracy=0.9).to_csv(path, index=False)
+    page = ask(tmp_path / "page.html", tmp_path, "fedsls")
+    first = rows(tmp_path / "page.html", "fedsls_quick_claims.csv")[0]
+    assert (first["our_verdict"], first["held"], first["seeds_needed"]) == ("undecided", "3", "3.0")
+    (claim,) = re.findall(r'<article class="claim" id="fedsls-1">.*?</article>', page, re.DOTALL)
+    assert "would decide" not in claim
+
+
 def test_sentences_of_a_claim_are_apart(page):
     assert "of the pairs of runs one diverged." in page
     assert not re.search(r"[.>](?:Further|In this|Verdict with|In <a)", page)

@@ -241,18 +241,19 @@ def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) ->
     return FAILS if failed > total - needed and total else UNDECIDED
 
 
-def deciding(comparisons: pd.DataFrame) -> dict:
-    """Return the numbers of the deciding comparison.
+def deciding(comparisons: pd.DataFrame, said: str) -> dict:
+    """Return the numbers of the deciding comparison of a claim whose verdict is `said`.
 
-    That is the one that fails most clearly, by its p. If none fails, it is the least decided one:
-    one with a single pair, else the one that needs the most seeds. If all hold, it is the one with
-    the largest p. A comparison without a finite difference, because runs diverged, decides only if
-    all that have its verdict are without one.
+    That is one with the same verdict, if there is one: the one that fails most clearly, by its p;
+    the least decided one, which has a single pair or else needs the most seeds; of those that hold
+    the one with the largest p. A comparison without a finite difference, because runs diverged,
+    decides only if all that have its verdict are without one.
     """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
     failed = comparisons["verdict"] == FAILS
     order = {
+        "differs": comparisons["verdict"] != said,
         "rank": comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2}),
         "diverged": ~np.isfinite(comparisons["difference"]),
         "needed": -comparisons["seeds_needed"].mask(failed, 0).fillna(np.inf),
@@ -319,9 +320,9 @@ def judge_by_metric(
         for number, claim in numbered(study, None):
             without_runs = (missing or {}).get(number, 0)
             found = compare(claim, values, without_runs)
-            about = {"claim": number, "metric": metric, **deciding(found)}
             said = verdict(found, claim.get("share"), without_runs)
-            rows.append(about | {"our_verdict": said})
+            about = {"claim": number, "metric": metric, "our_verdict": said}
+            rows.append(about | deciding(found, said))
     return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
 
 

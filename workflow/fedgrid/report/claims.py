@@ -78,7 +78,7 @@ def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int =
         "ours": evidence(ours, missing),
         "our_verdict": verdict,
         "missing": missing,
-        **verdicts.deciding(ours),
+        **verdicts.deciding(ours, verdict),
         "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
