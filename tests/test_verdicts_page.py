@@ -15,6 +15,7 @@ import made
 from fedgrid import collect, keep, verdicts
 from fedgrid.analysis import measures
 from fedgrid.analysis import verdicts as judging
+from fedgrid.analysis.scores import CELL
 from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
@@ -384,7 +385,8 @@ def test_printed_tables_of_a_claim_are_those_that_it_compares():
 
 
 def test_runs_kept_in_another_way_are_shown(page, out):
-    assert len(rows(out, "fedlmd_reference.csv")) == 7
+    cells = pd.read_csv(find_study("fedlmd").with_name("reference") / "fedlmd.csv")[CELL]
+    assert len(rows(out, "fedlmd_reference.csv")) == len(cells.drop_duplicates()) > 0
     assert "full setting</h3>" in page
 
 
