@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, shown
 
 Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name
 Memory = dict[str, Any]  # nested dicts of tensors
@@ -37,6 +37,7 @@ class Step:
     counts: Tensor  # (K,) this client's training samples per class
     features: Tensor  # (B, D) input of the classifier
     logits: Tensor  # (B, K), or of an architecture with several outputs (B, outputs, K)
+    round: Tensor  # () whole number: 0 in the first round
     forward: Forward  # calls any other model on x: evaluation mode, no gradient
 
     @property
@@ -68,6 +69,7 @@ class Trained:
     shared: Memory
     counts: Tensor  # (K,)
     steps: Tensor  # () number of its local steps
+    round: int  # 0 in the first round
     lr: float
     momentum: float
 
@@ -96,7 +98,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Cohort:
-    """A round as the server sees it; results of local training are None before it."""
+    """A round as the server sees it; results of local training are `Later` before it."""
 
     round: int
     population: int
@@ -106,13 +108,31 @@ class Cohort:
     steps: Tensor  # (C,)
     lr: float
     momentum: float
-    deltas: Model | None  # (C, ...) pseudo-gradients, server - local, of the parameters
+    deltas: "Model | Later"  # (C, ...) pseudo-gradients, server - local, of the parameters
     before: list[Memory]  # the clients' memories before the round
-    memory: list[Memory] | None  # the clients' memories after the round
-    measured: list[Memory] | None  # what `measure` returned
+    memory: "list[Memory] | Later"  # the clients' memories after the round
+    measured: "list[Memory] | Later"  # what `measure` returned
     shared: Memory
     artifacts: Memory = field(default_factory=dict)  # results of the stages in NEEDS, for N clients
     noise: int = 0  # seed of the method's own random numbers in this round
+
+
+class Later:
+    """Stands for a result of local training where it is not there yet; reading it is an error."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        raise AttributeError(
+            f"`cohort.{self._name}` is there after local training only: if `weigh`, `reweigh` or "
+            "`scale` reads it, set weigh_after_training=True"
+        )
+
+    def _read(self, *arguments: Any) -> Any:
+        return self.anything
+
+    __getitem__ = __iter__ = __len__ = __bool__ = __contains__ = _read
 
 
 @dataclass(frozen=True)
@@ -149,6 +169,8 @@ class Method:
     loss: Callable[[Step], Tensor] | None = None  # replaces the cross-entropy
     penalty: Callable[[Step], Tensor] | None = None  # added to the loss
     correct: Callable[[Step, Model], Model] | None = None  # gradient -> descent direction
+    # whether these three leave out samples whose `valid` is 0; if not, no batch is padded
+    padded: bool = False
     remember: Callable[[Client], Memory] | None = None  # what the client keeps for later rounds
     measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent to the server
     frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
@@ -162,6 +184,7 @@ class Method:
     send: Callable[[Cohort], list[Memory]] | None = None  # per client, joins its memory this round
     weigh: Callable[[Cohort], Tensor] | None = None  # (C,) weights of clients; default: by samples
     reweigh: Callable[[Cohort, Tensor], Tensor] | None = None  # weights -> new weights, (C,)
+    any_sum: bool = False  # whether weights may have another sum than 1
     scale: Callable[[Cohort, Tensor], Tensor] | None = None  # weights -> factors of deltas, (C,)
     weigh_after_training: bool = False  # whether these read deltas, memory or measured
     average_optimiser: bool = False  # whether optimisers' states are averaged as models are
@@ -177,8 +200,27 @@ class Method:
     memory: Callable[[Start, int], Memory] | None = None  # initial memory of a client, by its id
     shared: Callable[[Start], Memory] | None = None
 
+    def __post_init__(self):
+        for given in fields(Method):
+            _check_type(given.name, getattr(self, given.name), given.default)
+        if not (self.loss or self.penalty or self.correct):
+            object.__setattr__(self, "padded", True)  # FedAvg's loss does
+
     def __or__(self, other: "Method") -> "Method":
         return replace(self, **{f.name: _both(f.name, self, other) for f in fields(Method)})
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Functions of two methods for the same field: what they return is joined."""
+
+    join: Callable[[Any, Any], Any]
+    ours: Callable
+    theirs: Callable
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what both give, joined."""
+        return self.join(self.ours(*arguments), self.theirs(*arguments))
 
 
 def relative(values: Tensor) -> Tensor:
@@ -201,10 +243,27 @@ def weighted_sum(cohort: Cohort, weights: Tensor) -> Model:
     return {n: torch.tensordot(weights.to(d), d, dims=1) for n, d in cohort.deltas.items()}
 
 
+def _check_type(name: str, value: Any, default: Any) -> None:
+    """Raise a TypeError for a value that a field of a method cannot have."""
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple) or not all(isinstance(v, str) and v for v in value):
+            raise TypeError(
+                f"`{name}` is {shown(repr(value))}, not a tuple of texts: write it with a comma, "
+                f'as in {name}=("head.",)'
+            )
+    elif isinstance(default, bool):
+        if not isinstance(value, bool):
+            raise TypeError(f"`{name}` is {shown(repr(value))}, not True or False")
+    elif not (value is None or callable(value)):
+        raise TypeError(f"`{name}` is {shown(repr(value))}, not a function")
+
+
 def _both(name: str, a: Method, b: Method) -> Any:
     ours, theirs = getattr(a, name), getattr(b, name)
     if isinstance(ours, tuple):
         return ours + theirs
+    if name == "padded":
+        return ours and theirs
     if isinstance(ours, bool):
         return ours or theirs
     if ours is None or theirs is None:
@@ -214,7 +273,7 @@ def _both(name: str, a: Method, b: Method) -> Any:
             f"two of the combined methods define `{name}`, which only one of them can do: leave "
             "one of the two out"
         )
-    return lambda *arguments: _JOINED[name](ours(*arguments), theirs(*arguments))
+    return Joined(_JOINED[name], ours, theirs)
 
 
 def _union(ours: Memory, theirs: Memory) -> Memory:

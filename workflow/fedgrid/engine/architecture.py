@@ -15,6 +15,7 @@ from torch.func import functional_call
 from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method, Model
+from fedgrid.runtime.names import UsageError
 
 
 class Architecture:
@@ -37,6 +38,10 @@ class Architecture:
         self.parameters = [name for name, _ in self.live.named_parameters()]
         self.trainable = [name for name in self.parameters if not name.startswith(method.frozen)]
         self.statistics = sorted(self.live.state_dict().keys() - set(self.parameters))
+        self.check_names("frozen", method.frozen, self.parameters)
+        self.check_names("private", method.private, [*self.parameters, *self.statistics])
+        if not self.trainable:
+            raise UsageError("the method freezes all parameters: `frozen` must leave some of them")
         serve = method.served or (lambda module: module)
         self.live_served, self.empty_served = serve(self.live), serve(self.empty)
         entries = self.live_served.state_dict()
@@ -47,6 +52,18 @@ class Architecture:
         ]
         # Without private entries, or with a part that works without them, the server has a model.
         self.complete_server = bool(method.served or not method.private)
+
+    def check_names(self, field: str, prefixes: tuple[str, ...], names: list[str]) -> None:
+        """Refuse the beginning of a name that no entry of the model has."""
+        groups = dict.fromkeys(
+            name.rpartition(".")[0] + "." * ("." in name) or name for name in names
+        )
+        for prefix in prefixes:
+            if not any(name.startswith(prefix) for name in names):
+                raise UsageError(
+                    f'the method\'s {field}=("{prefix}",) fits no entry of the model '
+                    f"{self.protocol['model']}, whose names begin with {', '.join(groups)}"
+                )
 
     def build(self, seed: int) -> nn.Module:
         """Return a module on the device, with initial weights drawn from `seed`."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
@@ -23,6 +24,7 @@ class LocalWork:
     memory: Memory
     shared: Memory
     counts: Tensor  # (K,) its training samples per class
+    round: Tensor  # ()
     lr: float
     optimiser: Memory  # its optimiser's state; empty before the first step
     noise: int  # seed of random numbers that the model draws itself, such as dropout
@@ -35,7 +37,7 @@ class StackedBatch(NamedTuple):
     x: Tensor  # (G, B, ...)
     y: Tensor  # (G, B)
     valid: Tensor  # (G, B) False for padding
-    all_busy: bool  # whether every client has a sample in this step
+    sizes: np.ndarray  # (G,) samples of each client, on the CPU
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class StackedWork:
     memory: Memory  # (G, ...)
     shared: Memory
     counts: Tensor  # (G, K)
+    round: Tensor  # ()
     lr: float
     optimiser: Memory  # (G, ...)
     steps: Tensor  # (G,) number of local steps of each client
@@ -62,10 +65,12 @@ class Clients:
         server: Model,
         shared: Memory,
         memories: list[Memory],
+        number: int,
         lr: float,
     ):
         self.samples, self.work, self.memories = samples, work, memories
-        self.given = {"shared": shared, "lr": lr}
+        when = torch.tensor(number, device=samples.device)
+        self.given = {"shared": shared, "round": when, "lr": lr}
         self.server, self.noise = server, work.noise
 
     def __len__(self) -> int:
@@ -100,7 +105,7 @@ class Clients:
             optimiser=stacked([*states]),
             counts=self.samples.federation.counts[self.work.clients[which]],
             steps=valid.any(2).sum(0),
-            batches=self.stacked_batches(index, valid, draws, self.work.valid[:, which]),
+            batches=self.stacked_batches(index, valid, draws, self.work.valid[:, which].sum(2)),
             **self.given,
         )
 
@@ -109,13 +114,13 @@ class Clients:
         return self.memories[c].get(STATE) or self.given["shared"].get(STATE, {})
 
     def stacked_batches(
-        self, index: Tensor, valid: Tensor, draws: Tensor, busy
+        self, index: Tensor, valid: Tensor, draws: Tensor, sizes: np.ndarray
     ) -> Iterator[StackedBatch]:
-        """Yield a batch per step; `busy` is `valid` on the CPU, read without waiting for a GPU."""
+        """Yield a batch per step; `sizes` (S, G) are on the CPU, read without waiting for a GPU."""
         for s in range(len(index)):
             x, y = self.samples.batch(index[s].flatten(), draws[s].flatten(0, 1))
             x, y = x.unflatten(0, index[s].shape), y.unflatten(0, index[s].shape)
-            yield StackedBatch(x, y, valid[s], bool(busy[s].any(1).all()))
+            yield StackedBatch(x, y, valid[s], sizes[s])
 
 
 def stacked(memories: list[Memory]) -> Memory:

@@ -22,6 +22,10 @@ from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
+from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
+from fedgrid.engine.hooks.rules import alike
+from fedgrid.engine.hooks.state import Watch
+from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named
 from fedgrid.engine.samples import Samples
@@ -32,6 +36,7 @@ from fedgrid.method import (
     Aggregated,
     Client,
     Cohort,
+    Later,
     Memory,
     Method,
     Model,
@@ -54,7 +59,8 @@ class Engine:
         backend: str = "auto",
         artifacts: Memory | None = None,
     ):
-        self.method, self.protocol, self.federation = method, protocol, federation
+        self.method = method = checked(method)
+        self.protocol, self.federation = protocol, federation
         self.artifacts, self.device = artifacts or {}, federation.images.device
         self.dtype, shape = federation.mean.dtype, tuple(federation.images.shape[1:])
         self.architecture = Architecture(make, method, protocol, shape, self.device, self.dtype)
@@ -67,6 +73,7 @@ class Engine:
         file = import_module(f"fedgrid.engine.backends.{backend}")
         self.backend = file.Backend(self.architecture, method, protocol)
         self.keeps_optimiser = protocol["optimiser_state"] == "kept"
+        self.watch = Watch(self.method)
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
@@ -156,12 +163,20 @@ class Engine:
         work = self.plan(state.round)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
+        with self.watch.round():
+            return self.take_round(state, work, seen)
+
+    def take_round(
+        self, state: RunState, work: schedule.Work, seen: ClientEvaluation | None
+    ) -> RunState:
+        """Return the state of the run after a round with this work."""
         lr = self.lr(state.round)
         cohort = self.cohort(state, work, lr)
         memories = self.send(cohort)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
         after, measured, losses, optimisers = [], [], [], []
-        for which, models, loss, optimiser in self.train(state, work, memories, lr):
+        clients = Clients(self.samples, work, state.server, state.shared, memories, state.round, lr)
+        for which, models, loss, optimiser in self.train(clients):
             left = self.leave(state, work, which, models, optimiser, memories, seen)
             sums.add(which, models)
             losses.append(loss)
@@ -171,8 +186,8 @@ class Engine:
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
         server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
-        clients = map(int, work.clients)
-        memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
+        numbers = map(int, work.clients)
+        memory = state.memory | {k: m for k, m in zip(numbers, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
         values = {"train_loss": trained.mean(), "effective_clients": effective(weights.factors)}
         if self.method.observe:
@@ -199,10 +214,10 @@ class Engine:
             steps=torch.from_numpy(work.steps).to(self.device),
             lr=lr,
             momentum=self.protocol["momentum"],
-            deltas=None,
+            deltas=Later("deltas"),
             before=[self.memory(state, int(client)) for client in work.clients],
-            memory=None,
-            measured=None,
+            memory=Later("memory"),
+            measured=Later("measured"),
             shared=state.shared,
             artifacts=self.artifacts,
             noise=work.noise,
@@ -238,12 +253,13 @@ class Engine:
         """Return the entries of the model that never leave their client."""
         return {name: w for name, w in model.items() if name.startswith(self.method.private)}
 
-    def train(
-        self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
-    ) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
-        clients = Clients(self.samples, work, state.server, state.shared, memories, lr)
-        return self.backend.train(clients)
+        if not self.watch.done:
+            busy = int((clients.work.steps > 0).argmax())
+            try_step(self.method, self.architecture, clients.one(busy))
+        with unchanged_by_steps(self.method, (clients.server, clients.given, clients.memories)):
+            yield from self.backend.train(clients)
 
     def leave(
         self,
@@ -262,15 +278,23 @@ class Engine:
             model = {name: tensor[i] for name, tensor in models.items()}
             trained = self.client(state, client, model, memories[c], work.steps[c])
             keep = method.remember(trained) if method.remember else {}
+            if method.remember and not self.watch.done:
+                self.check_form(keep, int(client))
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
             if self.keeps_optimiser:
                 keep = keep | {STATE: tree_map(lambda kept, i=i: kept[i], optimisers)}
-            told = method.measure(trained) if method.measure else None
+            told = tree_map(torch.clone, method.measure(trained)) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
             if seen is not None:
                 seen.see(int(client), replace(trained, memory=keep))
         return left
+
+    def check_form(self, kept: Memory, client: int) -> None:
+        """Refuse a memory after a round that has not the form of the initial one."""
+        initial = self.method.memory(self._start, client) if self.method.memory else {}
+        with hooks(self.method, "remember")[0].named():
+            alike(kept, initial, "the initial memory, which `memory` gives,")
 
     def client(
         self, state: RunState, number: int, model: Model, memory: Memory, steps: int
@@ -283,6 +307,7 @@ class Engine:
             shared=state.shared,
             counts=self.federation.counts[number],
             steps=steps,
+            round=state.round,
             lr=self.lr(state.round),
             momentum=self.protocol["momentum"],
             architecture=self.architecture.empty,

@@ -39,6 +39,7 @@ def fuse(
     architecture = partial(Fusion, temperature=temperature, two_outputs=code, **options)
     return keep(architecture, whole=True, forgets=forgets) | Method(
         loss=two_losses if code else None,
+        padded=True,
         train_served=shared_step,
         evaluate_server=coefficients,
     )

@@ -26,7 +26,7 @@ def privatise(way: str, split: int | None, forgets: bool, **options) -> Method:
         return Method(architecture=partial(Branches, way="AB"))
     branches = partial(Branches, way=way, split=split, **options)
     loss = two_losses if "Bb" in way else None
-    return keep(branches, {*way} >= {"A", "B"}, forgets) | Method(loss=loss)
+    return keep(branches, {*way} >= {"A", "B"}, forgets) | Method(loss=loss, padded=True)
 
 
 def keep(architecture: Callable[[nn.Module], nn.Module], whole: bool, forgets: bool) -> Method:

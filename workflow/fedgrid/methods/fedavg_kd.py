@@ -17,4 +17,4 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
             step, _distillation.teacher(logits, every, tau), every, tau
         )
 
-    return Method(penalty=penalty)
+    return Method(penalty=penalty, padded=True)

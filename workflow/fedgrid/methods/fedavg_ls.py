@@ -13,4 +13,4 @@ def method(mu: float = 0.1) -> Method:
         everywhere = -step.mean(F.log_softmax(step.logits, dim=1).mean(1))
         return (1 - mu) * step.cross_entropy() + mu * everywhere
 
-    return Method(loss=smoothed)
+    return Method(loss=smoothed, padded=True)

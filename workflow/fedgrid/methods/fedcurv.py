@@ -59,7 +59,8 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
                     of[name] = of[name] + now - before["fedcurv"][part][name]
         return {"fedcurv": sums}
 
-    curved = Method(penalty=curvature, memory=nothing, remember=keep, shared=nothing, share=gather)
+    kept = {"memory": nothing, "remember": keep, "shared": nothing, "share": gather}
+    curved = Method(penalty=curvature, padded=True, **kept)
     return curved | Method(send=missing if in_place else None)
 
 

@@ -28,4 +28,4 @@ def method(beta: float = 0.1, scale: str = "code") -> Method:
         off_diagonal = product.square().sum() - product.diagonal().square().sum()
         return beta * off_diagonal / (n * dims * (dims - 1))
 
-    return Method(penalty=decorrelate)
+    return Method(penalty=decorrelate, padded=True)

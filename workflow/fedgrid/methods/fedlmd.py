@@ -40,7 +40,7 @@ def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = F
         return {"fedlmd_round": cohort.shared["fedlmd_round"] + 1}
 
     counting = {"shared": first, "share": next_round} if switch else {}
-    return Method(penalty=penalty, **counting)
+    return Method(penalty=penalty, padded=True, **counting)
 
 
 def teacher_free(step: Step, tau: float, exact: bool) -> Tensor:

@@ -25,7 +25,7 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
         target = _distillation.teacher(logits, kept, tau)
         return beta * _distillation.divergence(step, target, others, tau)
 
-    return Method(penalty=penalty, send=send_orders)
+    return Method(penalty=penalty, padded=True, send=send_orders)
 
 
 def places_of_others(step: Step) -> Tensor:

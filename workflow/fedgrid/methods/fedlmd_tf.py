@@ -18,4 +18,4 @@ def method(beta: float = 1.0, tau: float = 1.0, exact: bool = False) -> Method:
     def penalty(step: Step) -> Tensor:
         return beta * teacher_free(step, tau, exact)
 
-    return Method(penalty=penalty)
+    return Method(penalty=penalty, padded=True)

@@ -41,4 +41,4 @@ def method(ccvr: bool = False) -> Method:
         return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}
 
     corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
-    return Method(scale=normalised, **corrected)
+    return Method(scale=normalised, padded=True, **corrected)

@@ -19,4 +19,4 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
             step, _distillation.teacher(logits, kept, tau), kept, tau
         )
 
-    return Method(penalty=penalty)
+    return Method(penalty=penalty, padded=True)

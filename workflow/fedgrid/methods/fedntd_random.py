@@ -22,7 +22,7 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
         target = _distillation.teacher(logits, kept, tau)
         return beta * _distillation.divergence(step, target, kept, tau)
 
-    return Method(penalty=penalty, send=send_orders)
+    return Method(penalty=penalty, padded=True, send=send_orders)
 
 
 def another_class(step: Step) -> Tensor:

@@ -14,4 +14,4 @@ def method(beta: float = 1.0, tau: float = 1.0) -> Method:
         target = _distillation.uniform(step, kept, kept.sum(1, keepdim=True))
         return beta * _distillation.divergence(step, target, kept, tau)
 
-    return Method(penalty=penalty)
+    return Method(penalty=penalty, padded=True)

@@ -12,4 +12,4 @@ def method(mu: float = 0.01) -> Method:
         distance = sum((w - step.server[name]).square().sum() for name, w in step.params.items())
         return mu / 2 * distance
 
-    return Method(penalty=proximity)
+    return Method(penalty=proximity, padded=True)

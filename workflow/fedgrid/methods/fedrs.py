@@ -30,4 +30,4 @@ def method(alpha: float = 0.5, by: str = "presence") -> Method:
             step, logits=step.logits * torch.lerp(share, torch.ones_like(share), alpha)
         ).cross_entropy()
 
-    return Method(loss=restricted)
+    return Method(loss=restricted, padded=True)

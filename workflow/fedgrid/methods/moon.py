@@ -45,7 +45,8 @@ def method(
         return {"previous": end.model, "pushes": torch.ones_like(end.memory["pushes"])}
 
     project = (lambda model: projected(model, projection)) if projection else None
-    return Method(architecture=project, penalty=contrast, memory=initial, remember=keep_model)
+    contrasted = Method(penalty=contrast, padded=True, memory=initial, remember=keep_model)
+    return contrasted | Method(architecture=project)
 
 
 def projected(model: nn.Module, width: int) -> nn.Module:

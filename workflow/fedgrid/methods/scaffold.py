@@ -45,4 +45,5 @@ def method(division: str = "effective") -> Method:
         server = cohort.shared["scaffold"]
         return {"scaffold": {n: w + change(n) / cohort.population for n, w in server.items()}}
 
-    return Method(correct=correct, memory=none, remember=variate, shared=none, share=share)
+    kept = {"memory": none, "remember": variate, "shared": none, "share": share}
+    return Method(correct=correct, padded=True, **kept)

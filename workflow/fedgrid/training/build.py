@@ -9,6 +9,7 @@ import torch
 from fedgrid import models
 from fedgrid.engine import metrics
 from fedgrid.engine.device import prepare
+from fedgrid.engine.hooks import state
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import seeds
@@ -70,9 +71,16 @@ def build_part(name: str, keywords: dict) -> Method:
     """Return the method of a file; UsageError if the file's code fails."""
     module = f"methods.{known('method', name, registered('methods'))}"
     file = contract.imported(module)
-    made = contract.called(module, "`method`", lambda: file.method(**keywords))
+    made, again = (
+        contract.called(module, "`method`", lambda: file.method(**keywords)) for _ in range(2)
+    )
     if not isinstance(made, Method):
         raise UsageError(f"{source.file(module)}: `method` gives {shown(repr(made))}, no Method")
+    if name := state.between(made, again):
+        raise UsageError(
+            f"{source.file(module)}: `method` gives functions with another `{name}` at each call: "
+            "draw random numbers from `cohort.noise`, and keep nothing between two calls"
+        )
     return made
 
 

@@ -80,6 +80,7 @@ class Backend:
             client.counts,
             features.to(network.dtype),
             logits.to(network.dtype),
+            client.round,
             forward=network.forward,
         )
         loss = local_loss(method, step)

@@ -1,21 +1,23 @@
 """Train all clients at once, with parameters that have a leading client axis. Best on GPUs.
 
-Clients with less data are padded: a padded sample has no part in a loss or in BatchNorm's
-statistics (`Masked`), and a padded step changes nothing. If the memory does not suffice, the stack
-is halved, with a warning.
+Clients with less data are padded, if the method says that its functions leave padded samples out: a
+padded sample has no part in FedAvg's loss or in BatchNorm's statistics (`Masked`), and a padded
+step changes nothing. If the memory does not suffice, the stack is halved, with a warning.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from math import ceil
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import _convolution, _recurrent
@@ -25,6 +27,8 @@ from fedgrid.engine.state import own_model, reseed
 from fedgrid.method import Memory, Method, Model, Step
 
 log = logging.getLogger(__name__)
+
+PATIENCE = 3  # calls of a few clients' step before it is recorded
 
 
 class Backend:
@@ -39,9 +43,9 @@ class Backend:
         self.size: int | None = None  # clients in a stack, after running out of memory
         names = architecture.trainable
         twice = [names[i] for i in architecture.trained_twice]
-        self.step = Recorded(LocalStep(architecture, method, architecture.live, names))
+        self.step = StackedStep(LocalStep(architecture, method, architecture.live, names))
         served = architecture.live_served  # the second step on a batch is FedAvg's
-        self.step_of_served = Recorded(LocalStep(architecture, Method(), served, twice))
+        self.step_of_served = StackedStep(LocalStep(architecture, Method(), served, twice))
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers."""
@@ -80,20 +84,13 @@ class Backend:
     ) -> tuple[State, Tensor]:
         """Take one step of all clients in place; return optimisers' states and losses (G,)."""
         idle = ~batch.valid.any(1)
-        mask = batch.valid.to(self.architecture.dtype)
-        mask[:, 0].masked_fill_(idle, 1)  # an idle client needs a sample; its step is discarded
-        given = clients.server, clients.shared, clients.memory
-        gradients, loss, statistics = self.step(
-            models, *given, batch.x, batch.y, mask, clients.counts
-        )
+        resting = None if batch.sizes.all() else idle
         trained = [models[name] for name in self.architecture.trainable]
-        resting = None if batch.all_busy else idle
+        gradients, loss, statistics = self.step(clients, models, batch)
         state = self.optimiser.step(trained, gradients, state, clients.lr, idle=resting)
         take_over(models, statistics, resting)
         if which := self.architecture.trained_twice:
-            gradients, _, statistics = self.step_of_served(
-                models, *given, batch.x, batch.y, mask, clients.counts
-            )
+            gradients, _, statistics = self.step_of_served(clients, models, batch)
             state = self.optimiser.step_again(which, trained, gradients, state, clients.lr, resting)
             take_over(models, statistics, resting)
         return state, loss.masked_fill(idle, 0)
@@ -105,6 +102,56 @@ def take_over(models: Model, statistics: Model, idle: Tensor | None) -> None:
         models[name] = new if idle is None else torch.where(along(idle, new), models[name], new)
 
 
+class StackedStep:
+    """One local step of a stack whose clients may have batches of different sizes.
+
+    If a method leaves out padded samples, all clients take the step together. Otherwise those with
+    equally many samples take it together, so that no batch is padded.
+    """
+
+    def __init__(self, step: "LocalStep"):
+        self.padded, self.dtype = step.method.padded, step.architecture.dtype
+        self.take, self.take_few = Recorded(step), Recorded(step, patience=PATIENCE)
+
+    def __call__(self, clients: StackedWork, models: Model, batch: StackedBatch):
+        """Return gradients by trained parameter, losses (G,) and statistics."""
+        if self.padded or (batch.sizes == batch.y.shape[1]).all():
+            return self.take_all(clients, models, batch)
+        return self.take_by_size(clients, models, batch)
+
+    def take_all(self, clients: StackedWork, models: Model, batch: StackedBatch):
+        """Return the results of all clients, whose batches are padded to the longest."""
+        mask = batch.valid.to(self.dtype)
+        # An idle client needs a sample; its step is discarded.
+        mask[:, 0].masked_fill_(~batch.valid.any(1), 1)
+        return self.take(
+            *(models, clients.server, clients.shared, clients.memory),
+            *(batch.x, batch.y, mask, clients.counts, clients.round),
+        )
+
+    def take_by_size(self, clients: StackedWork, models: Model, batch: StackedBatch):
+        """Return the results of all clients, put together from those of equal sizes."""
+        found = None
+        for size in np.unique(batch.sizes[batch.sizes > 0]):
+            which = torch.from_numpy((batch.sizes == size).nonzero()[0]).to(batch.y.device)
+            part = self.take_equal(clients, models, batch, which, int(size))
+            found = found or tree_map(lambda of: of.new_zeros(len(batch.y), *of.shape[1:]), part)
+            for whole, of in zip(*map(tree_leaves, (found, part)), strict=True):
+                whole.index_copy_(0, which, of)
+        return found
+
+    def take_equal(
+        self, clients: StackedWork, models: Model, batch: StackedBatch, which: Tensor, size: int
+    ):
+        """Return the results of the clients at the positions `which`, with `size` samples each."""
+        own = {name: entry[which] for name, entry in models.items()}
+        memory = tree_map(lambda kept: kept[which], clients.memory)
+        x, y = batch.x[which, :size], batch.y[which, :size]
+        mask = torch.ones_like(y, dtype=self.dtype)
+        given = own, clients.server, clients.shared, memory
+        return self.take_few(*given, x, y, mask, clients.counts[which], clients.round)
+
+
 class LocalStep:
     """One local step of all clients: gradients, losses and BatchNorm statistics.
 
@@ -112,8 +159,9 @@ class LocalStep:
     gradient of the sum of losses holds every client's own gradient.
     """
 
-    # The leading client axis of state, server, shared, memory, x, y, valid, counts; None: no axis.
-    each = (0, None, None, 0, 0, 0, 0, 0)
+    # The leading client axis of state, server, shared, memory, x, y, valid, counts, round; None: no
+    # axis.
+    each = (0, None, None, 0, 0, 0, 0, 0, None)
 
     def __init__(
         self, architecture: Architecture, method: Method, module: nn.Module, trained: list[str]
@@ -132,13 +180,13 @@ class LocalStep:
             grads = self.corrected(named, state, *rest, *outputs)
         return list(grads), value.detach(), statistics
 
-    def loss(self, state, server, shared, memory, x, y, valid, counts):
+    def loss(self, state, server, shared, memory, x, y, valid, counts, number):
         """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
         masked, entries = Masked(valid, state), {name: state[name] for name in self.entries}
         with self.architecture.precision(), masked:
             outputs = functional_call(self.module, entries, (x,))
         outputs = [output.to(self.architecture.dtype) for output in outputs]
-        step = self.seen(state, server, shared, memory, x, y, valid, counts, *outputs)
+        step = self.seen(state, server, shared, memory, x, y, valid, counts, number, *outputs)
         with masked:  # a teacher may use batch statistics too
             value = local_loss(self.method, step)
         return value, masked.statistics, *(outputs if self.method.correct else ())
@@ -153,28 +201,43 @@ class LocalStep:
         corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
         return [corrected[name] for name in grads]
 
-    def seen(self, state, server, shared, memory, *rest) -> Step:
+    def seen(
+        self, state, server, shared, memory, x, y, valid, counts, number, features, logits
+    ) -> Step:
         """Return one client's step, as the method's functions read it."""
         params = {name: state[name] for name in self.architecture.parameters}
-        sent = own_model(server, memory)
-        return Step(params, sent, memory, shared, *rest, forward=self.architecture.forward)
+        return Step(
+            params,
+            own_model(server, memory),
+            memory,
+            shared,
+            *(x, y, valid, counts, features, logits, number),
+            forward=self.architecture.forward,
+        )
 
 
 class Recorded:
     """A function of nested tensors that is traced once per shape of its arguments, then replayed.
+
+    With `patience`, calls of a shape before so many are not traced: a trace takes as long as some
+    calls, and shapes of a few clients may come once only.
 
     The trace is the plain sequence of PyTorch's operations, including those of the gradient. It
     avoids the overhead of vmap, modules and autograd, half of a small model's step. A number that
     does not come from the arguments keeps its value of the first call.
     """
 
-    def __init__(self, function: Callable):
+    def __init__(self, function: Callable, patience: int = 0):
         self.function, self.records = function, {}
+        self.patience, self.calls = patience, Counter()
 
     def __call__(self, *arguments):
         """Return the function's result."""
         leaves, form = tree_flatten(arguments)
         kind = (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
+        self.calls[kind] += 1
+        if self.calls[kind] <= self.patience:
+            return self.function(*arguments)
         if kind not in self.records:
             self.records[kind] = self.record(leaves, form)
         graph, result = self.records[kind]

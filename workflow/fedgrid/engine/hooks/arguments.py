@@ -1,0 +1,76 @@
+"""The tensors in what a method's function is given, or gives: their values, places and changes."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+LARGE = 1e9  # a model with a larger entry is about to diverge
+CLOSE = 1e-3  # relative; a sum in another order differs by less, other random numbers by more
+
+
+def tensors(value: Any, place: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield every tensor in nested dicts, lists and records, with its place as Python writes it."""
+    if isinstance(value, Tensor):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from tensors(part, f"{place}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from tensors(part, f"{place}[{i}]")
+    elif is_dataclass(value):
+        for one in fields(value):
+            yield from tensors(getattr(value, one.name), f"{place}.{one.name}")
+
+
+def versions(arguments: tuple) -> dict[str, tuple[Tensor, int]]:
+    """Return every tensor of the arguments by its place, with PyTorch's count of its changes."""
+    return {place: (tensor, tensor._version) for place, tensor in tensors(arguments)}
+
+
+def changed(before: dict[str, tuple[Tensor, int]], after: dict[str, tuple[Tensor, int]]) -> str:
+    """Return the place of a tensor that was changed in place or exchanged; empty if none was."""
+    for place in {**before, **after}:
+        old, new = before.get(place), after.get(place)
+        if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:
+            return place
+    return ""
+
+
+def finite(value: Any) -> bool:
+    """Whether all numbers in all tensors of a value are finite."""
+    found = [t for _, t in tensors(value) if t.is_floating_point() and t.numel()]
+    if not found:
+        return True
+    by_type = {dtype: [t for t in found if t.dtype == dtype] for dtype in {t.dtype for t in found}}
+    largest = [n for of in by_type.values() for n in torch._foreach_norm(of, torch.inf)]
+    return bool(torch.stack([n.double() for n in largest]).isfinite().all())
+
+
+def diverging(arguments: tuple) -> bool:
+    """Whether the arguments have a number that is not finite, or that is very large."""
+    floating = (t for _, t in tensors(arguments) if t.is_floating_point() and t.numel())
+    return any(not bool(t.abs().max() < LARGE) for t in floating)  # also if the maximum is NaN
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two results have the same form, and the same numbers up to rounding."""
+    (ours, form), (theirs, other_form) = tree_flatten(one), tree_flatten(other)
+    if form != other_form:
+        return False
+    return all(map(_same_leaf, ours, theirs))
+
+
+def _same_leaf(one: Any, other: Any) -> bool:
+    if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
+        return one == other or (one != one and other != other)
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if not one.is_floating_point():
+        return bool(torch.equal(one, other))
+    largest = one.abs().nan_to_num(0, 0, 0).max() if one.numel() else 0
+    return bool(torch.isclose(one, other, CLOSE, float(CLOSE * largest), equal_nan=True).all())

@@ -1,0 +1,180 @@
+"""Call a method's functions, and name the function and its file where one of them goes wrong.
+
+Every call is checked by its rule (`rules.py`), and for changes in place of what the function was
+given. The first call of a function is made twice, because a method's results may depend on its
+arguments only: random numbers come from `cohort.noise`. Functions of a local step are called too
+often for that, and inside of vmap; `trial.py` does it for them.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgrid.engine.hooks.arguments import changed, same, versions
+from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, weights
+from fedgrid.method import Joined, Method
+from fedgrid.runtime.names import PACKAGE, UsageError, shown
+
+IN_STEP = ("loss", "penalty", "correct")
+MAKERS = ("architecture", "served")  # they change the network that they are given
+MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
+
+
+class Hook:
+    """One function of a method, with the checks of its field; `often` leaves those of each call."""
+
+    def __init__(self, name: str, function: Callable, rule: Rule, often: bool = False):
+        self.name, self.function, self.rule = name, function, rule
+        self.often, self.tried = often, False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
+        if self.often:
+            return self.call(*arguments)
+        before, first, self.tried = versions(arguments), not self.tried, True
+        result = self.call(*arguments)
+        self.unchanged(arguments, before)
+        if first:
+            self.repeat(result, *arguments)
+        return result
+
+    def call(self, *arguments: Any) -> Any:
+        """Return what the function gives, checked by the rule of its field."""
+        with self.named():
+            result = self.function(*arguments)
+            self.rule(result, *arguments)
+        return result
+
+    def repeat(self, result: Any, *arguments: Any) -> None:
+        """Refuse a function whose second call gives another result."""
+        with self.named(), untouched_generators():
+            if not same(result, self.function(*arguments)):
+                raise MistakeError(
+                    "gives another result if it is called again with the same arguments: draw "
+                    "random numbers from a generator that `cohort.noise` seeds, and keep numbers "
+                    "in `memory` or `shared`"
+                )
+
+    def unchanged(self, arguments: tuple, before: dict) -> None:
+        """Refuse a function that has changed its arguments in place."""
+        if place := changed(before, versions(arguments)):
+            with self.named():
+                raise MistakeError(
+                    f"changes its argument {of_argument(place)} in place: copy it first"
+                )
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Turn an error into a UsageError with the function's name, file and line."""
+        try:
+            yield
+        except (UsageError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except MistakeError as mistake:
+            raise UsageError(f"{file_and_line(self.function)}: `{self.name}` {mistake}") from None
+        except Exception as problem:
+            where = f"{file_and_line(self.function, problem)}: `{self.name}`"
+            text = shown(f"{type(problem).__name__}: {problem}")
+            raise UsageError(f"{where} fails with {text}{hint(problem)}") from problem
+
+
+def checked(method: Method) -> Method:
+    """Return the method with all its functions checked."""
+
+    def wrapped(name: str, function: Callable) -> Callable:
+        if isinstance(function, Joined):
+            parts = (wrapped(name, part) for part in (function.ours, function.theirs))
+            return Joined(function.join, *parts)
+        rule = weights if RULES[name].__name__ == "summing" and method.any_sum else RULES[name]
+        return Hook(name, function, rule, often=name in (*IN_STEP, *MAKERS))
+
+    return replace(method, **{name: wrapped(name, f) for name, f in functions(method).items()})
+
+
+def functions(method: Method) -> dict[str, Callable]:
+    """Return those fields of a method that are functions."""
+    found = {field.name: getattr(method, field.name) for field in fields(method)}
+    return {name: found[name] for name in RULES if found[name]}
+
+
+def hooks(method: Method, *names: str) -> list[Hook]:
+    """Return the checked functions of a method by the names of their fields, or all of them."""
+    given = functions(method)
+    return [hook for name in names or given for hook in parts(given.get(name))]
+
+
+def parts(function: Callable | None) -> list[Hook]:
+    """Return the functions that are joined in a field."""
+    if isinstance(function, Joined):
+        return [*parts(function.ours), *parts(function.theirs)]
+    return [function] if function else []
+
+
+@contextmanager
+def unchanged_by_steps(method: Method, given: tuple) -> Iterator[None]:
+    """Refuse a method whose functions of a local step change in place what was sent to a client."""
+    before = versions(given)
+    yield
+    if (used := hooks(method, *IN_STEP)) and (place := changed(before, versions(given))):
+        where, names = file_and_line(used[0].function), [f"`{hook.name}`" for hook in used]
+        raise UsageError(
+            f"{where}: {' or '.join(names)} changes {of_argument(place)} of a client in place: "
+            "copy it first"
+        )
+
+
+def plain(function: Callable) -> Callable:
+    """Return the function in Python that is behind partial objects, bound methods and records."""
+    while True:
+        if isinstance(function, partial):
+            function = function.func
+        elif hasattr(function, "__func__"):
+            function = function.__func__
+        else:
+            break
+    return function if hasattr(function, "__code__") else type(function).__call__
+
+
+def file_and_line(function: Callable, problem: Exception | None = None) -> str:
+    """Return file and line of a function, or of the line in its file where a problem arose."""
+    code = getattr(plain(function), "__code__", None)
+    if code is None:
+        return shown(repr(function))
+    line = code.co_firstlineno
+    if problem is not None:
+        frames = traceback.extract_tb(problem.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+        line = lines[-1] if lines else line
+    path = Path(code.co_filename)
+    inside = path.is_relative_to(PACKAGE)
+    return f"{path.relative_to(PACKAGE).as_posix() if inside else path.name}, line {line}"
+
+
+def hint(problem: Exception) -> str:
+    """Return what to do about an error of a function that is mapped over clients."""
+    if not any(word in str(problem) for word in MAPPED):
+        return ""
+    return (
+        ". The backend stacked maps the function over clients, so it must not read a tensor's "
+        "value in Python: write `torch.where` instead of `if`, or choose the backend loop"
+    )
+
+
+def of_argument(place: str) -> str:
+    """Return the place of a tensor in the arguments in words: [0].memory['h'] is `memory['h']`."""
+    number, _, rest = place.partition("]")
+    return f"`{rest.lstrip('.')}`" if rest else f"number {int(number.lstrip('[')) + 1}"
+
+
+@contextmanager
+def untouched_generators() -> Iterator[None]:
+    """Leave PyTorch's generators as they are."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        yield

@@ -1,0 +1,234 @@
+"""What each function of a method must give: type, shape, names and finite numbers.
+
+A rule gets the result and the arguments of a call, and raises a `MistakeError` with the end of a
+sentence that begins with the name of the function.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedgrid.engine.hooks.arguments import diverging, finite
+from fedgrid.engine.optimisers import STATE
+from fedgrid.method import Aggregated, Client, Cohort, Memory, Model, Server, Start, Step
+from fedgrid.runtime.names import shown
+
+PRIVATE = "private"  # where a client's memory holds its private entries
+TAKEN = (PRIVATE, STATE)  # names in a memory that the engine uses
+CLOSE = 1e-3  # how far the sum of weights may be from 1
+
+
+class MistakeError(Exception):
+    """What is wrong with a result, in words that follow the name of the function."""
+
+
+def said(value: Any) -> str:
+    """Return what a value is, in words."""
+    if value is None:
+        return "nothing (is a `return` missing?)"
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return f"the {type(value).__name__} {shown(repr(value))}"
+
+
+# -- on a client ----------------------------------------------------------------------------------
+
+
+def value(result: Any, step: Step) -> None:
+    """Refuse a loss or penalty that is not one number."""
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        raise MistakeError(f"gives {said(result)}, not a tensor with one number")
+    if result.dim():
+        raise MistakeError(
+            f"gives {said(result)}, not one number: take the mean over the batch, with `step.mean`"
+        )
+
+
+def gradients(result: Any, step: Step, given: Model) -> None:
+    """Refuse a direction that is not like the gradients."""
+    entries(result, given, "the gradients")
+
+
+def keep(result: Any, client: Client) -> None:
+    """Refuse a memory that the engine cannot hold."""
+    memory(result)
+    numbers(result, client)
+
+
+def sent(result: Any, cohort: Cohort) -> None:
+    """Refuse what is not one memory for each client of the round."""
+    clients = len(cohort.clients)
+    if not isinstance(result, list) or len(result) != clients:
+        length = f" of length {len(result)}" if isinstance(result, list) else ""
+        raise MistakeError(
+            f"gives {said(result) if not length else 'a list'}{length}, not a list with a dict for "
+            f"each of the {clients} clients of the round"
+        )
+    for one in result:
+        memory(one)
+        alike(one, result[0], "that of another client")
+    numbers(result, cohort)
+
+
+def first(result: Any, start: Start, client: int | None = None) -> None:
+    """Refuse an initial memory that the engine cannot hold."""
+    memory(result)
+    numbers(result, start)
+
+
+# -- on the server --------------------------------------------------------------------------------
+
+
+def weights(result: Any, cohort: Cohort, *given: Tensor) -> None:
+    """Refuse weights that are not one finite number for each client of the round."""
+    clients, population = len(cohort.clients), cohort.population
+    if not isinstance(result, Tensor) or not result.is_floating_point():
+        raise MistakeError(f"gives {said(result)}, not a tensor of {clients} weights")
+    if tuple(result.shape) != (clients,):
+        hint = f", not of all {population}: take those of `cohort.clients`"
+        hint = hint if tuple(result.shape) == (population,) else ""
+        raise MistakeError(
+            f"gives {said(result)}, not ({clients},): a weight for each client of the round{hint}"
+        )
+    numbers(result, cohort, *given)
+
+
+def summing(result: Any, cohort: Cohort, *given: Tensor) -> None:
+    """Refuse weights whose sum is not 1."""
+    weights(result, cohort, *given)
+    total = float(result.sum())
+    if abs(total - 1) > CLOSE and not diverging((cohort, given)):
+        raise MistakeError(
+            f"gives weights with the sum {total:.4g}, not 1: divide them by their sum, with "
+            "`fedgrid.method.relative`, or set any_sum=True if the method means it"
+        )
+
+
+def update(result: Any, cohort: Cohort, given: Tensor) -> None:
+    """Refuse an aggregate that is not like a model's change."""
+    entries(result, {name: delta[0] for name, delta in cohort.deltas.items()}, "the deltas")
+    numbers(result, cohort, given)
+
+
+def step(result: Any, change: Model, shared: Memory) -> None:
+    """Refuse a server's step that is not like the update."""
+    entries(result, change, "the update")
+    numbers(result, change, shared)
+
+
+def shared(result: Any, cohort: Cohort, change: Model) -> None:
+    """Refuse what cannot join `shared`."""
+    memory(result)
+    for name in result.keys() & cohort.shared.keys():
+        alike(result[name], cohort.shared[name], "the earlier one", name)
+    numbers(result, cohort, change)
+
+
+def logged(result: Any, end: Aggregated) -> None:
+    """Refuse values of a round that are not single finite numbers."""
+    named(result)
+    for name, one in result.items():
+        if not isinstance(one, Tensor) or one.dim():
+            raise MistakeError(f"gives {said(one)} as `{name}`, not a tensor with one number")
+    numbers(result, end)
+
+
+def columns(result: Any, seen: Client | Server) -> None:
+    """Refuse values of an evaluation that are not single numbers; NaN leaves a column empty."""
+    named(result)
+    for name, one in result.items():
+        number = isinstance(one, int | float) or (isinstance(one, Tensor) and one.numel() == 1)
+        if not number and getattr(one, "shape", None) != ():
+            raise MistakeError(f"gives {said(one)} as `{name}`, not one number")
+
+
+def module(result: Any, given: nn.Module) -> None:
+    """Refuse what is not a network."""
+    if not isinstance(result, nn.Module):
+        raise MistakeError(f"gives {said(result)}, not a network")
+
+
+# -- parts of rules -------------------------------------------------------------------------------
+
+
+def entries(result: Any, like: Model, what: str) -> None:
+    """Refuse a model without the names and shapes of another one."""
+    if not isinstance(result, dict):
+        raise MistakeError(f"gives {said(result)}, not a dict of tensors like {what}")
+    for name in like.keys() - result.keys():
+        raise MistakeError(f"lacks `{name}`, which {what} have: give every entry")
+    for name, one in result.items():
+        if name not in like:
+            raise MistakeError(f"gives `{name}`, which {what} do not have")
+        if getattr(one, "shape", None) != like[name].shape:
+            shape = tuple(like[name].shape)
+            raise MistakeError(
+                f"gives {said(one)} as `{name}`, where {what} have the shape {shape}"
+            )
+
+
+def memory(result: Any, place: str = "") -> None:
+    """Refuse what is not a dict of tensors, which may be nested."""
+    where = f" as `{place}`" if place else ""
+    if isinstance(result, Tensor) and place:
+        return
+    if not isinstance(result, dict):
+        of_numbers = isinstance(result, int | float) and bool(place)
+        hint = ": write it as a tensor, such as `step.new_tensor(1.0)` of a tensor" * of_numbers
+        raise MistakeError(f"gives {said(result)}{where}, not a dict of tensors{hint}")
+    for name, part in result.items():
+        if not isinstance(name, str):
+            raise MistakeError(f"gives {said(name)}{where} as a name, not a text")
+        if not place and name in TAKEN:
+            raise MistakeError(f"gives `{name}`, a name that the engine uses: choose another one")
+        memory(part, f"{place}.{name}" if place else name)
+
+
+def alike(one: Any, other: Any, what: str, place: str = "") -> None:
+    """Refuse a memory without the names and shapes of another one."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted(one.keys() ^ other.keys()):
+            full = f"{place}.{name}" if place else name
+            has, lacks = ("gives", "lacks") if name in one else ("lacks", "gives")
+            raise MistakeError(f"{has} `{full}`, which {what} {lacks}: give the same names")
+        for name in one:
+            alike(one[name], other[name], what, f"{place}.{name}" if place else name)
+    elif getattr(one, "shape", None) != getattr(other, "shape", None):
+        raise MistakeError(f"gives {said(one)} as `{place}`, where {what} has {said(other)}")
+
+
+def named(result: Any) -> None:
+    """Refuse what is not a dict with texts as names."""
+    if not isinstance(result, dict) or not all(isinstance(name, str) for name in result):
+        raise MistakeError(f"gives {said(result)}, not a dict with a number for each name")
+
+
+def numbers(result: Any, *arguments: Any) -> None:
+    """Refuse numbers that are not finite, unless the model diverges."""
+    if not finite(result) and not diverging(arguments):
+        raise MistakeError("gives a number that is not finite, from numbers that are")
+
+
+Rule = Callable[..., None]
+RULES: dict[str, Rule] = {
+    "architecture": module,
+    "served": module,
+    "loss": value,
+    "penalty": value,
+    "correct": gradients,
+    "remember": keep,
+    "measure": keep,
+    "send": sent,
+    "weigh": summing,
+    "reweigh": summing,
+    "scale": weights,
+    "aggregate": update,
+    "server": step,
+    "share": shared,
+    "observe": logged,
+    "evaluate": columns,
+    "evaluate_server": columns,
+    "memory": first,
+    "shared": first,
+}
