@@ -58,7 +58,7 @@ def test_stacked_equals_loop_where_all_take_as_many_steps(name):
 @every_method
 def test_a_recorded_step_is_the_step(name, monkeypatch):
     recorded = played(name, "stacked")
-    monkeypatch.setattr(stacked, "Recorded", lambda function: function)
+    monkeypatch.setattr(stacked, "Recorded", lambda function, patience=0: function)
     assert_same(play(methods(name), name, "stacked"), recorded)
 
 

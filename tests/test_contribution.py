@@ -246,11 +246,10 @@ def test_similarity_is_of_the_local_model_and_not_of_its_change():
     watch = Method(observe=lambda end: ends.append(end) or {})
     logged = by_hand(methods("fedavg") | methods("similarity"), rounds=2).logged
     by_hand(watch, rounds=2)
-    sent, new = (
-        torch.cat([model[n].flatten() for n in model]) for model in (ends[1].server, ends[1].model)
-    )
+    end = ends[2]  # the first call is made twice
+    sent, new = (torch.cat([w.flatten() for w in of.values()]) for of in (end.server, end.model))
     for k in (0, 1):
-        delta = torch.cat([ends[1].cohort.deltas[n][k].flatten() for n in ends[1].server])
+        delta = torch.cat([end.cohort.deltas[n][k].flatten() for n in end.server])
         local = sent - delta
         expected = float(local @ new / (local.norm() * new.norm()))
         assert float(logged[f"similarity{k}"][1]) == pytest.approx(expected)

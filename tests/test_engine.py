@@ -137,7 +137,8 @@ def test_the_learning_rate_decays_per_round(backend):
 @both_backends
 def test_weigh_replaces_the_sample_counts(backend):
     # 0.9 (-0.1) + 0.3 (0.1), though the weights do not sum to 1
-    assert_weight(by_hand(Method(weigh=lambda cohort: t(0.9, 0.3)), backend), 0.06)
+    method = Method(weigh=lambda cohort: t(0.9, 0.3), any_sum=True)
+    assert_weight(by_hand(method, backend), 0.06)
 
 
 @both_backends
@@ -200,7 +201,8 @@ def test_remember_sees_the_end_of_the_local_training(backend):
         weight = end.model["head.weight"][0, 0]
         return {"weight": weight, "steps": t(int(end.steps)), "counts": end.counts}
 
-    run = by_hand(Method(memory=lambda *_: {"weight": t(0)}, remember=keep), backend)
+    before = {"weight": t(0)[0], "steps": t(0), "counts": torch.zeros(2, dtype=int)}
+    run = by_hand(Method(memory=lambda *_: before, remember=keep), backend)
     assert [float(run.memory[k]["weight"]) for k in (0, 1)] == pytest.approx([0.1, -0.1])
     assert [run.memory[k]["counts"].tolist() for k in (0, 1)] == [[1, 0], [0, 3]]
     assert run.memory[0]["steps"] == 1
@@ -229,10 +231,12 @@ def test_measure_can_call_the_architecture_with_any_model(backend):
         return {"logits": client.total(logits)}
 
     seen = []
-    look = {"weigh": lambda c: seen.extend(c.measured) or t(0, 0), "weigh_after_training": True}
+    look = {"weigh": lambda c: seen.append(c.measured) or t(0, 1), "weigh_after_training": True}
     by_hand(Method(measure=both, **look), backend)
     # A: 2 0.1 + 0.05; B: 6 (-0.1) + 3 (-0.05)
-    torch.testing.assert_close(torch.stack([m["logits"] for m in seen]), t([0.25, 0], [-0.75, 0]))
+    torch.testing.assert_close(
+        torch.stack([m["logits"] for m in seen[0]]), t([0.25, 0], [-0.75, 0])
+    )
 
 
 @both_backends
@@ -288,11 +292,11 @@ def test_the_cohort_is_what_it_says():
 
     def weigh(cohort):
         seen.append((cohort, len(cohort.deltas), len(cohort.memory), len(cohort.measured)))
-        return t(0, 0)
+        return t(0, 1)
 
     by_hand(Method(weigh=weigh, weigh_after_training=True), rounds=2, local=3)
-    assert [sizes for _, *sizes in seen] == [[2, 2, 0]] * 2
-    cohort = seen[1][0]
+    assert [sizes for _, *sizes in seen] == [[2, 2, 0]] * 3  # the first call is made twice
+    cohort = seen[2][0]
     assert (cohort.round, cohort.population, cohort.lr) == (1, 2, 0.1)
     assert cohort.clients.tolist() == [0, 1]
     assert cohort.sizes.tolist() == [1, 3]
@@ -530,7 +534,7 @@ def test_running_statistics_are_averaged_with_the_rounds_weights(backend):
 @both_backends
 def test_running_statistics_follow_weigh(backend):
     data = known_means([90, 110], [194, 206, 206, 194])
-    method = Method(weigh=lambda cohort: t(0.1, 0.3))
+    method = Method(weigh=lambda cohort: t(0.1, 0.3), any_sum=True)
     server = simulate(method, backend, data, normed, **HAND).play().server
     torch.testing.assert_close(server["body.0.running_mean"], t((10 + 3 * 20) / 4))
 

@@ -134,6 +134,7 @@ def ended_states(run: dict, paths: dict[str, Path], path: Path, others: Sequence
 
 def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the state after the last round, all evaluations, and facts for the summary."""
+    from fedgrid.engine.hooks.state import Watch
     from fedgrid.runtime import energy, progress
     from fedgrid.training import results, rounds
     from fedgrid.training.build import build_engine
@@ -143,10 +144,11 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
     meter = energy.Meter(engine.device)
     protocol = run["protocol"]
     start, history = saved.load(engine.device, protocol) or (start, [])
-    rows = tracked(history)
+    rows, watch = tracked(history), Watch(engine.method)
     state, began = start, time.monotonic()
     with rows, progress.Rounds(start.round, protocol["rounds"]) as shown:
         for state in rounds.rounds(engine, start, history):
+            watch.check()
             shown.step(history[-1])
             rows.send()
             saved.keep(state, history, now=stop.asked)

@@ -24,7 +24,6 @@ from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
 from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
 from fedgrid.engine.hooks.rules import alike
-from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named
@@ -73,7 +72,7 @@ class Engine:
         file = import_module(f"fedgrid.engine.backends.{backend}")
         self.backend = file.Backend(self.architecture, method, protocol)
         self.keeps_optimiser = protocol["optimiser_state"] == "kept"
-        self.watch = Watch(self.method)
+        self.tried = False  # whether the method's functions have worked in a round
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
@@ -163,13 +162,6 @@ class Engine:
         work = self.plan(state.round)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
-        with self.watch.round():
-            return self.take_round(state, work, seen)
-
-    def take_round(
-        self, state: RunState, work: schedule.Work, seen: ClientEvaluation | None
-    ) -> RunState:
-        """Return the state of the run after a round with this work."""
         lr = self.lr(state.round)
         cohort = self.cohort(state, work, lr)
         memories = self.send(cohort)
@@ -192,6 +184,7 @@ class Engine:
         values = {"train_loss": trained.mean(), "effective_clients": effective(weights.factors)}
         if self.method.observe:
             values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
+        self.tried = True
         return RunState(server, shared, memory, add_to_log(state.logged, values), state.round + 1)
 
     def plan(self, number: int) -> schedule.Work:
@@ -255,7 +248,7 @@ class Engine:
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
-        if not self.watch.done:
+        if not self.tried:
             busy = int((clients.work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
         with unchanged_by_steps(self.method, (clients.server, clients.given, clients.memories)):
@@ -278,7 +271,7 @@ class Engine:
             model = {name: tensor[i] for name, tensor in models.items()}
             trained = self.client(state, client, model, memories[c], work.steps[c])
             keep = method.remember(trained) if method.remember else {}
-            if method.remember and not self.watch.done:
+            if method.remember and not self.tried:
                 self.check_form(keep, int(client))
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
@@ -294,7 +287,7 @@ class Engine:
         """Refuse a memory after a round that has not the form of the initial one."""
         initial = self.method.memory(self._start, client) if self.method.memory else {}
         with hooks(self.method, "remember")[0].named():
-            alike(kept, initial, "the initial memory, which `memory` gives,")
+            alike(kept, initial, "the initial memory (`memory`)")
 
     def client(
         self, state: RunState, number: int, model: Model, memory: Memory, steps: int

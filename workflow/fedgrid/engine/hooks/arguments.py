@@ -57,6 +57,7 @@ def diverging(arguments: tuple) -> bool:
     return any(not bool(t.abs().max() < LARGE) for t in floating)  # also if the maximum is NaN
 
 
+@torch.no_grad()
 def same(one: Any, other: Any) -> bool:
     """Whether two results have the same form, and the same numbers up to rounding."""
     (ours, form), (theirs, other_form) = tree_flatten(one), tree_flatten(other)

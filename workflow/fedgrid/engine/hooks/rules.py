@@ -156,16 +156,15 @@ def entries(result: Any, like: Model, what: str) -> None:
     """Refuse a model without the names and shapes of another one."""
     if not isinstance(result, dict):
         raise MistakeError(f"gives {said(result)}, not a dict of tensors like {what}")
-    for name in like.keys() - result.keys():
-        raise MistakeError(f"lacks `{name}`, which {what} have: give every entry")
+    for name in like:
+        if name not in result:
+            raise MistakeError(f"lacks `{name}`, an entry of {what}: give every entry")
     for name, one in result.items():
         if name not in like:
-            raise MistakeError(f"gives `{name}`, which {what} do not have")
+            raise MistakeError(f"gives `{name}`, which is no entry of {what}")
         if getattr(one, "shape", None) != like[name].shape:
             shape = tuple(like[name].shape)
-            raise MistakeError(
-                f"gives {said(one)} as `{name}`, where {what} have the shape {shape}"
-            )
+            raise MistakeError(f"gives {said(one)} as `{name}`, whose shape in {what} is {shape}")
 
 
 def memory(result: Any, place: str = "") -> None:

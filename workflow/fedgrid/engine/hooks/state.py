@@ -8,7 +8,6 @@ import pickle
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -58,9 +57,14 @@ class Reader:
 
     def of(self, function: Any) -> Iterator[tuple[str, Any]]:
         """Yield name and value of what a function reads beside its arguments."""
-        if id(function) in self.seen:
-            return
-        self.seen.add(id(function))
+        if not isinstance(function, CALLED):  # an object with __call__
+            yield from self.value(type(function).__name__, function)
+        elif id(function) not in self.seen:
+            self.seen.add(id(function))
+            yield from self.of_new(function)
+
+    def of_new(self, function: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the data of a function that was not met before."""
         if isinstance(function, partial):
             yield from self.of(function.func)
             yield from self.all(enumerate((*function.args, *function.keywords.values())))
@@ -71,8 +75,6 @@ class Reader:
             yield from self.of_function(function)
         elif isinstance(function, Joined):
             yield from self.all([("ours", function.ours), ("theirs", function.theirs)])
-        else:  # an object with __call__
-            yield from self.value(type(function).__name__, function)
 
     def of_function(self, function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         """Yield the closure, defaults, attributes and global names of a function of Python."""
@@ -160,20 +162,16 @@ class Watch:
     """Compares what a method's functions keep in Python before and after the first round."""
 
     def __init__(self, method: Method):
-        self.method, self.done = method, False
+        self.watched = [(hook, fingerprint(hook.function)) for hook in hooks(method)]
 
-    @contextmanager
-    def round(self) -> Iterator[None]:
-        """Watch a round, if none was watched yet; UsageError if a function's data have changed."""
-        watched = [] if self.done else hooks(self.method)
-        before = [fingerprint(hook.function) for hook in watched]
-        yield
-        self.done = True
-        for hook, found in zip(watched, before, strict=True):
-            if name := difference(found, fingerprint(hook.function)):
+    def check(self) -> None:
+        """Raise a UsageError if a function's data have changed; later calls do nothing."""
+        for hook, before in self.watched:
+            if name := difference(before, fingerprint(hook.function)):
                 raise UsageError(
                     f"{file_and_line(hook.function)}: `{name}`, which `{hook.name}` reads, changes "
                     "while the method works, and would be lost when a run is resumed: count rounds "
                     "by `round` of what the function is given, and keep values in `memory` (of a "
                     "client) or `shared` (of the server)"
                 )
+        self.watched = []

@@ -1,0 +1,475 @@
+"""Typical mistakes in a method: each is told in a sentence with the function, its file and line.
+
+The method's functions are called by `fedgrid.engine.hooks`. What is right there stays untouched:
+the tests of every method in both backends show that.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
+from fedgrid.engine.hooks import state
+from fedgrid.method import Method, by_samples, relative, weighted_sum
+from fedgrid.runtime.names import UsageError
+
+both_backends = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def nothing(*arguments):
+    """As if `return` were forgotten."""
+
+
+def head(model):
+    return {"head.weight": model["head.weight"]}
+
+
+def zero(start, client=None):
+    return {"h": start.server["head.bias"].new_zeros(())}
+
+
+def counted():
+    """A penalty whose own counter goes up."""
+    calls = 0
+
+    def penalty(step):
+        nonlocal calls
+        calls += 1
+        return calls * step.features.new_ones(())
+
+    return penalty
+
+
+def in_place(tensor, result):
+    tensor.add_(1)
+    return result
+
+
+def change_memory(client):
+    return {"h": client.memory["h"].add_(1)}
+
+
+def change_dict(client):
+    client.memory["h"] = client.memory["h"] + 1
+    return {"h": client.memory["h"]}
+
+
+RANDOM = np.random.default_rng(0)
+
+
+# The function, its mistake, and a part of the sentence about it.
+MISTAKES = {
+    "no return in loss": (Method(loss=nothing), "loss", "is a `return` missing"),
+    "a loss per sample": (
+        Method(loss=lambda s: F.cross_entropy(s.logits, s.y, reduction="none")),
+        "loss",
+        "not one number",
+    ),
+    "a loss in Python": (Method(loss=lambda s: 0.5), "loss", "not a tensor"),
+    "a loss apart from the model": (
+        Method(loss=lambda s: s.cross_entropy().detach()),
+        "loss",
+        "does not depend on the parameters",
+    ),
+    "a loss that is infinite": (
+        Method(loss=lambda s: s.cross_entropy() / 0),
+        "loss",
+        "not finite in the first round",
+    ),
+    "no return in penalty": (Method(penalty=nothing), "penalty", "is a `return` missing"),
+    "a penalty per sample": (Method(penalty=lambda s: s.features.sum(1)), "penalty", "step.mean"),
+    "a name that the model lacks": (
+        Method(penalty=lambda s: s.params["fc.weight"].sum()),
+        "penalty",
+        "KeyError: 'fc.weight'",
+    ),
+    "a penalty of two arguments": (
+        Method(penalty=lambda s, mu: s.features.sum()),
+        "penalty",
+        "missing 1 required positional argument: 'mu'",
+    ),
+    "the server changed in a penalty": (
+        Method(penalty=lambda s: in_place(s.server["head.bias"], s.features.sum())),
+        "penalty",
+        r"server\['head.bias'\]` in place",
+    ),
+    "torch's random numbers": (
+        Method(penalty=lambda s: torch.randn(()).to(s.features)),
+        "penalty",
+        "cohort.noise",
+    ),
+    "numpy's random numbers": (
+        Method(penalty=lambda s: s.features.sum() * RANDOM.random()),
+        "penalty",
+        "cohort.noise",
+    ),
+    "a counter": (Method(penalty=counted()), "penalty", "another result"),
+    "a mean over the padding": (
+        Method(penalty=lambda s: s.features.square().mean(), padded=True),
+        "penalty",
+        "counts the padding",
+    ),
+    "no return in correct": (Method(correct=nothing), "correct", "is a `return` missing"),
+    "some of the gradients": (
+        Method(correct=lambda s, g: head(g)),
+        "correct",
+        "lacks `body.0",
+    ),
+    "gradients changed": (
+        Method(correct=lambda s, g: in_place(g["head.bias"], g)),
+        "correct",
+        "in place",
+    ),
+    "no return in remember": (
+        Method(memory=zero, remember=nothing),
+        "remember",
+        "is a `return` missing",
+    ),
+    "a number in a memory": (
+        Method(memory=zero, remember=lambda c: {"h": 1.0}),
+        "remember",
+        "the float 1.0 as `h`, not a dict of tensors",
+    ),
+    "a memory changed": (Method(memory=zero, remember=change_memory), "remember", "in place"),
+    "a memory exchanged": (Method(memory=zero, remember=change_dict), "remember", "in place"),
+    "a memory without a beginning": (
+        Method(remember=lambda c: {"h": c.counts}),
+        "remember",
+        "initial memory",
+    ),
+    "a memory of another form": (
+        Method(memory=zero, remember=lambda c: {"h": c.counts}),
+        "remember",
+        "where the initial memory",
+    ),
+    "a name of the engine": (
+        Method(memory=lambda start, k: {"private": start.server}),
+        "memory",
+        "a name that the engine uses",
+    ),
+    "a number in the initial memory": (
+        Method(memory=lambda start, k: {"h": 0}),
+        "memory",
+        "the int 0 as `h`",
+    ),
+    "a list in `shared`": (Method(shared=lambda start: [1]), "shared", "not a dict"),
+    "a mean of nothing": (
+        Method(measure=lambda c: {"mean": c.counts[:0].double().mean()}),
+        "measure",
+        "not finite",
+    ),
+    "a number that is measured": (
+        Method(measure=lambda c: {"m": float(c.lr)}),
+        "measure",
+        "the float 0.05 as `m`",
+    ),
+    "a dict that is sent": (
+        Method(send=lambda c: {"a": c.sizes}),
+        "send",
+        "not a list with a dict",
+    ),
+    "a client forgotten": (
+        Method(send=lambda c: [{"a": n} for n in c.sizes[1:]]),
+        "send",
+        "of length 3, not a list with a dict for each of the 4 clients",
+    ),
+    "weights of the population": (
+        Method(weigh=lambda c: relative(torch.ones(c.population).double())),
+        "weigh",
+        r"shape \(6,\), not \(4,\).*not of all 6",
+    ),
+    "weights that are sizes": (Method(weigh=lambda c: c.sizes), "weigh", "the sum 1[0-9], not 1"),
+    "weights in a list": (Method(weigh=lambda c: [0.25] * 4), "weigh", "the list"),
+    "weights of nothing": (Method(weigh=lambda c: c.sizes / 0), "weigh", "not finite"),
+    "deltas before they are there": (
+        Method(weigh=lambda c: relative(c.deltas["head.bias"].norm(dim=1))),
+        "weigh",
+        "set weigh_after_training=True",
+    ),
+    "memories before they are there": (
+        Method(weigh=lambda c: torch.stack([m["h"] for m in c.memory]), memory=zero),
+        "weigh",
+        "`cohort.memory` is there after local training only",
+    ),
+    "new weights of another sum": (Method(reweigh=lambda c, w: 2 * w), "reweigh", "the sum 2"),
+    "one factor": (Method(scale=lambda c, w: w.sum()), "scale", r"shape \(\), not \(4,\)"),
+    "weights changed": (Method(reweigh=lambda c, w: in_place(w, w) / 5), "reweigh", "in place"),
+    "some of the deltas": (
+        Method(aggregate=lambda c, w: head(weighted_sum(c, w))),
+        "aggregate",
+        "lacks `body.0",
+    ),
+    "all clients' deltas": (
+        Method(aggregate=lambda c, w: c.deltas),
+        "aggregate",
+        r"whose shape in the deltas is",
+    ),
+    "deltas changed": (
+        Method(aggregate=lambda c, w: in_place(c.deltas["head.bias"], weighted_sum(c, w))),
+        "aggregate",
+        "in place",
+    ),
+    "some of the update": (Method(server=lambda u, s: head(u)), "server", "lacks `body.0"),
+    "no return in server": (Method(server=nothing), "server", "is a `return` missing"),
+    "the update changed": (
+        Method(server=lambda u, s: in_place(u["head.bias"], u)),
+        "server",
+        "in place",
+    ),
+    "no return in share": (Method(share=nothing), "share", "is a `return` missing"),
+    "another shape in share": (
+        Method(shared=zero, share=lambda c, u: {"h": c.sizes}),
+        "share",
+        "where the earlier one",
+    ),
+    "nothing observed": (Method(observe=nothing), "observe", "is a `return` missing"),
+    "NaN observed": (
+        Method(observe=lambda end: {"m": end.weights.sum() * torch.nan}),
+        "observe",
+        "not finite",
+    ),
+    "a vector observed": (
+        Method(observe=lambda end: {"m": end.weights}),
+        "observe",
+        "as `m`, not a tensor with one number",
+    ),
+    "no network": (Method(architecture=nothing), "architecture", "not a network"),
+}
+
+
+@both_backends
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_told_with_function_file_and_line(mistake, backend):
+    method, field, sentence = MISTAKES[mistake]
+    with pytest.raises(UsageError, match=sentence) as told:
+        simulate(method, backend).play(2)
+    assert f"`{field}` " in str(told.value)
+    assert "test_hooks.py, line " in str(told.value)
+
+
+@both_backends
+@pytest.mark.parametrize("field", ["frozen", "private"])
+def test_a_beginning_that_no_name_has_is_refused(field, backend):
+    with pytest.raises(UsageError, match=rf'{field}=\("fc.",\) fits no entry .*head\.') as told:
+        simulate(Method(**{field: ("head.", "fc.")}), backend)
+    assert "body.0." in str(told.value)
+
+
+def test_a_method_that_freezes_everything_is_refused():
+    with pytest.raises(UsageError, match="freezes all parameters"):
+        simulate(Method(frozen=("body.", "head.")))
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"frozen": ("head")}, "not a tuple of texts"),  # noqa: RUF100, UP034
+        ({"private": ("",)}, "not a tuple of texts"),
+        ({"penalty": 0.1}, "`penalty` is 0.1, not a function"),
+        ({"forgets": "yes"}, "not True or False"),
+    ],
+)
+def test_a_field_of_another_type_is_refused(fields, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        Method(**fields)
+
+
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (None, "nothing .is a `return` missing"),
+        ({"m": torch.ones(2)}, r"a tensor of shape \(2,\) as `m`, not one number"),
+        ({"m": None}, "nothing .* as `m`"),
+    ],
+)
+def test_what_an_evaluation_gives_is_checked(value, sentence):
+    simulation = simulate(Method(evaluate_server=lambda server: value))
+    with pytest.raises(UsageError, match=f"`evaluate_server` gives {sentence}"):
+        simulation.engine.evaluate_server(simulation.run)
+
+
+@pytest.mark.parametrize("number", [1, 0.5, torch.ones(()), torch.ones(1), torch.nan])
+def test_an_evaluation_may_give_one_number(number):
+    simulation = simulate(Method(evaluate_server=lambda server: {"m": number}))
+    assert "m" in simulation.engine.evaluate_server(simulation.run)
+
+
+def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do():
+    def penalty(step):
+        return step.params["head.bias"].sum() if step.round > 0 else step.cross_entropy()
+
+    method = Method(penalty=penalty, padded=True)
+    with pytest.raises(UsageError, match=r"`penalty` fails with .*torch.where.*backend loop"):
+        simulate(method, "stacked").play()
+    simulate(method, "loop").play(2)
+
+
+# --- padding ---------------------------------------------------------------------------------
+
+CARELESS = {
+    "loss": Method(loss=lambda s: F.cross_entropy(s.logits, s.y)),
+    "penalty": Method(penalty=lambda s: s.features.square().mean()),
+    "correct": Method(correct=lambda s, g: {n: w + s.logits.mean() for n, w in g.items()}),
+}
+
+
+@pytest.mark.parametrize("field", CARELESS)
+@pytest.mark.parametrize("sizes", [SIZES, (40, 3, 7, 25), (9, 9, 9)])
+def test_a_function_that_knows_nothing_of_padding_gets_none(field, sizes):
+    one, other = (
+        simulate(CARELESS[field], b, uneven(sizes), participation=1.0, smallest_batch=2).play(3)
+        for b in BACKENDS
+    )
+    assert_same(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_the_loss_of_pytorch_is_fedavgs():
+    runs = [simulate(method, "stacked").play(3) for method in (CARELESS["loss"], Method())]
+    assert_same(*runs, rtol=1e-9, atol=1e-9)
+
+
+def test_a_combination_is_padded_if_all_its_parts_say_so():
+    careful = Method(penalty=lambda s: s.mean(s.features[:, 0]), padded=True)
+    assert Method().padded
+    assert not CARELESS["loss"].padded
+    assert (Method() | careful).padded
+    assert not (careful | CARELESS["penalty"]).padded
+
+
+# --- what is not changed behind a function's back --------------------------------------------
+
+
+@both_backends
+def test_what_is_measured_is_each_clients_own(backend):
+    told = []
+    method = Method(
+        measure=lambda client: {"m": client.model},
+        weigh=lambda c: told.append(c.measured) or by_samples(c),
+        weigh_after_training=True,
+    )
+    simulate(method, backend).play()
+    first, second = (kept["m"]["head.weight"] for kept in told[0][-2:])
+    assert not torch.equal(first, second)
+
+
+def test_weights_of_any_sum_need_the_methods_word():
+    doubled = Method(reweigh=lambda c, w: 2 * w, any_sum=True)
+    assert differ(simulate(doubled).play(), simulate(Method()).play())
+
+
+def test_a_diverging_model_is_no_mistake_of_the_method():
+    method = Method(
+        weigh=lambda c: relative(c.deltas["head.bias"].square().sum(1)),
+        observe=lambda end: {"norm": end.model["head.weight"].norm()},
+        weigh_after_training=True,
+    )
+    run = simulate(method, lr=1e200).play(3)
+    assert not all(w.isfinite().all() for w in run.server.values())
+
+
+@both_backends
+def test_the_rounds_number_reaches_every_function(backend):
+    seen = []
+    method = Method(
+        penalty=lambda s: s.round * s.params["head.bias"].sum(),
+        padded=True,
+        measure=lambda c: seen.append(c.round) or {"round": c.counts.new_tensor(c.round)},
+    )
+    run = simulate(method, backend).play(2)
+    assert {*seen} == {0, 1}
+    assert differ(run, simulate(Method(), backend).play(2))
+    # In round 0 the factor is 0, in round 1 it is 1: a constant of a recorded step would stay 0.
+    assert_same(simulate(method, "loop").play(3), run_of(method, 3), rtol=1e-9, atol=1e-9)
+
+
+def run_of(method, rounds):
+    return simulate(method, "stacked").play(rounds)
+
+
+# --- state in Python -------------------------------------------------------------------------
+
+
+COUNTER = {"rounds": 0}
+
+
+def with_closure():
+    seen = []
+    return lambda cohort: by_samples(cohort) if seen.append(1) is None else None
+
+
+def with_default(cohort, seen=[]):  # noqa: B006
+    seen.append(1)
+    return by_samples(cohort)
+
+
+def with_global(cohort):
+    COUNTER["rounds"] += 1
+    return by_samples(cohort)
+
+
+def through_another(cohort):
+    return with_global(cohort)
+
+
+def with_attribute(cohort):
+    with_attribute.calls = getattr(with_attribute, "calls", 0) + 1
+    return by_samples(cohort)
+
+
+class Counting:
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, cohort):
+        self.calls += 1
+        return by_samples(cohort)
+
+    def weigh(self, cohort):
+        return self(cohort)
+
+
+def with_generator():
+    generator = torch.Generator()
+
+    def weigh(cohort):
+        torch.rand(1, generator=generator)
+        return by_samples(cohort)
+
+    return weigh
+
+
+KEEPING = {
+    "closure": (with_closure(), "seen"),
+    "default": (with_default, "0"),
+    "global": (with_global, "COUNTER"),
+    "through another function": (through_another, "COUNTER"),
+    "attribute": (with_attribute, "calls"),
+    "object": (Counting(), "Counting.calls"),
+    "bound method": (Counting().weigh, "self.calls"),
+    "generator": (with_generator(), "generator"),
+}
+
+
+@pytest.mark.parametrize("kind", KEEPING)
+def test_state_that_a_resumed_run_would_lose_is_found(kind):
+    weigh, name = KEEPING[kind]
+    simulation = simulate(Method(weigh=weigh))
+    watch = state.Watch(simulation.engine.method)
+    simulation.play()
+    with pytest.raises(UsageError, match=rf"`{name}.*`, which `weigh` reads, changes.*`round`"):
+        watch.check()
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedcurv", "moon", "fedau", "contribution"])
+def test_a_method_without_state_is_not_refused(name):
+    simulation = simulate(methods(name))
+    watch = state.Watch(simulation.engine.method)
+    simulation.play()
+    watch.check()
+
+
+def test_methods_with_other_data_in_each_call_differ():
+    made = [Method(weigh=with_closure(), penalty=lambda s, a=a: a) for a in (1, 2)]
+    assert state.between(*made)
+    assert not state.between(made[0], made[0])
