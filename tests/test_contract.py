@@ -436,6 +436,46 @@ def test_a_method_that_works_in_training_keeps_its_own_errors(write):
         build_method({"method": {"mine": {}}}).penalty(None)
 
 
+UNSTEADY = """
+import torch
+from fedgrid.method import Method
+seen = []
+
+def method():
+    {data}
+    return Method(penalty=lambda step: number * step.features.sum())
+"""
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["number = torch.rand(())", "seen.append(1); number = len(seen)"],
+    ids=["random", "kept"],
+)
+def test_a_method_that_differs_at_each_call_is_refused(write, data):
+    write("methods", UNSTEADY.format(data=data))
+    answer = said(build_method, {"method": {"mine": {}}})
+    assert answer.startswith("methods/mine.py: `method` gives functions with another `number`")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ('frozen=("head")', "`frozen` is 'head', not a tuple of texts"),
+        ("penalty=0.1", "`penalty` is 0.1, not a function"),
+        ("penalti=print", "unexpected keyword argument 'penalti'"),
+    ],
+)
+def test_a_wrong_field_of_a_method_is_told_with_its_line(write, fields, problem):
+    write(
+        "methods",
+        f"from fedgrid.method import Method\n\ndef method():\n    return Method({fields})",
+    )
+    answer = said(build_method, {"method": {"mine": {}}})
+    assert answer.startswith("methods/mine.py, line 4: `method` fails with TypeError: ")
+    assert problem in answer
+
+
 def test_methods_may_need_what_runs_can_read():
     from fedgrid.runtime import contract
 

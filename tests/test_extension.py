@@ -7,6 +7,8 @@ import pytest
 
 from fedgrid import data, partition, saliency, train
 from fedgrid import pretrain as pretraining
+from fedgrid.method import Method, by_samples
+from fedgrid.methods import fedprox
 from fedgrid.runtime import records
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.command import Machine
@@ -84,6 +86,20 @@ def test_a_longer_run_has_the_bytes_of_an_uninterrupted_one(
     possible = all(is_due(before, number) for number in due)
     assert summary(continued)["resumed_at"] == (before[0] if possible else 0)
     assert summary(whole)["resumed_at"] == 0
+
+
+def test_a_method_that_counts_in_python_is_refused(results, tmp_path, monkeypatch):
+    """Its counter would begin anew in a longer run, and the bytes would differ."""
+    rounds = 0
+
+    def weigh(cohort):
+        nonlocal rounds
+        rounds += 1
+        return by_samples(cohort)
+
+    monkeypatch.setattr(fedprox, "method", lambda mu=0.1: Method(weigh=weigh))
+    with pytest.raises(UsageError, match=r"`rounds`, which `weigh` reads, changes .* resumed"):
+        trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
 
 
 def is_due(lengths: tuple[int, int], number: int) -> bool:
