@@ -24,9 +24,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgrid import models, verify
+from fedgrid.engine import prediction
 from fedgrid.engine.device import DEVICES
+from fedgrid.engine.prediction import Inputs
 from fedgrid.engine.round import Engine
+from fedgrid.engine.state import fill
 from fedgrid.federation import seeds
+from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
 from fedgrid.runtime import cli, files, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
@@ -59,6 +63,7 @@ class Result:
     parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
     private: tuple[str, ...]  # the beginnings of names that the server has no values for
     build: Callable[[], nn.Module]  # returns the server's network, with other weights
+    inputs: Inputs  # what samples of the dataset are, and how the protocol normalises them
 
     @cached_property
     def model(self) -> nn.Module:
@@ -71,9 +76,20 @@ class Result:
                 f"the server has no complete model, because clients keep {', '.join(self.private)} "
                 "for themselves: use `parameters`, which has what all clients share"
             )
-        module = self.build()
-        module.load_state_dict({name: self.parameters[name] for name in module.state_dict()})
-        return module.eval()
+        return fill(self.build(), self.parameters).eval()
+
+    def predict(self, samples: Any, probabilities: bool = False) -> np.ndarray:
+        """Return the class (n,) that the server's last model predicts for each sample.
+
+        `samples` are as they are in the data, not normalised: images uint8 (n, channels, height,
+        width), in data of one's own also floats or vectors, or tokens (n, length). They are
+        normalised as in the run, and evaluated in parts like the test set, in single precision on
+        the CPU. With `probabilities` the result is the probability of each class, float32 (n, K).
+        The class is -1 where these are not numbers, as in a run that diverged. UsageError for
+        other samples, and where `model` raises one.
+        """
+        found = prediction.predict(self.model, self.inputs, samples)
+        return (found if probabilities else prediction.classes(found)).numpy()
 
     @property
     def accuracy(self) -> float:
@@ -404,15 +420,17 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     private = () if method.served else method.private
     shared = load_file(out / "model.safetensors")
     shared = {name: value for name, value in shared.items() if not name.startswith(private)}
-    meta = json.loads((paths["data"] / "meta.json").read_text())
-    build = partial(empty_model, summary["run"], method, meta)
-    about = {"spec": summary["run"], "summary": summary}
+    data, spec = open_data(paths["data"]), summary["run"]
+    statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
+    inputs = prediction.inputs_of(data, statistics)
+    build = partial(empty_model, spec, method, inputs, data.classes)
+    about = {"spec": spec, "summary": summary, "inputs": inputs}
     return Result(**tables, **about, parameters=shared, private=private, build=build)
 
 
-def empty_model(spec: dict, method: Method, meta: dict) -> nn.Module:
+def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
     """Return the server's network of a run with other weights, and what the method adds to it."""
-    shape, tokens = tuple(meta["shape"]), meta.get("tokens", 0)
-    made = models.build(spec["protocol"]["model"], shape, meta["classes"], tokens=tokens)
+    name = spec["protocol"]["model"]
+    made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made
     return method.served(made) if method.served else made
