@@ -35,16 +35,16 @@ from fedgrid.method import Method
 from fedgrid.runtime import cli, files, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.session import forget_edited, sentences, stoppable, unchanged_process
-from fedgrid.study.checks import check_keywords, needs_client_test
+from fedgrid.study.checks import check_keywords
 from fedgrid.study.command import BACKENDS, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import needed_stages, stage_modules
 from fedgrid.study.paths import RUN, input_paths
-from fedgrid.study.protocol import PROTOCOL, has_client_test
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
 from fedgrid.study.variants import checked_text
 from fedgrid.training import results as written
-from fedgrid.training.build import build_engine, build_method, build_part
+from fedgrid.training.build import build_engine, build_method, build_part, check_method
 from fedgrid.training.rounds import rounds
 
 PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
@@ -239,7 +239,7 @@ def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict
     grid = Grid(studies, entries(laid_over(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
-        check_own(names["method"], spec["protocol"], own)
+        check_method(names["method"], own, spec["protocol"])
         spec |= {"name": spec["name"] | {"method": names["method"]}, "method": {}, "own": {}}
     return spec
 
@@ -282,12 +282,6 @@ def with_fields(protocol: str, fields: dict) -> tuple[str, dict]:
         return name, {}
     number = sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
     return f"{name}-{number}", {f"{name}-{number}": {"base": name} | rest}
-
-
-def check_own(name: str, protocol: dict, own: Method) -> None:
-    """Raise a UsageError if the protocol lacks what a notebook's method needs."""
-    if (own.private or own.evaluate) and not has_client_test(protocol):
-        raise UsageError(needs_client_test(name))
 
 
 # -- the stages -----------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ A client's variate is its mean gradient: its change divided by the learning rate
 of steps. This number includes the effect of momentum, as in the code of FedNTD and FedLMD
 (`division="effective"`), or not ("steps", as in other code). Deltas are weighted by samples; the
 server's variate changes by the mean over the population.
+
+A change is the sum of gradients times the learning rate only where each step goes along the
+gradient, which Adam's steps do not. With `clip` the variate is the mean of clipped gradients.
 """
 
 from torch import Tensor
@@ -12,6 +15,7 @@ from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained, 
 from fedgrid.runtime.names import UsageError
 
 MODELS_KEPT = 1  # per client, tensors as large as the model
+OPTIMISERS = ("sgd",)
 
 
 def method(division: str = "effective") -> Method:
@@ -45,4 +49,5 @@ def method(division: str = "effective") -> Method:
         server = cohort.shared["scaffold"]
         return {"scaffold": {n: w + change(n) / cohort.population for n, w in server.items()}}
 
-    return Method(correct=correct, memory=none, remember=variate, shared=none, share=share)
+    changed = {"correct": correct, "memory": none, "remember": variate}
+    return Method(shared=none, share=share, optimisers=OPTIMISERS, **changed)

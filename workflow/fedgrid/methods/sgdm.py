@@ -7,7 +7,9 @@ SGD with momentum whose buffer starts at zero in every round, which is FedAvg.
 
 from fedgrid.method import Method
 
+OPTIMISERS = ("sgd",)  # Adam has no momentum buffer of this kind
+
 
 def method(reset: bool = False) -> Method:
     """reset: the buffer starts at zero in every round, and is not averaged."""
-    return Method(average_optimiser=not reset)
+    return Method(average_optimiser=not reset, optimisers=OPTIMISERS)
