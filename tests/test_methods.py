@@ -99,6 +99,36 @@ def test_a_methods_file_says_what_it_is(name):
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
 
 
+# The files whose equations hold for some optimisers of local training only.
+OPTIMISERS = {"scaffold": ("sgd",), "fednova": ("sgd",), "sgdm": ("sgd",)}
+EVERY = ("sgd", "adam", "adamw")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_says_for_which_optimisers_its_equations_hold(name):
+    allowed = OPTIMISERS.get(name, EVERY)
+    assert methods(name).optimisers == allowed
+    assert source.literal(f"methods.{name}", "OPTIMISERS", EVERY) == allowed
+
+
+def reads_the_optimiser(name: str) -> bool:
+    """Whether a file reads the learning rate, the momentum, or the state of optimisers."""
+    tree = ast.parse((PACKAGE / "methods" / f"{name}.py").read_text())
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(read & {"lr", "momentum"}) or methods(name).average_optimiser
+
+
+def test_whatever_reads_the_optimiser_says_for_which_it_is_right():
+    assert {name for name in NAMES if reads_the_optimiser(name)} == OPTIMISERS.keys()
+
+
+def test_a_combination_holds_for_what_all_of_its_parts_hold_for():
+    adam, none = Method(optimisers=("adam",)), Method()
+    assert (methods("scaffold") | none).optimisers == ("sgd",)
+    assert (none | adam).optimisers == ("adam",)
+    assert (methods("scaffold") | adam).optimisers == ()
+
+
 @pytest.mark.parametrize(
     ("name", "keywords", "message"),
     [

@@ -359,6 +359,32 @@ def test_an_edited_method_is_imported_again_and_other_edited_code_is_refused(tmp
     assert second.startswith("fedgrid/engine/round.py was edited")
 
 
+def first(cohort, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    """An `aggregate` that takes the change of the first client."""
+    return {name: delta[0] for name, delta in cohort.deltas.items()}
+
+
+def test_a_placebo_of_weights_needs_an_aggregate_that_uses_them():
+    alone = fedgrid.Method(aggregate=first)
+    made = fedgrid.run(alone, name="first", **SHORT)
+    assert made.metrics["effective_clients"].isna().all()
+    assert made.metrics["train_loss"].notna().tolist() == [False, True, True]
+    for placebo in ("swapped_weights", "random_weights", "power", "fednova"):
+        with pytest.raises(UsageError, match="`both` has an `aggregate` that does not use"):
+            fedgrid.run(alone | fedgrid.load_method(placebo), name="both", **SHORT)
+    uses = fedgrid.Method(aggregate=first, uses_weights=True)
+    both = fedgrid.run(uses | fedgrid.load_method("swapped_weights"), name="both", **SHORT)
+    assert both.metrics["effective_clients"].notna().tolist() == [False, True, True]
+
+
+def test_a_method_of_the_notebook_has_equations_for_an_optimiser_too():
+    both = fedgrid.load_method("scaffold") | pull(0.1)
+    with pytest.raises(UsageError, match="of method `both` do not hold for the optimiser adam"):
+        fedgrid.run(both, name="both", optimiser="adam", **SHORT)
+    with pytest.raises(UsageError, match="of method `scaffold` do not hold for the optimiser"):
+        fedgrid.run("scaffold", optimiser="adam", **SHORT)
+
+
 def test_a_method_of_the_notebook_leaves_no_files_of_its_run():
     fedgrid.run(pull(1.0), name="pull", results="there", **SHORT)
     assert not [*Path("there").rglob("model.safetensors")]

@@ -55,7 +55,7 @@ class Watched(TorchFunctionMode):
         """Every call of torch's API passes here."""
         keywords = keywords or {}
         if function is F.batch_norm:
-            self.found |= is_single(keywords.get("input", *arguments[:1]))
+            self.found |= is_single(arguments[0] if arguments else keywords["input"])
         return function(*arguments, **keywords)
 
 
