@@ -287,6 +287,9 @@ def test_random_weights_of_an_unknown_effective_number_are_left_out():
     assert table["random"].isna().all()
     assert table.loc[table["what"] == leverage.DISTANCE, "weight_distance"].notna().all()
     plotted(leverage, table)
+    lacks = "No effective number of clients is recorded for FedAvg."
+    assert leverage.caption(made.read(table)).endswith(lacks)
+    assert lacks not in leverage.caption(made.read(leverage_of()))
 
 
 @pytest.mark.parametrize("study", ["fedlmd", "normalization"])
