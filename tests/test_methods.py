@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conftest import (
+    BACKENDS,
     SIZES,
     artifacts,
     assert_same,
@@ -97,6 +98,24 @@ def test_a_methods_file_says_what_it_is(name):
     assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(STAGES)
     arguments = functions["method"].args
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_private_entries_is_shared(name, backend):
+    made = methods(name) | Method(private=("head.",))
+    run = simulate(made, backend, needed=artifacts(name), momentum=0.9).play(2)
+    assert not [key for key in everything(run) if key.startswith("shared") and "head." in key]
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedcurv", "sgdm", "fednova"])
+def test_whoever_keeps_all_entries_is_left_alone_by_methods(name):
+    alone = Method(private=("body.", "head."))
+    keywords = {"ccvr": True} if name == "fednova" else {}
+    made = (alone, alone | methods(name, **keywords))
+    first, second = (simulate(of, weight_decay=0.0, momentum=0.0).play(3) for of in made)
+    for client, memory in first.memory.items():
+        torch.testing.assert_close(second.memory[client]["private"], memory["private"])
 
 
 # The files whose equations hold for some optimisers of local training only.

@@ -134,10 +134,10 @@ class Start:
     server: Model
     population: int
     random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
-    parameters: list[str] = field(default_factory=list)  # names of the parameters of `server`
+    parameters: list[str] = field(default_factory=list)  # names of those that are not private
 
     def zeros(self) -> Model:
-        """Return a zero tensor for every parameter of the model."""
+        """Return a zero tensor for every parameter of the model that clients send."""
         return {n: self.server[n].new_zeros(self.server[n].shape) for n in self.parameters}
 
 

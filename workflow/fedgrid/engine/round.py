@@ -77,8 +77,8 @@ class Engine:
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
         self.seed, server = seed, self.architecture.draw(seed)
-        parameters = self.architecture.parameters
-        self._start = Start(server, len(self.federation.members), self.random, parameters)
+        sent = [name for name in self.architecture.parameters if name in self.sent[0]]
+        self._start = Start(server, len(self.federation.members), self.random, sent)
         shared = self.method.shared(self._start) if self.method.shared else {}
         return RunState(server, shared | self.first_optimiser(self.averaged))
 

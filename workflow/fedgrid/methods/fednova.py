@@ -41,7 +41,8 @@ def method(ccvr: bool = False) -> Method:
         return {"fednova": {n: (end.server[n] - end.model[n]) / way for n in own}}
 
     def subtract(step: Step, gradient: Model) -> Model:
-        return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}
+        own = step.memory["fednova"]
+        return gradient | {n: gradient[n] - own[n] for n in own if n in gradient}
 
     corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
     return Method(scale=normalised, optimisers=OPTIMISERS, **corrected)

@@ -5,6 +5,8 @@ of steps. This number includes the effect of momentum, as in the code of FedNTD 
 (`division="effective"`), or not ("steps", as in other code). Deltas are weighted by samples; the
 server's variate changes by the mean over the population.
 
+Private entries have no variates, because the server's would be made of what never leaves a client.
+
 A change is the sum of gradients times the learning rate only where each step goes along the
 gradient, which Adam's steps do not. With `clip` the variate is the mean of clipped gradients.
 """
@@ -28,7 +30,7 @@ def method(division: str = "effective") -> Method:
 
     def correct(step: Step, gradient: Model) -> Model:
         own, server = step.memory["scaffold"], step.shared["scaffold"]
-        return {name: g - own[name] + server[name] for name, g in gradient.items()}
+        return gradient | {n: gradient[n] - own[n] + server[n] for n in own if n in gradient}
 
     def variate(end: Trained) -> Memory:
         momentum = end.momentum if division == "effective" else 0.0
