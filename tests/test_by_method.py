@@ -1,16 +1,19 @@
 """Fields of a protocol that a method has for itself: `by_method`; and the fields of optimisers."""
 
 import json
+import re
 
 import pytest
 
+from fedgrid.method import Method
+from fedgrid.notebook import load_method
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import command
 from fedgrid.study.checks import check_cohort, check_local
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import memory_mb, run_content, run_of_stage
 from fedgrid.study.protocol import PROTOCOL
-from fedgrid.training.build import build_method
+from fedgrid.training.build import build_method, check_method
 from made import STUDIES
 
 OWN = {"scaffold": {"optimiser": "sgd", "lr": 0.5}, "fedprox": {"lr": 1}}
@@ -122,6 +125,76 @@ def test_fields_of_two_parts_that_do_not_go_together_are_refused():
     study = {"protocols": {"mine": mine}, "variants": variants, "scales": scales, "products": {}}
     with pytest.raises(UsageError, match=r"`both`: least_steps 6 is more than most_steps 5"):
         Grid(STUDIES | {"more": study})
+
+
+HOLD = r"the equations of method `{}` do not hold for the optimiser {}: set `optimiser: sgd`"
+
+
+def grid_of(method: str, own: dict | None = None, **fields) -> Grid:
+    """The grids of the studies and of one more, with a run of a method with Adam."""
+    mine = ADAM | {"by_method": own or {}} | fields
+    block = NAMES | {"protocol": "mine", "method": method}
+    variants = {"scaffold+norm": {"scaffold": {}, "contribution": {}}}
+    scales = {"s": {"grids": {"g": [block]}}}
+    about = {"protocols": {"mine": mine}, "variants": variants, "scales": scales, "products": {}}
+    return Grid(STUDIES | {"more": about})
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+@pytest.mark.parametrize(
+    "method", ["scaffold", "fednova", "fednova-ccvrtrue", "sgdm", "sgdm-resettrue", "scaffold+norm"]
+)
+def test_a_method_whose_equations_do_not_hold_for_the_optimiser_is_refused(method, optimiser):
+    with pytest.raises(UsageError, match=re.escape(HOLD.format(method, optimiser))):
+        grid_of(method, optimiser=optimiser)
+    part = method.partition("+")[0].partition("-")[0]
+    grid_of(method, {part: {"optimiser": "sgd"}}, optimiser=optimiser)  # it has its own
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedavgm", "fedcurv", "moon"])
+def test_a_method_may_have_any_optimiser_unless_it_says_otherwise(method):
+    grid_of(method)
+
+
+def test_the_optimiser_of_a_method_alone_is_refused_too():
+    own = {"scaffold": {"optimiser": "adam"}}
+    with pytest.raises(UsageError, match=HOLD.format("scaffold", "adam")):
+        grid_of("scaffold", own, optimiser="sgd")
+
+
+def test_a_command_refuses_an_optimiser_as_a_grid_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parser = command.run_parser("...")
+    run = "fedsls-quick/digits/dir0.1/scaffold/seed0"
+    given = [run, "--out", "there", "--set", "optimiser=adam"]
+    with pytest.raises(UsageError, match=HOLD.format("scaffold", "adam")):
+        command.resolve_run(parser.parse_args(given), "train")
+    command.resolve_run(parser.parse_args([run]), "train")
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda: load_method("scaffold") | Method(), HOLD.format("a", "adam")),
+        (lambda: Method(optimisers=("sgd",)), HOLD.format("a", "adam")),
+        (
+            lambda: load_method("scaffold") | Method(optimisers=("adam",)),
+            "`a` has files whose equations hold for no common optimiser: leave one out",
+        ),
+        (lambda: Method(average_optimiser=True, train_served=True), "takes a second step on each"),
+    ],
+)
+def test_a_method_of_a_notebook_is_refused_as_one_of_files(made, says):
+    with pytest.raises(UsageError, match=says):
+        check_method("a", made(), PROTOCOL | {"optimiser": "adam"})
+
+
+def test_averages_of_momentum_need_momentum():
+    run = {"method": {"sgdm": {"reset": False}}, "protocol": PROTOCOL | {"momentum": 0.0}}
+    with pytest.raises(UsageError, match=r"`sgdm` averages the clients' momentum, and.*is 0: set"):
+        build_method(run)
+    build_method(run | {"method": {"sgdm": {"reset": True}}})
+    build_method(run | {"protocol": PROTOCOL | {"momentum": 0.9}})
 
 
 def test_averaging_optimisers_that_clients_keep_is_refused():

@@ -390,6 +390,9 @@ def test_hyper_parameters_may_be_written_in_these_ways(text, defaults, given, wr
         ("NEEDS = ('salience',)\ndef method():", "NEEDS is .*: the stages are saliency, latents"),
         ("NEEDS = ('partition',)\ndef method():", "NEEDS is .*, not a tuple of stages"),
         ("NEEDS = tuple()\ndef method():", "line 1: NEEDS is not a plain value"),
+        ("OPTIMISERS = 'sgd'\ndef method():", "OPTIMISERS is 'sgd', not a tuple of optimisers"),
+        ("OPTIMISERS = ()\ndef method():", "OPTIMISERS is .*: they are sgd, adam, adamw"),
+        ("OPTIMISERS = ('sgdm',)\ndef method():", "OPTIMISERS is .*, not a tuple of optimisers"),
         ("def method(:", ", line 1, is not Python: invalid syntax"),
     ],
 )
@@ -420,6 +423,10 @@ def test_what_a_file_imports_of_the_package_is_read_too(write):
         ("def method():\n    return None", "`method` fails with TypeError: .* unexpected keyword"),
         ("def method(mu=1):\n    return None", "`method` gives None, no Method"),
         ("method = 5", "`method` fails with TypeError: 'int' object is not callable"),
+        (
+            "from fedgrid.methods import scaffold\ndef method(mu=1):\n    return scaffold.method()",
+            r"the Method has `optimisers=\('sgd',\)`, and OPTIMISERS.*give both the same",
+        ),
     ],
 )
 def test_a_method_that_fails_at_once_is_named_with_its_file(text, message, write):

@@ -218,6 +218,39 @@ def test_averaged_momentum_has_the_clients_weights_not_the_factors_of_their_chan
     assert float(run.shared["optimiser"]["momentum"]["head.weight"][0, 0]) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_private_entries_keep_their_momentum_and_do_not_send_it(backend):
+    kept = methods("sgdm") | Method(private=("head.weight",))
+    run = by_hand(kept, backend, momentum=0.9)
+    assert run.shared["optimiser"]["momentum"].keys() == {"head.bias"}
+    own = [float(run.memory[k]["optimiser"]["momentum"]["head.weight"][0, 0]) for k in (0, 1)]
+    assert own == pytest.approx([-1, 1])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("fields", [{"momentum": 0.9}, {"optimiser": "adam"}])
+def test_whoever_keeps_all_entries_trains_alone(fields, backend):
+    # Four rounds of one step are then one round of four steps.
+    alone = Method(average_optimiser=True, private=("head.",))
+    short = by_hand(alone, backend, rounds=4, **fields)
+    whole = by_hand(alone, backend, local=4, **fields)
+    for client in (0, 1):
+        torch.testing.assert_close(short.memory[client]["private"], whole.memory[client]["private"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_client_forgets_is_its_private_entries_momentum_too(backend):
+    made = Method(private=("head.weight",), forgets=True)
+    simulation = simulate(made, backend, participation=1.0, optimiser_state="kept")
+    engine, run = simulation.engine, simulation.play()
+    cohort = engine.cohort(run, engine.plan(1), lr=0.1)
+    for before, now in zip(cohort.before, engine.send(cohort), strict=True):
+        then, after = (memory["optimiser"]["momentum"] for memory in (before, now))
+        assert not after["head.weight"].any()
+        assert all(after[name] is then[name] for name in then.keys() - {"head.weight"})
+    assert any(memory["optimiser"]["momentum"]["head.weight"].any() for memory in cohort.before)
+
+
 def test_sgdm_without_averages_is_fedavg():
     same = simulate(methods("sgdm", reset=True)).play(3)
     assert not differ(same, simulate(methods("fedavg")).play(3))

@@ -38,8 +38,8 @@ from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.report.fedsls import table1
 from fedgrid.runtime import files
-from fedgrid.runtime.names import registered
-from fedgrid.training import checkpoint, results, rounds
+from fedgrid.runtime.names import UsageError, registered
+from fedgrid.training import build, checkpoint, results, rounds
 from independent import optimiser_of
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
@@ -628,6 +628,80 @@ def test_history_has_means_over_the_rounds_since_the_last_evaluation():
 def test_effective_clients(weights, effective):
     # 1 / (1/4^2 + 3/4^2) = 16 / 10
     assert float(effective_clients(t(*weights))) == pytest.approx(effective)
+
+
+@both_backends
+def test_effective_clients_are_those_of_the_weights_before_they_are_scaled(backend):
+    scaled = Method(scale=lambda cohort, weights: weights * t(3, 1))
+    run = by_hand(scaled, backend)  # 1/4 and 3/4, and not 3/4 and 3/4
+    assert run.logged["effective_clients"].tolist() == pytest.approx([1.6])
+
+
+@pytest.mark.parametrize("placebo", ["random_weights", "swapped_weights", "fedavg"])
+def test_a_placebo_over_fednova_has_its_effective_number(placebo):
+    epochs = {"local_unit": "epochs", "participation": 1.0}
+    made = [methods("fednova"), methods("fednova") | methods(placebo), methods("fedavg")]
+    one, other, plain = (simulate(of, **epochs).play(3).logged["effective_clients"] for of in made)
+    torch.testing.assert_close(other, one, rtol=1e-6, atol=1e-6)
+    assert torch.equal(plain, one)
+
+
+def first_delta(cohort, weights):
+    """An aggregate that does not read the weights."""
+    return {name: delta[0] for name, delta in cohort.deltas.items()}
+
+
+def test_weights_that_nothing_uses_have_no_effective_number(tmp_path):
+    simulation = simulate(Method(aggregate=first_delta), rounds=2, evaluate_every=1)
+    state, history = finish(simulation)
+    assert all("effective_clients" not in row for row in history)
+    assert rounds.diverged(history) is None
+    results.write(tmp_path, state, history, {})
+    with (tmp_path / "metrics.csv").open() as file:
+        found = [*csv.DictReader(file)]
+    assert [row["effective_clients"] for row in found] == ["", "", ""]
+    used = Method(aggregate=first_delta, uses_weights=True)
+    assert len(simulate(used).play(2).logged["effective_clients"]) == 2
+
+
+@pytest.mark.parametrize("field", ["weigh", "reweigh", "scale"])
+def test_weights_that_the_aggregate_does_not_use_are_refused(field):
+    made = Method(aggregate=first_delta) | Method(**{field: lambda *_: t(0.5, 0.5)})
+    says = f"method `a` has an `aggregate` that does not use the weights.*its `{field}` would"
+    with pytest.raises(UsageError, match=says):
+        build.check_method("a", made, PROTOCOL)
+    build.check_method("a", made | Method(uses_weights=True), PROTOCOL)
+    build.check_method("a", Method(aggregate=first_delta), PROTOCOL)
+
+
+# --- batches of one sample -------------------------------------------------------------------
+
+
+def wide(seed: int) -> Classifier:
+    """BatchNorm over whole images only."""
+    torch.manual_seed(seed)
+    body = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten())
+    body[0].num_batches_tracked = None
+    return Classifier(body, 36, 3).double()
+
+
+@both_backends
+@pytest.mark.parametrize(
+    "fields", [{"smallest_batch": 1}, {"batch": 1}, {"smallest_batch": 1, "local_unit": "epochs"}]
+)
+def test_batches_of_one_sample_are_refused_where_batchnorm_has_one_pixel(fields, backend):
+    says = "client [0-9] has a batch of one sample.*set the protocol's `smallest_batch` and"
+    with pytest.raises(UsageError, match=says):  # of 9 samples in batches of 4, one is left
+        simulate(Method(), backend, uneven((2, 9)), **fields)
+
+
+@both_backends
+def test_batches_of_one_sample_are_taken_where_nothing_speaks_against_them(backend):
+    given = Method(), backend
+    simulate(*given, uneven((1, 3, 8)), smallest_batch=1).play()  # no client has a batch of one
+    run = simulate(*given, uneven((2, 9)), wide, smallest_batch=1, local=3).play()
+    assert all(entry.isfinite().all() for entry in run.server.values())
+    simulate(*given, two_clients(), pixel, smallest_batch=1, batch=1).play()
 
 
 # --- checkpoints -----------------------------------------------------------------------------

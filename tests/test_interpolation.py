@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 import torch
 
-from conftest import ENVIRONMENT, copied, methods, simulate, uneven
+from conftest import ENVIRONMENT, copied, methods, simulate, tiny, uneven
 from fedgrid import data, interpolation, models, partition, train
-from fedgrid.engine.state import own_model
+from fedgrid.engine.state import fill, own_model
 from fedgrid.federation.federation import Pool
 from fedgrid.interpolation import GRID
 from fedgrid.runtime.names import UsageError
@@ -31,7 +31,7 @@ def build(seed: int):
     return models.build("cnn", (1, 6, 6), 3, seed=seed)
 
 
-def played(rounds: int = 2):
+def played(rounds: int = 2, build=build):
     """A run with a shared and a private branch, in which not every client has taken part."""
     whole = uneven()
     sizes = [1, 2, 1, 3, 6, 0]
@@ -92,7 +92,7 @@ def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
         assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
         kept = state.memory.get(client, {})
         assert ("private" in kept) == (client in state.memory)
-        model.load_state_dict(own_model(state.server, kept))  # the server's are the initial values
+        fill(model, own_model(state.server, kept))  # the server's are the initial values
         right = (model.private.run(x, every).argmax(1) == y).double().mean()
         assert shares[client, PLACES[0], PLACES[0]] == pytest.approx(float(right))
         ours, theirs = model.encode(x)
@@ -102,6 +102,19 @@ def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
         assert shares[client, PLACES[0.3], PLACES[0.8]] == pytest.approx(float(right))
     half = PLACES[0.5]
     assert len({*shares[:, half].ravel()}) > 2
+
+
+def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
+    simulation = played(build=tiny)
+    engine, state = simulation.engine, simulation.run
+    shares, _ = interpolation.accuracies(engine, state)
+    pool = engine.federation.client_tests
+    for client in range(5):
+        ids = pool.of_client(client)
+        x, y = engine.samples.normalise(pool.images[ids]), pool.labels[ids]
+        _, shared = engine.architecture.forward_server(state.server, x)
+        right = (shared.argmax(1) == y).double().mean()
+        assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
 
 
 def test_clients_have_models_of_their_own():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conftest import (
+    BACKENDS,
     SIZES,
     artifacts,
     assert_same,
@@ -96,6 +97,54 @@ def test_a_methods_file_says_what_it_is(name):
     assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(STAGES)
     arguments = functions["method"].args
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_private_entries_is_shared(name, backend):
+    made = methods(name) | Method(private=("head.",))
+    run = simulate(made, backend, needed=artifacts(name), momentum=0.9).play(2)
+    assert not [key for key in everything(run) if key.startswith("shared") and "head." in key]
+
+
+@pytest.mark.parametrize("name", ["scaffold", "fedcurv", "sgdm", "fednova"])
+def test_whoever_keeps_all_entries_is_left_alone_by_methods(name):
+    alone = Method(private=("body.", "head."))
+    keywords = {"ccvr": True} if name == "fednova" else {}
+    made = (alone, alone | methods(name, **keywords))
+    first, second = (simulate(of, weight_decay=0.0, momentum=0.0).play(3) for of in made)
+    for client, memory in first.memory.items():
+        torch.testing.assert_close(second.memory[client]["private"], memory["private"])
+
+
+# The files whose equations hold for some optimisers of local training only.
+OPTIMISERS = {"scaffold": ("sgd",), "fednova": ("sgd",), "sgdm": ("sgd",)}
+EVERY = ("sgd", "adam", "adamw")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_says_for_which_optimisers_its_equations_hold(name):
+    allowed = OPTIMISERS.get(name, EVERY)
+    assert methods(name).optimisers == allowed
+    assert source.literal(f"methods.{name}", "OPTIMISERS", EVERY) == allowed
+
+
+def reads_the_optimiser(name: str) -> bool:
+    """Whether a file reads the learning rate, the momentum, or the state of optimisers."""
+    tree = ast.parse((PACKAGE / "methods" / f"{name}.py").read_text())
+    read = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(read & {"lr", "momentum"}) or methods(name).average_optimiser
+
+
+def test_whatever_reads_the_optimiser_says_for_which_it_is_right():
+    assert {name for name in NAMES if reads_the_optimiser(name)} == OPTIMISERS.keys()
+
+
+def test_a_combination_holds_for_what_all_of_its_parts_hold_for():
+    adam, none = Method(optimisers=("adam",)), Method()
+    assert (methods("scaffold") | none).optimisers == ("sgd",)
+    assert (none | adam).optimisers == ("adam",)
+    assert (methods("scaffold") | adam).optimisers == ()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Gains with a placebo, and the figures of client contribution normalisation, by hand."""
 
 import copy
-from math import inf, sqrt
+from math import inf, isnan, nan, sqrt
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from fedgrid.analysis import concentration, figures, gains
 from fedgrid.report import gains as table_of_gains
 from fedgrid.report.normalization import figure1, figure2, leverage
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import kept
 
 OPTIONS = {"suffix": "+norm", "placebo": "+shuffled"}
 STUDY = {
@@ -274,6 +275,38 @@ def test_distances_are_means_over_seeds_beside_bound_and_random_weights():
     assert set(moved["distance_bound"]) == {0.5}
     # 1.6 effective clients of 2
     assert moved["random"].tolist() == pytest.approx([sqrt((1 / 1.6 - 1 / 2) / 2)] * 4, abs=1e-6)
+
+
+def test_random_weights_of_an_unknown_effective_number_are_left_out():
+    assert isnan(concentration.random_distance(2, nan))
+    plain = made.runs({name: PERCENTS[name][:2] for name in ("fedavg", "fedavg+shuffled")})
+    moved = [moving("fedavg+norm", d, seed) for seed, d in enumerate((0.1, 0.2))]
+    runs = pd.concat([plain, *(of.assign(effective_clients=nan) for of in moved)])
+    settings = pd.concat([temperature("fedavg+norm", 0.5, seed) for seed in (0, 1)])
+    table = leverage.draw(runs, settings, STUDY, "quick", **OPTIONS)
+    assert table["random"].isna().all()
+    assert table.loc[table["what"] == leverage.DISTANCE, "weight_distance"].notna().all()
+    plotted(leverage, table)
+    lacks = "No effective number of clients is recorded for FedAvg."
+    assert leverage.caption(made.read(table)).endswith(lacks)
+    assert lacks not in leverage.caption(made.read(leverage_of()))
+
+
+@pytest.mark.parametrize("study", ["fedlmd", "normalization"])
+def test_kept_effective_numbers_of_fednova_are_of_weights_before_they_are_scaled(study):
+    """FedNova's weights are FedAvg's, by samples; after a normalisation they are not known."""
+    folder = kept.store_folder(study, "small")
+    index = kept.read_index(folder)
+    rows = kept.read_items(folder, "runs", index)
+    for path in (path for path in index if "/fednova" in path):
+        found = effective_by_round(rows[index[path]["id"]])
+        plain = "/fednova/" in path
+        like = effective_by_round(rows[index[path.replace("/fednova/", "/fedavg/")]["id"]])
+        assert found == ({r: like[r] for r in found} if plain else dict.fromkeys(found, "nan"))
+
+
+def effective_by_round(rows: list[dict]) -> dict[str, str]:
+    return {row["round"]: row["effective_clients"] for row in rows}
 
 
 def test_measured_gains_stand_beside_the_placebos_and_the_printed_ones():

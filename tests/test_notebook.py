@@ -18,11 +18,14 @@ import torch
 import fedgrid
 from conftest import ENVIRONMENT
 from fedgrid import notebook, verify
+from fedgrid.engine import prediction
+from fedgrid.federation import stored
 from fedgrid.runtime import own_data
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.paths import RUN
 
 SHORT = {"rounds": 2, "evaluate_every": 1}
+ONE = {"rounds": 1, "evaluate_every": 1, "local": 1, "clients": 10}
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +87,72 @@ def test_a_result_has_tables_settings_and_a_model_that_classifies(plain):
     assert (len(features), logits.shape) == (3, (3, 10))
     assert "fedsls-quick-rounds2" in repr(plain)
     assert "\n" not in repr(plain)
+
+
+@pytest.mark.parametrize(("model", "dataset"), [("resnet18", "digits"), ("vgg16_bn", "penmanship")])
+def test_a_model_with_running_statistics_has_those_of_the_run(model, dataset):
+    made = fedgrid.run(model=model, dataset=dataset, **ONE)
+    statistics = {n: w for n, w in made.model.state_dict().items() if "running" in n}
+    assert statistics
+    assert all(torch.equal(w, made.parameters[name]) for name, w in statistics.items())
+    assert not torch.equal(made.model.state_dict()["head.weight"], made.build().head.weight)
+
+
+def open_test_set(dataset: str, folder: str = "there") -> stored.Data:
+    (meta,) = Path(folder).glob(f"data/{dataset}*/meta.json")
+    return stored.open_data(meta.parent)
+
+
+@pytest.mark.parametrize("model", ["cnn", "resnet8"])  # its BatchNorm mixes images of a batch
+def test_predictions_are_those_of_the_run(model):
+    made = fedgrid.run(model=model, results="there", **ONE | {"rounds": 3})
+    data = open_test_set("digits")
+    found = made.predict(data.test_images)
+    assert found.dtype == np.int64
+    assert np.mean(found == data.test_labels) == pytest.approx(made.accuracy)
+    last = made.predictions[made.predictions["round"] == 3].set_index("class")["predicted"]
+    assert np.bincount(found, minlength=10).tolist() == last.tolist()
+    shares = made.predict(data.test_images, probabilities=True)
+    assert (shares.argmax(1) == found).all()
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    assert made.predict(data.test_images[:0]).shape == (0,)
+    some = torch.from_numpy(data.test_images[:5].copy())
+    if model == "cnn":
+        assert (made.predict(some) == made.predict(data.test_images)[:5]).all()
+        assert (made.predict(data.test_images[:5, 0]) == found[:5]).all()  # without the one channel
+
+
+def test_vectors_and_tokens_are_predicted_as_they_are_given(tmp_path):
+    arrays(0)
+    made = fedgrid.run(dataset="npz:mine.npz", partition="iid", model="mlp", **ONE)
+    with np.load("mine.npz") as mine:
+        found = made.predict(mine["x_test"])
+        assert np.mean(found == mine["y_test"]) == pytest.approx(made.accuracy)
+    inputs = prediction.Inputs((5,), [], [], tokens=7)
+    module = torch.nn.Sequential(torch.nn.Embedding(7, 3), torch.nn.Flatten())
+    found = prediction.predict(lambda x: (x, module(x)), inputs, np.full((2, 5), 6))
+    assert found.shape == (2, 15)
+    with pytest.raises(UsageError, match="takes tokens from 0 to 6, and these are from 7 to 7"):
+        prediction.predict(module, inputs, np.full((2, 5), 7))
+
+
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        (torch.zeros(2, 1, 8, 8), r"uint8 from 0 to 255 of the shape \(n, 1, 8, 8\).*float32"),
+        (np.zeros((2, 3, 8, 8), np.uint8), r"these are uint8 \(2, 3, 8, 8\)"),
+        (np.zeros((8, 8), np.uint8), r"these are uint8 \(8, 8\).*one alone as `samples\[None\]`"),
+        (np.uint8(3), r"these are uint8 \(\)"),
+        ("digits", r"these are <U6 \(\)"),
+    ],
+)
+def test_samples_of_another_kind_are_not_predicted(plain, samples, says):
+    with pytest.raises(UsageError, match=says):
+        plain.predict(samples)
+
+
+def test_what_is_not_a_number_is_no_class():
+    assert prediction.classes(torch.tensor([[0.2, 0.8], [torch.nan, 1]])).tolist() == [1, -1]
 
 
 def test_values_are_of_the_protocol_or_of_the_method(plain):
@@ -290,6 +359,32 @@ def test_an_edited_method_is_imported_again_and_other_edited_code_is_refused(tmp
     assert second.startswith("fedgrid/engine/round.py was edited")
 
 
+def first(cohort, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    """An `aggregate` that takes the change of the first client."""
+    return {name: delta[0] for name, delta in cohort.deltas.items()}
+
+
+def test_a_placebo_of_weights_needs_an_aggregate_that_uses_them():
+    alone = fedgrid.Method(aggregate=first)
+    made = fedgrid.run(alone, name="first", **SHORT)
+    assert made.metrics["effective_clients"].isna().all()
+    assert made.metrics["train_loss"].notna().tolist() == [False, True, True]
+    for placebo in ("swapped_weights", "random_weights", "power", "fednova"):
+        with pytest.raises(UsageError, match="`both` has an `aggregate` that does not use"):
+            fedgrid.run(alone | fedgrid.load_method(placebo), name="both", **SHORT)
+    uses = fedgrid.Method(aggregate=first, uses_weights=True)
+    both = fedgrid.run(uses | fedgrid.load_method("swapped_weights"), name="both", **SHORT)
+    assert both.metrics["effective_clients"].notna().tolist() == [False, True, True]
+
+
+def test_a_method_of_the_notebook_has_equations_for_an_optimiser_too():
+    both = fedgrid.load_method("scaffold") | pull(0.1)
+    with pytest.raises(UsageError, match="of method `both` do not hold for the optimiser adam"):
+        fedgrid.run(both, name="both", optimiser="adam", **SHORT)
+    with pytest.raises(UsageError, match="of method `scaffold` do not hold for the optimiser"):
+        fedgrid.run("scaffold", optimiser="adam", **SHORT)
+
+
 def test_a_method_of_the_notebook_leaves_no_files_of_its_run():
     fedgrid.run(pull(1.0), name="pull", results="there", **SHORT)
     assert not [*Path("there").rglob("model.safetensors")]
@@ -312,6 +407,8 @@ def test_the_server_has_no_model_if_clients_keep_a_part():
     assert not [name for name in made.parameters if name.startswith("head.")]
     with pytest.raises(UsageError, match="clients keep head"):
         _ = made.model
+    with pytest.raises(UsageError, match="clients keep head"):
+        made.predict(np.zeros((1, 1, 8, 8), np.uint8))
 
 
 def test_the_model_is_the_part_that_the_server_has():

@@ -60,6 +60,15 @@ def test_random_weights_are_as_concentrated_and_sum_to_the_same(parts, noise):
     torch.testing.assert_close(effective(found), effective(weights), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("clients", [1, 2, 3, 7, 10])
+def test_random_weights_of_equal_ones_are_equal_to_the_last_bit(clients, dtype):
+    weights = torch.full((clients,), 1 / clients, dtype=dtype)
+    for noise in range(5):
+        found = methods("random_weights").reweigh(cohort(noise=noise), weights)
+        assert torch.equal(found, weights)
+
+
 def test_random_weights_differ_by_round_and_do_not_follow_the_samples():
     weights = t(SIZES) / 16
     seen = torch.stack(

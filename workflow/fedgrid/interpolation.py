@@ -129,12 +129,12 @@ def accuracies(engine, state):
     """Return the share of right predictions by client, alpha and beta, and samples by client."""
     import torch
 
-    from fedgrid.engine.state import own_model
+    from fedgrid.engine.state import fill, own_model
 
     model, found = engine.architecture.live.eval(), []
     for client in range(len(engine.federation.members)):
         memory = engine.memory(state, client)
-        model.load_state_dict(own_model(state.server, memory))
+        fill(model, own_model(state.server, memory))
         counted = engine.samples.total_client_test(
             client, lambda x, y: (right(engine.architecture, x, y), torch.tensor(len(y)))
         )

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedgrid.runtime.contract import OPTIMISERS
 from fedgrid.runtime.names import UsageError, shown
 
 Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name
@@ -153,10 +154,10 @@ class Start:
     server: Model
     population: int
     random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
-    parameters: list[str] = field(default_factory=list)  # names of the parameters of `server`
+    parameters: list[str] = field(default_factory=list)  # names of those that are not private
 
     def zeros(self) -> Model:
-        """Return a zero tensor for every parameter of the model."""
+        """Return a zero tensor for every parameter of the model that clients send."""
         return {n: self.server[n].new_zeros(self.server[n].shape) for n in self.parameters}
 
 
@@ -173,6 +174,7 @@ class Method:
     padded: bool = False
     remember: Callable[[Client], Memory] | None = None  # what the client keeps for later rounds
     measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent to the server
+    optimisers: tuple[str, ...] = OPTIMISERS  # of local training, for which its equations hold
     frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
     private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
     forgets: bool = False  # whether private entries are drawn anew when their client takes part
@@ -189,6 +191,7 @@ class Method:
     weigh_after_training: bool = False  # whether these read deltas, memory or measured
     average_optimiser: bool = False  # whether optimisers' states are averaged as models are
     aggregate: Callable[[Cohort, Tensor], Model] | None = None  # default: the weighted sum
+    uses_weights: bool = False  # whether `aggregate` uses the weights that it is given
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
     share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
     # after a round: values () that become columns of metrics.csv, as means over rounds
@@ -205,6 +208,11 @@ class Method:
             _check_type(given.name, getattr(self, given.name), given.default)
         if not (self.loss or self.penalty or self.correct):
             object.__setattr__(self, "padded", True)  # FedAvg's loss does
+
+    @property
+    def follows_weights(self) -> bool:
+        """Whether the clients' weights change the server's new model."""
+        return self.aggregate is None or self.uses_weights
 
     def __or__(self, other: "Method") -> "Method":
         return replace(self, **{f.name: _both(f.name, self, other) for f in fields(Method)})
@@ -260,6 +268,8 @@ def _check_type(name: str, value: Any, default: Any) -> None:
 
 def _both(name: str, a: Method, b: Method) -> Any:
     ours, theirs = getattr(a, name), getattr(b, name)
+    if name == "optimisers":
+        return tuple(one for one in ours if one in theirs)
     if isinstance(ours, tuple):
         return ours + theirs
     if name == "padded":

@@ -24,23 +24,27 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgrid import models, verify
+from fedgrid.engine import prediction
 from fedgrid.engine.device import DEVICES
+from fedgrid.engine.prediction import Inputs
 from fedgrid.engine.round import Engine
+from fedgrid.engine.state import fill
 from fedgrid.federation import seeds
+from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
 from fedgrid.runtime import cli, files, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.session import forget_edited, sentences, stoppable, unchanged_process
-from fedgrid.study.checks import check_keywords, needs_client_test
+from fedgrid.study.checks import check_keywords
 from fedgrid.study.command import BACKENDS, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import needed_stages, stage_modules
 from fedgrid.study.paths import RUN, input_paths
-from fedgrid.study.protocol import PROTOCOL, has_client_test
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
 from fedgrid.study.variants import checked_text
 from fedgrid.training import results as written
-from fedgrid.training.build import build_engine, build_method, build_part
+from fedgrid.training.build import build_engine, build_method, build_part, check_method
 from fedgrid.training.rounds import rounds
 
 PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
@@ -59,6 +63,7 @@ class Result:
     parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
     private: tuple[str, ...]  # the beginnings of names that the server has no values for
     build: Callable[[], nn.Module]  # returns the server's network, with other weights
+    inputs: Inputs  # what samples of the dataset are, and how the protocol normalises them
 
     @cached_property
     def model(self) -> nn.Module:
@@ -71,9 +76,20 @@ class Result:
                 f"the server has no complete model, because clients keep {', '.join(self.private)} "
                 "for themselves: use `parameters`, which has what all clients share"
             )
-        module = self.build()
-        module.load_state_dict({name: self.parameters[name] for name in module.state_dict()})
-        return module.eval()
+        return fill(self.build(), self.parameters).eval()
+
+    def predict(self, samples: Any, probabilities: bool = False) -> np.ndarray:
+        """Return the class (n,) that the server's last model predicts for each sample.
+
+        `samples` are as they are in the data, not normalised: images uint8 (n, channels, height,
+        width), in data of one's own also floats or vectors, or tokens (n, length). They are
+        normalised as in the run, and evaluated in parts like the test set, in single precision on
+        the CPU. With `probabilities` the result is the probability of each class, float32 (n, K).
+        The class is -1 where these are not numbers, as in a run that diverged. UsageError for
+        other samples, and where `model` raises one.
+        """
+        found = prediction.predict(self.model, self.inputs, samples)
+        return (found if probabilities else prediction.classes(found)).numpy()
 
     @property
     def accuracy(self) -> float:
@@ -223,7 +239,7 @@ def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict
     grid = Grid(studies, entries(laid_over(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
-        check_own(names["method"], spec["protocol"], own)
+        check_method(names["method"], own, spec["protocol"])
         spec |= {"name": spec["name"] | {"method": names["method"]}, "method": {}, "own": {}}
     return spec
 
@@ -266,12 +282,6 @@ def with_fields(protocol: str, fields: dict) -> tuple[str, dict]:
         return name, {}
     number = sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
     return f"{name}-{number}", {f"{name}-{number}": {"base": name} | rest}
-
-
-def check_own(name: str, protocol: dict, own: Method) -> None:
-    """Raise a UsageError if the protocol lacks what a notebook's method needs."""
-    if (own.private or own.evaluate) and not has_client_test(protocol):
-        raise UsageError(needs_client_test(name))
 
 
 # -- the stages -----------------------------------------------------------------------------------
@@ -404,15 +414,17 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     private = () if method.served else method.private
     shared = load_file(out / "model.safetensors")
     shared = {name: value for name, value in shared.items() if not name.startswith(private)}
-    meta = json.loads((paths["data"] / "meta.json").read_text())
-    build = partial(empty_model, summary["run"], method, meta)
-    about = {"spec": summary["run"], "summary": summary}
+    data, spec = open_data(paths["data"]), summary["run"]
+    statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
+    inputs = prediction.inputs_of(data, statistics)
+    build = partial(empty_model, spec, method, inputs, data.classes)
+    about = {"spec": spec, "summary": summary, "inputs": inputs}
     return Result(**tables, **about, parameters=shared, private=private, build=build)
 
 
-def empty_model(spec: dict, method: Method, meta: dict) -> nn.Module:
+def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
     """Return the server's network of a run with other weights, and what the method adds to it."""
-    shape, tokens = tuple(meta["shape"]), meta.get("tokens", 0)
-    made = models.build(spec["protocol"]["model"], shape, meta["classes"], tokens=tokens)
+    name = spec["protocol"]["model"]
+    made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made
     return method.served(made) if method.served else made

@@ -38,8 +38,10 @@ def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
 def random_distance(clients: int, wanted: float, seed: int = 0) -> float:
     """Return the mean total variation between such random weights and equal weights.
 
-    It is 0 if all clients, or more, should be effective.
+    It is 0 if all clients, or more, should be effective, and NaN if it is not known how many.
     """
+    if np.isnan(wanted):
+        return float("nan")
     if wanted >= clients:
         return 0.0
     weights = random_weights(clients, wanted, seed)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fedgrid.engine.optimisers import STATE
+from fedgrid.engine.optimisers import STATE, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import own_model
 from fedgrid.federation import schedule, seeds
@@ -110,8 +110,9 @@ class Clients:
         )
 
     def state(self, c: int) -> Memory:
-        """Return the optimiser's state that a client has kept, or else the server's, if any."""
-        return self.memories[c].get(STATE) or self.given["shared"].get(STATE, {})
+        """Return the optimiser's state that the server has sent, with what the client has kept."""
+        own = self.memories[c].get(STATE, {})
+        return overlaid(self.given["shared"].get(STATE, {}), own) or own
 
     def stacked_batches(
         self, index: Tensor, valid: Tensor, draws: Tensor, sizes: np.ndarray

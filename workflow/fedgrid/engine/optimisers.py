@@ -153,6 +153,26 @@ def kept_idle(state: State, before: State, idle: Tensor) -> State:
     return tree_map(own, state, before)
 
 
+def of_entries(memory: Memory, names: list[str]) -> Memory:
+    """Return a state, as `named` gives it, of these parameters only."""
+    wanted = {*names}
+    return {
+        slot: {n: w for n, w in kept.items() if n in wanted} if isinstance(kept, dict) else kept
+        for slot, kept in memory.items()
+    }
+
+
+def overlaid(memory: Memory, other: Memory) -> Memory:
+    """Return a state, as `named` gives it, with the parameters of another one in place of its own.
+
+    What a state has once, such as the number of Adam's steps, stays.
+    """
+    return {
+        slot: kept | other.get(slot, {}) if isinstance(kept, dict) else kept
+        for slot, kept in memory.items()
+    }
+
+
 def named(state: State, names: list[str]) -> Memory:
     """Return a state with a dict of tensors by parameter instead of each list."""
     return {

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map
 from fedgrid.engine import backends
 from fedgrid.engine.aggregation import Kept, Running, Weights, start_sum, weigh
 from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
@@ -26,7 +27,7 @@ from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
 from fedgrid.engine.hooks.rules import alike
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.metrics import plain
-from fedgrid.engine.optimisers import STATE, Optimiser, named
+from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, own_model
 from fedgrid.federation import schedule, seeds
@@ -71,21 +72,26 @@ class Engine:
         self.backend_name = known("backend", backend, registered("engine/backends"))
         file = import_module(f"fedgrid.engine.backends.{backend}")
         self.backend = file.Backend(self.architecture, method, protocol)
-        self.keeps_optimiser = protocol["optimiser_state"] == "kept"
         self.tried = False  # whether the method's functions have worked in a round
+        check_batches(self.architecture, self.samples)
+        # The parameters whose optimiser's state the server averages, and those whose stays.
+        trained, averages = self.architecture.trainable, method.average_optimiser
+        private = [*self.private(dict.fromkeys(trained))] if averages else []
+        self.averaged = [name for name in trained if name not in private] if averages else []
+        self.own = trained if protocol["optimiser_state"] == "kept" else private
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
         self.seed, server = seed, self.architecture.draw(seed)
-        parameters = self.architecture.parameters
-        self._start = Start(server, len(self.federation.members), self.random, parameters)
+        sent = [name for name in self.architecture.parameters if name in self.sent[0]]
+        self._start = Start(server, len(self.federation.members), self.random, sent)
         shared = self.method.shared(self._start) if self.method.shared else {}
-        averaged = self.first_optimiser() if self.method.average_optimiser else {}
-        return RunState(server, shared | averaged)
+        return RunState(server, shared | self.first_optimiser(self.averaged))
 
-    def first_optimiser(self) -> Memory:
-        """Return the optimiser's state before the first step; empty if it never has one."""
-        names = self.architecture.trainable
+    def first_optimiser(self, names: list[str]) -> Memory:
+        """Return the optimiser's state of parameters before the first step, if it has any."""
+        if not names:
+            return {}
         state = Optimiser(self.protocol).start([self._start.server[name] for name in names])
         return {STATE: named(state, names)} if state else {}
 
@@ -173,7 +179,7 @@ class Engine:
             sums.add(which, models)
             losses.append(loss)
             if self.method.average_optimiser:
-                optimisers.append(tree_map(torch.clone, optimiser))
+                optimisers.append(tree_map(torch.clone, of_entries(optimiser, self.averaged)))
             after += [memory for memory, _ in left]
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
@@ -181,7 +187,9 @@ class Engine:
         numbers = map(int, work.clients)
         memory = state.memory | {k: m for k, m in zip(numbers, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
-        values = {"train_loss": trained.mean(), "effective_clients": effective(weights.factors)}
+        values = {"train_loss": trained.mean()}
+        if self.method.follows_weights:
+            values["effective_clients"] = effective(weights.new)  # before `scale`
         if self.method.observe:
             values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
         self.tried = True
@@ -223,19 +231,25 @@ class Engine:
         method, start = self.method, self._start
         kept = method.memory(start, client) if method.memory else {}
         own = {"private": self.private(start.server)} if method.private else {}
-        optimiser = self.first_optimiser() if self.keeps_optimiser else {}
-        return kept | own | optimiser
+        return kept | own | self.first_optimiser(self.own)
 
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
         memories = cohort.before
         if self.method.forgets:
             drawn = (self.draw_private(cohort.round, client) for client in cohort.clients.tolist())
-            memories = [m | {"private": own} for m, own in zip(memories, drawn, strict=True)]
+            pairs = zip(memories, drawn, strict=True)
+            memories = [self.forget(memory) | {"private": own} for memory, own in pairs]
         if not self.method.send:
             return memories
         sent = self.method.send(cohort)
         return [kept | more for kept, more in zip(memories, sent, strict=True)]
+
+    def forget(self, memory: Memory) -> Memory:
+        """Return a client's memory with the optimiser's first state of its private entries."""
+        names = [*self.private(dict.fromkeys(self.own))]
+        first = self.first_optimiser(names).get(STATE)
+        return memory | ({STATE: overlaid(memory[STATE], first)} if first else {})
 
     def draw_private(self, *names) -> Model:
         """Return initial weights for the private entries, drawn from the names."""
@@ -275,8 +289,9 @@ class Engine:
                 self.check_form(keep, int(client))
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
-            if self.keeps_optimiser:
-                keep = keep | {STATE: tree_map(lambda kept, i=i: kept[i], optimisers)}
+            if self.own:
+                state_of_own = of_entries(optimisers, self.own)
+                keep = keep | {STATE: tree_map(lambda kept, i=i: kept[i], state_of_own)}
             told = tree_map(torch.clone, method.measure(trained)) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
             if seen is not None:

@@ -46,6 +46,18 @@ def state_of(module: nn.Module) -> Model:
     return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
+def fill(module: nn.Module, model: Model) -> nn.Module:
+    """Give a module the entries of a model, in place; return the module.
+
+    KeyError if the model lacks an entry. The new values take the places in the module's own state,
+    because torch expects counters, which no model here has, of BatchNorms in any other dict.
+    """
+    state = module.state_dict()
+    state.update({name: model[name] for name in state})
+    module.load_state_dict(state)
+    return module
+
+
 def effective(weights: Tensor) -> Tensor:
     """Return the effective number of clients, 1 / sum_k a_k^2, of weights scaled to sum to 1."""
     return 1 / relative(weights.double()).square().sum()

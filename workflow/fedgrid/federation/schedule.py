@@ -18,7 +18,8 @@ Sampling noise alone makes the gradient of 8 samples sqrt(64 / 8) = 2.8 times as
 64. From 8 samples on, little more than this noise is left, so 8 is the default. On 64x64 images,
 where the last maps have four pixels, two samples correspond to eight on 32x32. With
 `smallest_batch` 2 the rule is GradMA's, except that a client with one sample uses it twice, which
-gives the same mean gradient. With 1, for models without BatchNorm, nothing is dropped.
+gives the same mean gradient. With 1, for models without BatchNorm, nothing is dropped; a batch of
+one sample is refused where a BatchNorm has maps of one pixel (`engine/batches.py`).
 
 Local epochs may be limited to a least and a most number of steps (`least_steps`, `most_steps`): a
 client goes on with freshly shuffled epochs up to the least, and stops after the most.

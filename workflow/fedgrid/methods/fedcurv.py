@@ -5,7 +5,7 @@ u_k w_k; the server sums the latest ones of all clients. As in the code of FedNT
 the mean of squared gradients over training batches, shuffled and augmented, until more than `size`
 samples were used. A client's own share is subtracted from a copy of the sums. That code subtracts
 it from the sums themselves, which are complete again only in the next round
-(`subtract: in_place`).
+(`subtract: in_place`). Private entries, which a client does not send, have no part in it.
 """
 
 from functools import partial
@@ -42,13 +42,14 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
         everybody = step.shared["fedcurv"]
         gone = step.memory["missing" if in_place else "fedcurv"]
         total = 0.0
-        for name, w in step.params.items():
+        for name, w in ((n, w) for n, w in step.params.items() if n in everybody["u"]):
             u, uw = (everybody[part][name] - gone[part][name] for part in ("u", "uw"))
             total = total + (u * w.square()).sum() - 2 * (uw * w).sum()
         return penalty * total
 
     def keep(client: Client) -> Memory:
-        u = fisher(client, size)
+        sent = client.shared["fedcurv"]["u"]
+        u = {name: of for name, of in fisher(client, size).items() if name in sent}
         return {"fedcurv": {"u": u, "uw": {name: u[name] * client.model[name] for name in u}}}
 
     def gather(cohort: Cohort, update: Model) -> Memory:

@@ -4,6 +4,8 @@ With momentum rho, a_k is the sum of the factors l_s = rho l_{s-1} + 1 over the 
 all clients take equally many steps, this is FedAvg. `ccvr` adds the default of FedNTD's and
 FedLMD's code: the client's last mean gradient, (server - local) / (lr a_k), is subtracted from
 every gradient; the average that should be added is never updated there.
+
+The factors l_s are those of SGD. There are none for Adam, whose steps are no sums of gradients.
 """
 
 from torch import Tensor
@@ -20,6 +22,7 @@ from fedgrid.method import (
 )
 
 MODELS_KEPT = 1  # per client with ccvr, tensors as large as the model
+OPTIMISERS = ("sgd",)
 
 
 def method(ccvr: bool = False) -> Method:
@@ -38,7 +41,8 @@ def method(ccvr: bool = False) -> Method:
         return {"fednova": {n: (end.server[n] - end.model[n]) / way for n in own}}
 
     def subtract(step: Step, gradient: Model) -> Model:
-        return {name: g - step.memory["fednova"][name] for name, g in gradient.items()}
+        own = step.memory["fednova"]
+        return gradient | {n: gradient[n] - own[n] for n in own if n in gradient}
 
     corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
-    return Method(scale=normalised, padded=True, **corrected)
+    return Method(scale=normalised, padded=True, optimisers=OPTIMISERS, **corrected)

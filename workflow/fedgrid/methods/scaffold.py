@@ -4,6 +4,11 @@ A client's variate is its mean gradient: its change divided by the learning rate
 of steps. This number includes the effect of momentum, as in the code of FedNTD and FedLMD
 (`division="effective"`), or not ("steps", as in other code). Deltas are weighted by samples; the
 server's variate changes by the mean over the population.
+
+Private entries have no variates, because the server's would be made of what never leaves a client.
+
+A change is the sum of gradients times the learning rate only where each step goes along the
+gradient, which Adam's steps do not. With `clip` the variate is the mean of clipped gradients.
 """
 
 from torch import Tensor
@@ -12,6 +17,7 @@ from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained, 
 from fedgrid.runtime.names import UsageError
 
 MODELS_KEPT = 1  # per client, tensors as large as the model
+OPTIMISERS = ("sgd",)
 
 
 def method(division: str = "effective") -> Method:
@@ -24,7 +30,7 @@ def method(division: str = "effective") -> Method:
 
     def correct(step: Step, gradient: Model) -> Model:
         own, server = step.memory["scaffold"], step.shared["scaffold"]
-        return {name: g - own[name] + server[name] for name, g in gradient.items()}
+        return gradient | {n: gradient[n] - own[n] + server[n] for n in own if n in gradient}
 
     def variate(end: Trained) -> Memory:
         momentum = end.momentum if division == "effective" else 0.0
@@ -46,4 +52,4 @@ def method(division: str = "effective") -> Method:
         return {"scaffold": {n: w + change(n) / cohort.population for n, w in server.items()}}
 
     kept = {"memory": none, "remember": variate, "shared": none, "share": share}
-    return Method(correct=correct, padded=True, **kept)
+    return Method(correct=correct, padded=True, optimisers=OPTIMISERS, **kept)

@@ -93,6 +93,7 @@ MODEL: dict[str, Rule] = {
     "ENCODER": ("a whole number above 0, such as 2", whole),
 }
 NEEDED = ("saliency", "latents")  # the stages whose results `training/build.py` reads for methods
+OPTIMISERS = ("sgd", "adam", "adamw")  # of local training
 METHOD: dict[str, Rule] = {
     "NEEDS": (
         f"a tuple of stages, such as {NEEDED[:1]}: the stages are {', '.join(NEEDED)}",
@@ -102,6 +103,10 @@ METHOD: dict[str, Rule] = {
     "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
     "SPLITS": BOOL,
     "LEAST_COHORT": WHOLE,
+    "OPTIMISERS": (
+        f"a tuple of optimisers, such as {OPTIMISERS[:1]}: they are {', '.join(OPTIMISERS)}",
+        lambda value: texts(value) and bool(value) and {*value} <= {*OPTIMISERS},
+    ),
     "MODELS_KEPT": (
         "a number of at least 0, such as 1",
         lambda value: number(value) and value >= 0,

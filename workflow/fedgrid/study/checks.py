@@ -1,6 +1,7 @@
 """Check the values in studies and configurations; an error is one sentence."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,31 @@ def check_cohort(name: str, method: dict, protocol: dict) -> None:
             f"method `{name}` compares the clients of a round with one another, and participation "
             f"{protocol['participation']} of {protocol['clients']} clients samples {size}: sample "
             f"at least {least}"
+        )
+
+
+def check_equations(name: str, method: dict, protocol: dict) -> None:
+    """Refuse a method one of whose files has equations that do not hold for the optimiser.
+
+    `protocol` has the method's own fields of `by_method`.
+    """
+    for part in method:
+        allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
+        check_allowed(name, allowed, protocol)
+
+
+def check_allowed(name: str, allowed: Sequence[str], protocol: dict) -> None:
+    """Refuse a method whose equations hold for these optimisers with a protocol of another one."""
+    optimiser = protocol.get("optimiser", "sgd")
+    if not allowed:
+        raise UsageError(
+            f"method `{name}` has files whose equations hold for no common optimiser: leave one out"
+        )
+    if optimiser not in allowed:
+        raise UsageError(
+            f"the equations of method `{name}` do not hold for the optimiser {optimiser}: set "
+            f"`optimiser: {allowed[0]}` in the protocol, or in its `by_method` for this method "
+            "alone"
         )
 
 

@@ -19,6 +19,7 @@ from fedgrid.runtime import cli, contract, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.checks import (
     check_cohort,
+    check_equations,
     check_evaluation,
     check_images,
     check_model,
@@ -98,6 +99,8 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
     if stage == "train":
         check_evaluation(run["name"]["method"], run["method"], run["protocol"])
         check_cohort(run["name"]["method"], run["method"], run["protocol"])
+        own = run.get("own", {})
+        check_equations(run["name"]["method"], run["method"], run["protocol"] | own)
     return run
 
 

@@ -16,6 +16,7 @@ from fedgrid.study.checks import (
     check_blocks,
     check_case,
     check_cohort,
+    check_equations,
     check_evaluation,
     check_local,
     check_model,
@@ -311,6 +312,7 @@ class Grid(Resolver):
                 check_blocks(name, method, protocol["model"])
                 own = self.own_fields(protocol, method)
                 check_local(f"method `{name}`", protocol | own | {"by_method": {}})
+                check_equations(name, method, protocol | own)
         check_case(listed(block["method"]))
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too

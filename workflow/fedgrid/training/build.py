@@ -17,7 +17,7 @@ from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
 from fedgrid.runtime import contract, files, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.study.checks import needs_client_test
+from fedgrid.study.checks import check_allowed, needs_client_test
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages
 from fedgrid.study.protocol import has_client_test
@@ -52,19 +52,48 @@ def architecture(run: dict, paths: dict[str, Path], data: Federation):
 def build_method(run: dict) -> Method:
     """Return the run's method: its files, combined; UsageError if it needs client tests."""
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
-    if (made.private or made.evaluate) and not has_client_test(run["protocol"]):
-        raise UsageError(needs_client_test(" with ".join(run["method"])))
-    if made.average_optimiser and run["protocol"].get("optimiser_state") == "kept":
-        raise UsageError(
-            f"method `{' with '.join(run['method'])}` averages the clients' optimisers, and the "
-            "protocol lets each client keep its own: set `optimiser_state: reset`"
-        )
-    if made.train_served and run["protocol"].get("optimiser", "sgd") != "sgd":
-        raise UsageError(
-            f"method `{' with '.join(run['method'])}` takes a second step on each batch, which "
-            "only SGD can do: set `optimiser: sgd`, or the method's `shared_step: false`"
-        )
+    check_method(" with ".join(run["method"]), made, run.get("protocol", {}))
     return made
+
+
+def check_method(name: str, made: Method, protocol: dict) -> None:
+    """Refuse a method that the protocol, or one of its own functions, makes impossible."""
+    if (made.private or made.evaluate) and not has_client_test(protocol):
+        raise UsageError(needs_client_test(name))
+    check_weights(name, made)
+    check_allowed(name, made.optimisers, protocol)
+    if made.average_optimiser and protocol.get("optimiser_state") == "kept":
+        raise UsageError(
+            f"method `{name}` averages the clients' optimisers, and the protocol lets each client "
+            "keep its own: set `optimiser_state: reset`"
+        )
+    if made.average_optimiser and protocol.get("optimiser", "sgd") == "sgd":
+        check_momentum(name, protocol)
+    if made.train_served and protocol.get("optimiser", "sgd") != "sgd":
+        raise UsageError(
+            f"method `{name}` takes a second step on each batch, which only SGD can do: set "
+            "`optimiser: sgd`, or the method's `shared_step: false`"
+        )
+
+
+def check_momentum(name: str, protocol: dict) -> None:
+    """Refuse averages of the momentum of SGD without momentum."""
+    if not protocol.get("momentum"):
+        raise UsageError(
+            f"method `{name}` averages the clients' momentum, and the protocol's momentum is 0: "
+            "set `momentum`, for example to 0.9"
+        )
+
+
+def check_weights(name: str, made: Method) -> None:
+    """Refuse weights that an `aggregate` does not use."""
+    unused = [field for field in ("weigh", "reweigh", "scale") if getattr(made, field)]
+    if unused and not made.follows_weights:
+        raise UsageError(
+            f"method `{name}` has an `aggregate` that does not use the weights of clients, so that "
+            f"its `{unused[0]}` would change no parameter: leave one of the two out or, if "
+            "`aggregate` uses the weights that it is given, write `uses_weights=True` beside it"
+        )
 
 
 def build_part(name: str, keywords: dict) -> Method:
@@ -80,6 +109,12 @@ def build_part(name: str, keywords: dict) -> Method:
         raise UsageError(
             f"{source.file(module)}: `method` gives functions with another `{name}` at each call: "
             "draw random numbers from `cohort.noise`, and keep nothing between two calls"
+        )
+    said = source.literal(module, "OPTIMISERS", contract.OPTIMISERS)
+    if {*said} != {*made.optimisers}:
+        raise UsageError(
+            f"{source.file(module)}: the Method has `optimisers={made.optimisers}`, and OPTIMISERS "
+            f"in the file is {(*said,)}: give both the same"
         )
     return made
 

@@ -61,7 +61,7 @@ def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None
     return join(row, seen.results(state.server)) if seen and seen.clients else row
 
 
-MEANS = ("train_loss", "effective_clients")  # what every run logs in each round
+MEANS = ("train_loss", "effective_clients")  # what runs log in each round, if it has a meaning
 
 
 def means(logged: dict[str, list[float]]) -> dict[str, float]:
@@ -70,7 +70,7 @@ def means(logged: dict[str, list[float]]) -> dict[str, float]:
     The values are added one after the other, which gives the same bits in every version of Python.
     The names are in a fixed order, because a checkpoint does not keep theirs.
     """
-    names = (*MEANS, *sorted(logged.keys() - {*MEANS})) if logged else ()
+    names = (*(name for name in MEANS if name in logged), *sorted(logged.keys() - {*MEANS}))
     return {name: reduce(add, logged[name]) / len(logged[name]) for name in names}
 
 

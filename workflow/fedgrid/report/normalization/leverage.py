@@ -192,6 +192,8 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the lines and marks, and give the sizes that decide."""
     moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
     sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
+    unknown = moved.loc[moved["random"].isna(), "label"].unique()
+    lacks = f" No effective number of clients is recorded for {', '.join(unknown)}."
     beside = f", the printed gains are {theirs.min():.2f} to {theirs.max():.2f} points"
     return (
         "Above: the share of the aggregation weight that the normalisation moves (solid), its "
@@ -199,4 +201,5 @@ def caption(table: pd.DataFrame) -> str:
         "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
         "the original with 95 % intervals over pairs of runs, which may go beyond the panel: "
         f"{tables.scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
+        f"{lacks * bool(len(unknown))}"
     )
