@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from fedgrid.runtime.words import ALSO
+
 PACKAGE = Path(__file__).parent.parent
 LONGEST = 200  # characters of a value that a message quotes
 # Errors of the machine: missing rights, full or broken disks, impossible names.
@@ -49,13 +51,25 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     if name in among:
         return name
     among.sort()
-    near = get_close_matches(shown(name), among, n=3, cutoff=0.5)
+    near = nearest(shown(name), among)
     said = (
         f"did you mean {' or '.join(near)}?"
         if near
         else f"the choices are {', '.join(among) or 'none'}"
     )
     raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
+
+
+def nearest(name: str, among: list[str]) -> list[str]:
+    """Return up to three of `among` that a wrong name may stand for, by its letters.
+
+    A common word for one of them, such as `learning_rate` for lr, stands for this one alone.
+    """
+    words = {word: one for one in among for word in (*ALSO.get(one, ()), one)}
+    best = get_close_matches(name.lower().replace("-", "_"), words, n=1, cutoff=0.85)
+    if best and best[0] not in among:
+        return [words[best[0]]]
+    return get_close_matches(name, among, n=3, cutoff=0.5)
 
 
 def followed_by(problem: UsageError, sentence: str) -> UsageError:
