@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -70,6 +71,15 @@ def nearest(name: str, among: list[str]) -> list[str]:
     if best and best[0] not in among:
         return [words[best[0]]]
     return get_close_matches(name, among, n=3, cutoff=0.5)
+
+
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """Put before the text of a UsageError where the mistake is: a file, or a key of it."""
+    try:
+        yield
+    except UsageError as problem:
+        raise type(problem)(f"{where}: {problem}") from None
 
 
 def followed_by(problem: UsageError, sentence: str) -> UsageError:

@@ -40,7 +40,9 @@ ALSO = {  # by fedgrid's name
     "says": ("claim", "sentence", "text", "statement"),
     "title": ("name", "paper"),
     "with": ("options", "args", "kwargs", "params", "parameters"),
-    # metrics
+    # measures of claims, and metrics
+    "personal accuracy": ("own_mean", "personalized_accuracy", "personalised_accuracy"),
+    "speed-up": ("speedup", "speed_up"),
     "accuracy": ("acc", "test_acc", "test_accuracy", "top1", "top_1"),
     "own_mean": ("personal_accuracy", "personalized_accuracy", "local_accuracy"),
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedgrid.runtime import contract, source
-from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown
+from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
@@ -22,17 +22,14 @@ class Resolver:
     """The protocols and variants of the studies and the configuration, by name."""
 
     def __init__(self, studies: dict[str, dict], config: dict):
-        sources = {**studies, "config.yaml": config}
+        sources = {f"{study}.yaml": about for study, about in studies.items()}
+        sources["config.yaml"] = config
         self.protocols = merged("protocols", sources)
         self.variants = merged("variants", sources)
-        self.tuned = merged("tuned", studies)
-        for variant, parts in self.variants.items():
-            for part, given in parts.items():
-                check_keywords(f"variant `{variant}`", part, given)
-        for part, datasets in self.tuned.items():
-            for dataset, given in datasets.items():
-                known("tuned dataset", dataset, registered("datasets"))
-                check_keywords("tuned", part, given)
+        self.tuned = merged("tuned", sources)
+        for file, about in sources.items():
+            with within(file):
+                check_entries(about, self.protocols)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
@@ -263,6 +260,25 @@ def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, A
         for part, own in protocol["by_method"].items()
     }
     return protocol | {"by_method": by_method} | values
+
+
+def check_entries(about: dict, protocols: dict) -> None:
+    """Refuse unknown names in the protocols, variants and tuned values of a file."""
+    for name, fields in (about.get("protocols") or {}).items():
+        with within(f"protocols.{name}"):
+            known("protocol", fields.get("base", name), protocols)
+            for key in fields:
+                known("field of a protocol", key, [*PROTOCOL, "base"])
+    for name, parts in (about.get("variants") or {}).items():
+        for part, given in parts.items():
+            with within(f"variants.{name}"):
+                check_keywords("the variant", part, given)
+    for part, datasets in (about.get("tuned") or {}).items():
+        with within(f"tuned.{part}"):
+            known("method", part, registered("methods"))
+            for dataset, given in datasets.items():
+                known("dataset", dataset, registered("datasets"))
+                check_keywords(dataset, part, given)
 
 
 def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
