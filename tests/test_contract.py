@@ -15,6 +15,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
+from fedgrid.study.products import check_product
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training.build import ARTIFACTS, build_method
 
@@ -461,7 +462,7 @@ DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(tab
 def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
     write("report", DRAW.replace(old, new))
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv", "svg"], "category": "Results"}
-    answer = said(Grid._check_product, "study", "study", "mine", facts, {"grids": ["main"]})
+    answer = said(check_product, "study", "mine", facts)
     assert answer.startswith("report/mine.py")
     assert re.search(message, answer)
 
@@ -469,4 +470,4 @@ def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
 def test_a_product_may_take_its_facts_by_keyword(write):
     write("report", "def draw(runs, **facts): ...\n")
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
-    Grid._check_product("study", "study", "mine", facts, {"quick": {"grids": ["main"]}})
+    check_product("study", "mine", facts)

@@ -51,15 +51,20 @@ claims:
     partition: [dir0.1]
     least: 0
     most: 5
-  - {says: "it grows", section: "4", method: prox, over: fedavg, along: {partition: [dir0.5, dir0.1]}, most: 1}
+  - says: "it grows"
+    section: "4"
+    method: prox
+    over: fedavg
+    along: {partition: [dir0.5, dir0.1]}
+    most: 1
 main: [short]
 front: {table: table, figure: convergence}
 labels: {prox: FedProx, digits: Digits, protocols: {short: Short}}
 """
 MISTAKES = {  # what is written instead of what, and the key that the error names
     "claim: a misspelt method in over": ("over: [fedavg, prox+", "over: [fedafg, prox+", "over"),
-    "claim: a misspelt method": ("    method: prox\n", "    method: porx\n", "method"),
-    "claim: a method outside the grids": ("    method: prox\n", "    method: moon\n", "method"),
+    "claim: a misspelt method": ("prox\n    over: [", "porx\n    over: [", "method"),
+    "claim: a method outside the grids": ("prox\n    over: [", "moon\n    over: [", "method"),
     "claim: a misspelt measure": ("measure: accuracy", "measure: acuracy", "measure"),
     "claim: a metric as measure": ("measure: accuracy", "measure: own_mean", "measure"),
     "claim: a partition outside the grids": (
@@ -78,8 +83,8 @@ MISTAKES = {  # what is written instead of what, and the key that the error name
         "protocol",
     ),
     "claim: along a partition outside the grids": (
-        "partition: [dir0.5, dir0.1]}, m",
-        "partition: [dir0.5, dir1]}, m",
+        "partition: [dir0.5, dir0.1]}",
+        "partition: [dir0.5, dir1]}",
         "along.partition",
     ),
     "claim: a bound that is a share": ("least: 0\n    most: 5", "least: 0.01", "least"),
@@ -88,7 +93,11 @@ MISTAKES = {  # what is written instead of what, and the key that the error name
     "claim: a word of others for a key": ("least: 0\n", "minimum: 0\n", "least"),
     "published: a misspelt method": ("{fedavg: [90", "{fedafg: [90", "rows"),
     "published: a method under another name": ("prox: [[92", "fedprox: [[92", "rows"),
-    "published: a partition outside the grids": ("[[digits, dir0.1],", "[[digits, dir1],", "table1"),
+    "published: a partition outside the grids": (
+        "[[digits, dir0.1],",
+        "[[digits, dir1],",
+        "table1",
+    ),
     "published: a dataset outside the grids": ("[[digits, dir0.1],", "[[mnist, dir0.1],", "table1"),
     "published: a protocol outside the grids": ("dir0.5, short]", "dir0.5, fedsls]", "table1"),
     "published: shares": (
@@ -115,22 +124,46 @@ MISTAKES = {  # what is written instead of what, and the key that the error name
     "best: a misspelt metric": ("{over: lr}}}", "{over: lr, by: acuracy}}}", "with.best.by"),
     "best: a word of others for a field": ("{over: lr}}}", "{over: learning_rate}}}", "best"),
     "claims: an unknown way to score": ("[smoothed]", "[smooth]", "with.metrics"),
-    "product: a misspelt grid": ("convergence: {from: {runs: runs/main}", "convergence: {from: {runs: runs/mian}", "from.runs"),
+    "product: a misspelt grid": (
+        "convergence: {from: {runs: runs/main}",
+        "convergence: {from: {runs: runs/mian}",
+        "from.runs",
+    ),
     "front: a misspelt product": ("front: {table: table", "front: {table: tabel", "front.table"),
     "front: a table as the figure": ("figure: convergence}", "figure: table}", "front.figure"),
     "main: a misspelt protocol": ("main: [short]", "main: [shrot]", "main"),
     "labels: a misspelt method": ("labels: {prox:", "labels: {porx:", "labels"),
-    "labels: a misspelt protocol": ("protocols: {short: Short", "protocols: {shrot: Short", "labels.protocols"),
-    "tuned: a misspelt method": ("tuned: {fedlmd: {digits: {beta: 0.5}}}", "tuned: {fedlmdd: {}}", "tuned"),
+    "labels: a misspelt protocol": (
+        "protocols: {short: Short",
+        "protocols: {shrot: Short",
+        "labels.protocols",
+    ),
+    "tuned: a misspelt method": (
+        "tuned: {fedlmd: {digits: {beta: 0.5}}}",
+        "tuned: {fedlmdd: {}}",
+        "tuned",
+    ),
     "tuned: a misspelt dataset": ("{digits: {beta", "{digit: {beta", "tuned.fedlmd"),
-    "variants: a misspelt file": ("prox: {fedprox: {mu: 0.5}}", "prox: {fedprx: {mu: 0.5}}", "variants.prox"),
-    "variants: a misspelt hyper-parameter": ("prox: {fedprox: {mu", "prox: {fedprox: {nu", "variants.prox"),
+    "variants: a misspelt file": (
+        "prox: {fedprox: {mu: 0.5}}",
+        "prox: {fedprx: {mu: 0.5}}",
+        "variants.prox",
+    ),
+    "variants: a misspelt hyper-parameter": (
+        "prox: {fedprox: {mu",
+        "prox: {fedprox: {nu",
+        "variants.prox",
+    ),
     "protocol: a word of others for a field": ("lr: 0.1", "learning_rate: 0.1", "protocols.short"),
     "protocol: a number with _": ("rounds: 3", "rounds: 3_000", "protocols.short.rounds"),
     "protocol: an unknown base": ("base: fedsls-quick", "base: fedsls-quik", "protocols.short"),
     "grid: a misspelt method": ("method: [fedavg,", "method: [fedafg,", "scales.quick.grids.main"),
-    "grid: a misspelt partition": ("[dir0.1, dir0.5]\n", "[dri0.1, dir0.5]\n", "scales.quick.grids.main"),
-}  # fmt: skip
+    "grid: a misspelt partition": (
+        "[dir0.1, dir0.5]\n",
+        "[dri0.1, dir0.5]\n",
+        "scales.quick.grids.main",
+    ),
+}
 CONFIG = """study: mine
 scale: quick
 data_root: data
@@ -159,7 +192,7 @@ ASKED = {
     "a misspelt metric of a product": ("metric: accuracy", "metric: acuracy", "products.mine"),
     "a misspelt source of a product": ("runs: runs/main", "runs: runs/mian", "products.mine"),
     "an unknown scale": ("scale: quick", "scale: qick", "scale"),
-}  # fmt: skip
+}
 
 
 def check(folder, study: str = STUDY, config: str = "") -> None:
