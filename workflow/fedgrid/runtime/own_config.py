@@ -24,7 +24,8 @@ def is_own(text: str) -> bool:
         return True
     keys = keys_of(text)
     unknown = [key for key in keys if not is_near(key, (*OWN, *SHARED))]
-    return any(is_near(key, OWN) for key in keys) and 2 * len(unknown) < len(keys)
+    typical = [key for key in keys if key not in SHARED and is_near(key, OWN)]
+    return bool(typical) and 2 * len(unknown) < len(keys)
 
 
 def keys_of(text: str) -> list[str]:
