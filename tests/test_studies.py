@@ -304,7 +304,7 @@ def test_a_wrong_reference_is_answered_in_one_sentence(table, message, tmp_path)
 
 
 def test_a_reference_may_have_a_byte_order_mark(tmp_path):
-    (tmp_path / "runs.csv").write_text(f"\ufeff{HEAD}\r\nfedavg,digits,dir0.1,a,0,50\r\n")
+    (tmp_path / "runs.csv").write_text(f"\ufeff{HEAD}\r\nfedavg,digits,dir0.1,short,0,50\r\n")
     made = read(tmp_path, f"{STUDY}reference: runs.csv")
     assert made.studies["mine"]["reference"][0]["method"] == "fedavg"
 

@@ -164,6 +164,23 @@ MISTAKES = {  # what is written instead of what, and the key that the error name
         "scales.quick.grids.main",
     ),
 }
+MISTAKES |= {
+    "claim: a method over itself": ("over: [fedavg, prox+", "over: [prox, prox+", "over"),
+    "sweep: a method outside the grids": (
+        "main: [short]",
+        "main: [short]\nsweep: {moon: {mu: [0.1]}}",
+        "sweep",
+    ),
+    "variants: the name of a method": ("  prox+swapped: {", "  moon: {", "variants.moon"),
+    "reference: an unknown method": (
+        "main: [short]",
+        "main: [short]\nreference: runs.csv",
+        "reference",
+    ),
+}
+FINISHED = """method,dataset,partition,protocol,seed,accuracy
+fedafg,digits,dir0.1,short,0,50
+"""
 CONFIG = """study: mine
 scale: quick
 data_root: data
@@ -198,6 +215,7 @@ ASKED = {
 def check(folder, study: str = STUDY, config: str = "") -> None:
     """Read and check a study beside those of fedgrid, and a configuration."""
     (folder / "mine.yaml").write_text(study)
+    (folder / "runs.csv").write_text(FINISHED)
     studies = made.STUDIES | {"mine": read_study(folder / "mine.yaml")}
     (folder / "config.yaml").write_text(config)
     found = read_config(folder / "config.yaml")

@@ -25,7 +25,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.runtime import own_data, records, remaining, source, trackers
-from fedgrid.runtime.names import UsageError, printable
+from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
@@ -108,10 +108,14 @@ try:
         for scale in about["scales"]
         if config.get("kept", True)
     }
-    for about in (a for study in STUDIES.values() for a in study["scales"].values()):
+    for study, scale in (
+        (n, s) for n, about in STUDIES.items() for s in about["scales"]
+    ):
+        about = STUDIES[study]["scales"][scale]
         for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
             if name in about:
-                check(about[name])
+                with within(f"{study}.yaml: scales.{scale}.{name}"):
+                    check(about[name])
 except UsageError as problem:
     raise WorkflowError(printable(str(problem))) from None
 

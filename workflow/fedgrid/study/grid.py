@@ -43,13 +43,15 @@ from fedgrid.study.stated import (
     Names,
     check_claims,
     check_front,
+    check_kept_rows,
     check_labels,
     check_published,
     names_of,
 )
-from fedgrid.study.sweeps import check_sweep, check_used, expand_block
+from fedgrid.study.sweeps import ALL_PROTOCOLS, check_sweep, check_used, expand_block
 
 ASKED = "config.yaml or --config"  # where a user asks for names
+OWN_AXES = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
 
@@ -259,7 +261,7 @@ class Grid(Resolver):
     def _check_study(self, study: str, about: dict) -> None:
         own = (self.config.get("products") or {}) if study == self.config.get("study") else {}
         with within(f"{study}.yaml"):
-            check_sweep(self, "the study", about.get("sweep", {}))
+            self._check_sweep(about.get("sweep", {}), blocks_of(about))
             for scale, of in about["scales"].items():
                 for grid, blocks in of["grids"].items():
                     with within(f"scales.{scale}.grids.{grid}"):
@@ -273,9 +275,16 @@ class Grid(Resolver):
     def _check_grid(self, study: str, scale: str, grid: str, blocks: list[dict]) -> None:
         """Refuse a grid of runs that cannot be."""
         for block in blocks:
-            check_sweep(self, "the block", block.get("sweep", {}))
+            self._check_sweep(block.get("sweep", {}), [block])
         for block in self._blocks(study, scale, grid):
             self._check_block(block)
+
+    def _check_sweep(self, sweep: dict, blocks: list[dict]) -> None:
+        """Refuse a sweep of a name or a field that does not exist, or that no block has."""
+        check_sweep(self, "the study", sweep)
+        there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
+        for name in sweep:
+            known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
 
     def _check_stated(self, study: str, about: dict) -> None:
         """Refuse unknown names in what the study states about its runs."""
@@ -286,6 +295,7 @@ class Grid(Resolver):
             self._check_name("protocol", "protocol of `main`", name)
         check_labels(about.get("labels", {}), self)
         check_front(about.get("front", {}), about["products"])
+        check_kept_rows(about, self)
 
     def _names_in(self, study: str, grids: set[str] | None = None) -> Names:
         """Return the names in grids of a study at all scales, by default in all of its grids."""
@@ -350,6 +360,12 @@ class Grid(Resolver):
 def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:
     """Return the names by axis, with only the first one of each axis in the block's `first`."""
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
+
+
+def blocks_of(about: dict) -> list[dict]:
+    """Return the blocks of all grids of a study, as they are written."""
+    grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
+    return [block for grid in grids for block in grid]
 
 
 def grids_of(product: dict) -> set[str]:

@@ -270,6 +270,8 @@ def check_entries(about: dict, protocols: dict) -> None:
             for key in fields:
                 known("field of a protocol", key, [*PROTOCOL, "base"])
     for name, parts in (about.get("variants") or {}).items():
+        if name in registered("methods"):
+            raise UsageError(f"variants.{name}: a method has this name already: give another one")
         for part, given in parts.items():
             with within(f"variants.{name}"):
                 check_keywords("the variant", part, given)

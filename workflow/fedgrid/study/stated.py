@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
 
-from fedgrid.partitions import match_name
+from fedgrid.partitions import match_name, parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
 from fedgrid.study.checks import check_type
@@ -68,6 +68,9 @@ def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -
         check_others(where := f"claims: number {number}", claim)
         with within(where):
             check_bounds(claim)
+            for method, names in others(claim).items():
+                if method in names:
+                    raise UsageError(f"{method} is compared with itself: remove it from `over`")
             for name in measures(claim):
                 check_measure(name)
             check_compared(claim, among)
@@ -211,6 +214,27 @@ def check_labels(labels: dict[str, Any], names) -> None:
     for name in labels.get("protocols", {}):
         if not names.knows("protocol", name):
             known("protocol in `labels.protocols`", name, names.protocols)
+
+
+def check_kept_rows(about: dict, names) -> None:
+    """Refuse names that nothing has in the tables `reference` and `curves`; `names` resolves."""
+    tables = {"reference": about.get("reference", [])}
+    tables |= {f"curves.{name}": rows for name, rows in about.get("curves", {}).items()}
+    for key, rows in tables.items():
+        with within(key):
+            for axis in NAMED:
+                for name in dict.fromkeys(row[axis] for row in rows):
+                    check_known(axis, name, names)
+
+
+def check_known(axis: str, name: str, names) -> None:
+    """Refuse a name on an axis that stands for nothing; `names` is the Resolver."""
+    if axis == "partition":
+        parse_name(name)
+    elif axis == "dataset":
+        known(axis, name, registered("datasets"))
+    elif not names.knows(axis, name):
+        known(axis, name, names.protocols if axis == "protocol" else names.methods())
 
 
 def check_front(front: dict[str, str], products: dict[str, dict]) -> None:
