@@ -11,7 +11,7 @@ from fedgrid.study.reading import add_products, read_config, read_study
 
 STUDY = """title: mine
 protocols:
-  short: {base: fedsls-quick, rounds: 3, lr: 0.1, client_test: 0.2}
+  short: {base: fedsls-quick-local3, rounds: 3, lr: 0.1, client_test: 0.2}
 variants:
   prox: {fedprox: {mu: 0.5}}
   prox+swapped: {fedprox: {mu: 0.5}, swapped_weights: {}}

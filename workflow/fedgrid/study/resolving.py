@@ -29,7 +29,7 @@ class Resolver:
         self.tuned = merged("tuned", sources)
         for file, about in sources.items():
             with within(file):
-                check_entries(about, self.protocols)
+                check_entries(about, self)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
@@ -72,6 +72,11 @@ class Resolver:
                 "of its type, such as lr0.1 or local10; docs/guide/protocols.md lists the fields"
             )
             raise followed_by(problem, hint) from None
+
+    def check_base(self, name: str) -> None:
+        """Raise a UsageError unless a protocol has this name, or can have it by its rule."""
+        if not self.knows("protocol", name):
+            self._known_protocol(name)
 
     def own_fields(self, protocol: dict[str, Any], parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""
@@ -262,11 +267,11 @@ def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, A
     return protocol | {"by_method": by_method} | values
 
 
-def check_entries(about: dict, protocols: dict) -> None:
+def check_entries(about: dict, names: Resolver) -> None:
     """Refuse unknown names in the protocols, variants and tuned values of a file."""
     for name, fields in (about.get("protocols") or {}).items():
         with within(f"protocols.{name}"):
-            known("protocol", fields.get("base", name), protocols)
+            names.check_base(fields.get("base", name))
             for key in fields:
                 known("field of a protocol", key, [*PROTOCOL, "base"])
     for name, parts in (about.get("variants") or {}).items():
