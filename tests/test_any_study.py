@@ -190,6 +190,40 @@ def test_a_table_of_another_metric_is_in_its_unit(tmp_path):
     assert_same_after_reading(table, found, tmp_path, "csv", "html", metric="loss")
 
 
+def private(method: str = "fedper", **names) -> pd.DataFrame:
+    """A run whose server has no complete model: only clients' own models have an accuracy."""
+    return made.measured({"own_mean": {8: 0.5, 10: 0.7}}, method=method, **names)
+
+
+def captioned(product: str, table: pd.DataFrame, **options) -> str:
+    """The caption of a product as its files have it."""
+    return draw.load_product("mine", product, {"with": options}).caption(made.read(table))
+
+
+def test_a_method_without_an_accuracy_beside_one_with_it_is_explained():
+    runs = pd.concat([made.run(50), private()])
+    found = table.draw(runs, STUDY, "quick")
+    assert table.wide(found).iloc[:, 0].to_dict() == {"FedAvg": "50.00", "fedper": ""}
+    said = captioned("table", found)
+    assert said.endswith(
+        "The server has no accuracy with fedper, because clients keep a part of the model: `with: "
+        "{metric: own_mean}` shows that of clients' own models, also with `draw: table`."
+    )
+    assert "no accuracy" not in captioned("table", table.draw(made.run(50), STUDY, "quick"))
+    lost = pd.concat([made.run(50), made.lost(method="fedprox")])
+    assert "no accuracy" not in captioned("table", table.draw(lost, STUDY, "quick"))
+    own = table.draw(private(), STUDY, "quick", metric="own_mean")
+    assert "no accuracy" not in captioned("table", own, metric="own_mean")
+
+
+@pytest.mark.parametrize("module", [table, convergence])
+def test_runs_without_an_accuracy_of_the_server_say_which_metric_there_is(module):
+    with pytest.raises(UsageError, match=r"no accuracy of the server's .* `with: {metric: own_mea"):
+        module.draw(private(), STUDY, "quick")
+    with pytest.raises(UsageError, match="no metric of these runs is called `acuracy`"):
+        module.draw(private(), STUDY, "quick", metric="acuracy")
+
+
 def test_two_names_with_one_label_keep_their_names():
     study = {"labels": {"prox-a": "FedProx", "prox-b": "FedProx"}}
     found = table.draw(study=study, scale="quick", **both(grid(MUS)))

@@ -206,7 +206,7 @@ def entry(**best) -> dict:
 
 
 def check(about: dict, name: str = "convergence") -> None:
-    products.check_product("mine: it", "mine", name, about)
+    products.check_product("mine", name, about)
 
 
 def test_an_entry_may_ask_for_the_best_runs():

@@ -10,13 +10,17 @@ from scipy import stats
 
 import made
 from fedgrid.analysis import measures, verdicts
+from fedgrid.analysis.scores import WAYS
 from fedgrid.experiments.fidelity import setting
 from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
 from fedgrid.report import contrasts
 from fedgrid.runtime.names import UsageError, listed, registered
+from fedgrid.runtime.plain_yaml import load_yaml
+from fedgrid.study import options, stated
 from fedgrid.study.claims import OF_RUNS, needs_experiments, needs_kind, needs_runs
 from made import STUDIES, STUDY
+from written import DOCS
 
 NONE = made.fidelity_scores().query("encoder == 'area'")  # of maps that no claim is about
 T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
@@ -1025,6 +1029,16 @@ def test_the_measures_are_those_of_the_scores():
     found = measures.similarities(made.fidelity_scores())
     assert set(found["measure"]) == MEASURES
     assert set(found["method"]) == MAP_NAMES
+
+
+def test_the_names_that_a_study_may_have_are_those_that_there_are():
+    assert {*stated.OF_MAPS} == MEASURES
+    assert {*measures.MEASURES} == {*OF_RUNS}
+    assert {*stated.IN_POINTS} < {*OF_RUNS}
+    assert [*options.WAYS] == [*WAYS]
+    files = {one["name"]: one for one in load_yaml((DOCS / "columns.yaml").read_bytes())["files"]}
+    recorded = {name for name in files["run: metrics"]["columns"] if "<" not in name}
+    assert recorded - {"round"} <= {*options.METRICS}
 
 
 def test_the_grid_of_the_claims_has_what_the_quick_scale_can_show():

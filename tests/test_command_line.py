@@ -203,7 +203,7 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
     ),
     "unknown grid of a product": (
         study("runs: runs/table1}, formats: [csv, tex", "runs: runs/tabel1}, formats: [csv, tex"),
-        "grid of fedsls: table1", "tabel1", "table1",
+        "fedsls.yaml: products.table1", "tabel1", "table1",
     ),
     "unknown source of a product": (
         study("{costs: costs}", "{costs: cost}"), "resources", "source", "`cost`", "costs?",

@@ -15,7 +15,10 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
+from fedgrid.study.options import Checker
+from fedgrid.study.products import check_product
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.stated import names_of
 from fedgrid.training.build import ARTIFACTS, build_method
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
@@ -508,12 +511,36 @@ DRAW = "def draw(runs, study, scale): ...\ndef caption(table): ...\ndef plot(tab
 def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
     write("report", DRAW.replace(old, new))
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv", "svg"], "category": "Results"}
-    answer = said(Grid._check_product, "study", "study", "mine", facts, {"grids": ["main"]})
+    answer = said(check_product, "study", "mine", facts)
     assert answer.startswith("report/mine.py")
     assert re.search(message, answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "message"),
+    [
+        ('{"over": "method"}', {"over": "moon"}, "with.over: no method of .* is called `moon`"),
+        ('{"over": "method"}', {"over": ["fedavg", 5]}, "with.over: 5 is not a name"),
+        ('{"over": "partition"}', {"over": "dir1"}, "with.over: no partition of .* `dir1`"),
+        ('{"over": "methods"}', {}, "no kind of names in OPTIONS of report/mine.py is .* method"),
+        (
+            '{"oven": "method"}',
+            {},
+            "no argument in OPTIONS of report/mine.py is .* did you mean over",
+        ),
+        ('["over"]', {}, "report/mine.py: OPTIONS is not a dict"),
+    ],
+)
+def test_a_product_says_what_its_options_name(options, given, message, write):
+    write("report", f"OPTIONS = {options}\ndef draw(runs, study, scale, over=''): ...\n")
+    block = {"protocol": "p", "dataset": "digits", "partition": "dir0.1", "method": "fedavg"}
+    checker = Checker(None, names_of([block]), {})
+    assert re.search(message, said(checker.check, "report.mine", given))
+    write("report", "OPTIONS = {'over': 'method'}\ndef draw(runs, study, scale, over=''): ...\n")
+    checker.check("report.mine", {"over": ["fedavg"]})
 
 
 def test_a_product_may_take_its_facts_by_keyword(write):
     write("report", "def draw(runs, **facts): ...\n")
     facts = {"from": {"runs": "runs/main"}, "formats": ["csv"], "category": "Results"}
-    Grid._check_product("study", "study", "mine", facts, {"quick": {"grids": ["main"]}})
+    check_product("study", "mine", facts)

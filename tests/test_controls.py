@@ -300,7 +300,7 @@ def test_the_best_protocol_of_each_method_is_chosen_by_each_metric():
     assert table["gain"].tolist() == [-7, 2]  # of fedavg's better rate, by each metric
     entry = {"from": {"runs": "runs/main", "settings": "settings/main"}}
     entry |= {"with": {"placebos": PLACEBOS, "best": {"over": "lr"}}}
-    check_product("it", "mine", "controls", complete_product("mine", "controls", entry))
+    check_product("mine", "controls", complete_product("mine", "controls", entry))
 
 
 def test_a_protocol_is_named_if_there_are_several():

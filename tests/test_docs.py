@@ -134,6 +134,9 @@ def test_the_products_for_any_study_can_be_copied(tmp_path):
         name: [s.partition("/")[0] for s in of["from"].values()]
         for name, of in given["products"].items()
     }
+    (block,) = study["scales"]["quick"]["grids"]["main"]
+    block["method"] += ["uniform", "power", "fedsls", "fedsls+swapped", "fedavg+norm"]
+    block["method"] += ["fedavg+shuffled"]  # those that the options name
     study["products"] = {
         name: about for name, about in given["products"].items() if {*kinds[name]} <= {*COLLECTED}
     }

@@ -20,9 +20,12 @@ from conftest import ENVIRONMENT
 from fedgrid import notebook, verify
 from fedgrid.engine import prediction
 from fedgrid.federation import stored
-from fedgrid.runtime import own_data
+from fedgrid.runtime import own_config, own_data
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.runtime.plain_yaml import load_yaml
+from fedgrid.study.command import run_of_name
 from fedgrid.study.paths import RUN
+from fedgrid.study.reading import SCHEMAS
 
 SHORT = {"rounds": 2, "evaluate_every": 1}
 ONE = {"rounds": 1, "evaluate_every": 1, "local": 1, "clients": 10}
@@ -427,6 +430,8 @@ def test_the_model_is_the_part_that_the_server_has():
         ({"method": fedgrid.Method(private=("head.",)), "name": "a"}, "`client_test`"),
         ({"method": "fedprox", "beta": 1}, "no hyper-parameter of fedprox or field"),
         ({"method": "fedprocks"}, "did you mean fedprox"),
+        ({"learning_rate": 0.1}, r"is called `learning_rate`: did you mean lr\?"),
+        ({"method": "fedprox", "batch_size": 8}, r"is called `batch_size`: did you mean batch\?"),
         ({"method": "fedprox", "mu": "much"}, "mu is 'much'"),
         ({"dataset": "digit"}, "did you mean digits"),
         ({"partition": "dir"}, "no partition is called"),
@@ -453,6 +458,57 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(given, says, tmp_path):
         fedgrid.run(results="made", **given)
     assert "\n" not in str(caught.value)
     assert [*tmp_path.iterdir()] == []
+
+
+FOREIGN = {
+    "Hydra": "defaults: [model: cnn]\nhydra: {run: {dir: out}}\nseed: 1\nlr: ${optim.lr}\n",
+    "names of fedgrid with other values": "dataset: {name: cifar10}\nseed: all\nmethod: {lr: 1}\n",
+    "more unknown keys than known ones": "datasets: [a]\nscale: 2\nmodel: b\noptim: c\nlr: 1\n",
+    "a list": "- a\n- b\n",
+    "tags of its own": "include: !include other.yaml\ndatasets_path: x\n",
+    "no YAML": "{% if x %}\na: [\n{% endif %}\n",
+    "no text": b"\xff\xfe\x00a",
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_config_yaml_of_another_program_is_ignored_with_a_warning(name, caplog):
+    text = FOREIGN[name]
+    Path("config.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    run = "fedsls-quick/digits/dir0.1/fedavg/seed0"
+    assert run_of_name(run)["dataset"] == "digits"
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert "the config.yaml of this folder is ignored, because it is not fedgrid's" in warning
+    assert "\n" not in warning
+    assert notebook.known_data(None, "digits")["dataset"] == ["digits"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "protocls: {mine: {base: fedsls}}",
+        "variants: {mine: {fedprox: {mu: a}}}\nmethod: [fedavg]\nlr: 1",
+        "study: fedsls\nscale: quick\ndatasets: [a]\nlearning_rate: 1",
+        '{"protocols": {"mine": {"bases": "fedsls"}}}',
+        "protocols: {mine: {base: fedsls}\n",
+    ],
+)
+def test_a_wrong_config_yaml_of_fedgrid_is_not_ignored(text):
+    Path("config.yaml").write_text(text)
+    with pytest.raises(UsageError, match="config"):
+        run_of_name("fedsls-quick/digits/dir0.1/fedavg/seed0")
+
+
+def test_in_a_checkout_every_config_yaml_is_that_of_fedgrid():
+    Path("workflow/fedgrid").mkdir(parents=True)
+    Path("config.yaml").write_text(FOREIGN["Hydra"])
+    with pytest.raises(UsageError, match=r"config.yaml: no key is called `defaults`"):
+        run_of_name("fedsls-quick/digits/dir0.1/fedavg/seed0")
+
+
+def test_the_keys_of_a_configuration_are_those_of_its_schema():
+    schema = load_yaml((SCHEMAS / "config.schema.yaml").read_bytes())
+    assert {*own_config.OWN, *own_config.SHARED} == {*schema["properties"]}
 
 
 def test_another_thread_is_refused():

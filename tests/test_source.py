@@ -306,7 +306,7 @@ def test_every_module_is_reached_from_an_entry_point():
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
     entries += ["reference", "keep", "verdicts", "front", "notebook", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
-    entries += ["runtime.remaining"]  # of the Snakefile
+    entries += ["runtime.remaining", "study.given"]  # of the Snakefile
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
     by_name += ("runtime.trackers",)
@@ -457,7 +457,10 @@ def test_a_resolved_run_says_what_its_names_stand_for():
         ({f"{BLOCK}.seed": []}, "a grid needs a seed"),
         ({f"{BLOCK}.method": None}, "a grid needs a method"),
         ({"protocols.base.base": "bse"}, "no protocol is called `bse`: did you mean base"),
-        ({"protocols.base.round": 1}, "no field of protocol `base` .* did you mean rounds"),
+        (
+            {"protocols.base.round": 1},
+            "study.yaml: protocols.base: no field of a protocol .* did you mean rounds",
+        ),
         ({"protocols.base.model": "resnet"}, "no model of protocol `base` .* did you mean resnet"),
         ({"protocols.base.augment": ["crops"]}, "no augmentation of protocol `base` .* mean crop"),
         (
@@ -567,12 +570,21 @@ FROM = "products.convergence.from"
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"runs": "runs/mein"}, "no grid of study: convergence .* did you mean main"),
-        ({"runs": "run/main"}, "no source of study: .* `run/main`: did you mean runs/<grid>"),
-        ({"runs": "main"}, "no source of study: convergence is called `main`"),
-        ({"runs": "costs"}, "no source of study: convergence is called `costs`"),
-        ({"run": "runs/main"}, "study: convergence is drawn from runs: name the"),
-        ({}, "convergence is drawn from runs: name the source of each"),
+        (
+            {"runs": "runs/mein"},
+            r"study.yaml: products.convergence: from.runs: no grid .* did you mean main",
+        ),
+        (
+            {"runs": "run/main"},
+            r"from.runs: no source is called `run/main`: did you mean runs/<grid>",
+        ),
+        ({"runs": "main"}, r"products.convergence: from.runs: no source is called `main`"),
+        ({"runs": "costs"}, r"products.convergence: from.runs: no source is called `costs`"),
+        (
+            {"run": "runs/main"},
+            r"study.yaml: products.convergence: the product is drawn from runs: name the",
+        ),
+        ({}, "the product is drawn from runs: name the source of each"),
         ({"runs": "runs/main", "more": "runs/main"}, "no source or option of .* is called `more`"),
     ],
 )
@@ -601,7 +613,7 @@ def test_an_experiment_that_every_scale_lacks_is_named(lost, text, product):
     study = copy.deepcopy(STUDIES["fedsls"])
     for scale in ("quick", "paper"):
         del study["scales"][scale][lost]
-    with pytest.raises(UsageError, match=f"source of fedsls: .* `{text}`"):
+    with pytest.raises(UsageError, match=f"fedsls.yaml: products.* no source is called `{text}`"):
         Grid({"fedsls": study})
 
 

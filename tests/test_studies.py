@@ -12,8 +12,11 @@ from conftest import ENVIRONMENT
 from fedgrid import draw
 from fedgrid.runtime import names
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.plain_yaml import FastLoader, Loader
+from fedgrid.study import command
+from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid, configured
-from fedgrid.study.reading import STUDIES, FastLoader, Loader, read_studies
+from fedgrid.study.reading import STUDIES, read_studies
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
 STUDY = f"""title: mine
@@ -77,10 +80,61 @@ def test_both_parsers_read_the_same(path):
     assert yaml.load(text, FastLoader) == yaml.load(text, Loader)
 
 
+@pytest.mark.parametrize("loader", [FastLoader, Loader])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("5e-4", 5e-4), ("1e5", 1e5), ("-.5", -0.5), ("1.", 1.0), ("5.0E-4", 5e-4)),
+        *(("0", 0), ("-3", -3), ("+4", 4), (".inf", float("inf")), ("true", True), ("~", None)),
+        *(
+            (word, word)
+            for word in ("2023_01", "1_000", "08", "010", "0x10", "12:30", "2020-01-01")
+        ),
+        *((word, word) for word in ("yes", "no", "on", "off", "y", "1.2.3", "e5", "+")),
+    ],
+)
+def test_a_word_is_a_number_only_if_it_looks_like_one_to_everybody(text, value, loader):
+    (found,) = yaml.load(f"- {text}", loader)
+    assert (type(found), found) == (type(value), value)
+
+
+def test_names_that_look_like_numbers_are_names_and_numbers_are_numbers_everywhere(tmp_path):
+    text = STUDY.replace("short", "2023_01").replace("rounds: 3", "rounds: 3, weight_decay: 5e-4")
+    made = read(tmp_path, text.replace("mu: 0.5", "mu: 5e-1"))
+    assert made.protocol("2023_01")["weight_decay"] == 5e-4
+    assert made.method("prox", "digits") == {"fedprox": {"mu": 0.5}}
+    path = tmp_path / "config.yaml"
+    path.write_text("protocols: {08: {base: fedsls-quick, weight_decay: 5e-4}}")
+    assert configured(path).protocol("08")["weight_decay"] == 5e-4
+    run = {"protocol": {"weight_decay": 0.0}}
+    command.set_fields(run, ["weight_decay=5e-4"])
+    assert run["protocol"] == {"weight_decay": 5e-4}
+
+
+def test_a_configuration_that_snakemake_read_is_read_as_it_is_written(tmp_path):
+    """Snakemake reads files by YAML 1.1, and leaves what is inside of --config as text."""
+    text = "protocols: {2023_01: {base: a, weight_decay: 5e-4}}\nmethod: 12:30\nseed: 1\n"
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    theirs = yaml.safe_load(text)
+    assert theirs["method"] == 750
+    given = theirs | {"seed": 2, "variants": {"v": {"fedprox": {"mu": "5e-1"}}}, "kept": "false"}
+    assert read_given(given, {path: theirs}) == {
+        "protocols": {"2023_01": {"base": "a", "weight_decay": 5e-4}},
+        "variants": {"v": {"fedprox": {"mu": 0.5}}},
+        **{"method": "12:30", "seed": 2, "kept": False},
+    }
+    path.write_text("protocols: {a: {learning_rate: 1}}")
+    assert said(read_given, {}, {path: {}}) == (
+        "mine.yaml: protocols.a: no key is called `learning_rate`: did you mean lr?"
+    )
+
+
 def test_libyaml_need_not_be_there(tmp_path):
     (tmp_path / "mine.yaml").write_text(STUDY)
     program = (
         "import sys, yaml; del yaml.CSafeLoader; from fedgrid.study.reading import *; "
+        "from fedgrid.runtime.plain_yaml import FASTEST; "
         "print(*read_studies(Path(sys.argv[1])), FASTEST.__name__)"
     )
     command, where = [sys.executable, "-c", program, tmp_path], {"PYTHONPATH": "workflow"}
@@ -126,7 +180,7 @@ def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
         ),
         ("mine", "mi\0ne", "mine.yaml is not YAML: .*#x0000"),
         ("mine", "!!python/name:os.system", "mine.yaml is not YAML: could not determine"),
-        ("mine", "2020-01-01", "mine.yaml holds something .* date"),
+        ("mine", "!!timestamp 2020-01-01", "mine.yaml holds something .* date"),
         ("title: mine\n", "", "mine.yaml: the key `title` is missing: add it"),
         ("  short", "\tshort", r"mine.yaml is not YAML: .*'\\t'.* line 3"),
         (f"  short: {SHORT}\n", "", "mine.yaml: protocols: None is not"),
@@ -137,13 +191,17 @@ def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
         ("rounds: 3", "rounds: 3, rounds: 4", "mine.yaml is not YAML: .*key `rounds` twice line 3"),
         ("labels: {", "labels: {}\nlabels: {", "mine.yaml is not YAML: .*key `labels` twice"),
         ("short: {", "1: {", "mine.yaml: protocols: the key 1 is not text: put it in quotes"),
-        ("short: {", "yes: {", "mine.yaml: protocols: the key True is not text"),
+        ("short: {", "true: {", "mine.yaml: protocols: the key True is not text"),
         ("rounds: 3", "rounds: {a: 1}", "mine.yaml: protocols.short.rounds: .* is not a whole"),
         ("{mu: 0.5}", "", "mine.yaml: variants.prox.fedprox: None is not"),
         (BLOCK, "", "mine.yaml: scales.quick.grids.main: None is not"),
         (f"- {BLOCK}", BLOCK, "mine.yaml: scales.quick.grids.main: .* is not a list"),
         ("seed: [0]", "seed: [[0]]", r"mine.yaml: .*seed: \[0\] is not"),
-        ("{runs: runs/main}", "{runs: runs/mein}", "no grid of mine: convergence is called `mein`"),
+        (
+            "{runs: runs/main}",
+            "{runs: runs/mein}",
+            "products.convergence: from.runs: no grid is called `mein`",
+        ),
         ("{runs: runs/main}", "[runs]", "mine.yaml: products.convergence.from: .* is not"),
         ("convergence", "convergense", "no product is called `convergense`: did you mean conver"),
         ("[csv, svg]", "[csv, csv]", "mine.yaml: products.convergence.formats"),
@@ -166,10 +224,14 @@ def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
         (
             ROWS,
             f"{ROWS}, speedups: {{fedafg: [1]}}",
-            "speedups is called `fedafg`: did you mean",
+            "published.table1: no method .* `speedups`, is called `fedafg`: did you mean",
         ),
         (ROWS, "{fedavg: [high]}", "mine.yaml: published.table1.rows.fedavg: 'high' is not"),
-        (ROWS, "{fedafg: [90]}", "no method published in mine is called `fedafg`"),
+        (
+            ROWS,
+            "{fedafg: [90]}",
+            "mine.yaml: published.table1: no method of a grid .* is called `fedafg`",
+        ),
         ("table1:", "1:", "mine.yaml: published: the key 1 is not text"),
         ("table1:", "other: {1: 2, a: 3}\n  table1:", "mine.yaml: published: other: the key 1"),
         ("table1:", "other: {rows: }\n  table1:", "mine.yaml: published.other: the key `columns`"),
@@ -192,12 +254,12 @@ def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
         (
             "over: fedavg",
             "over: {prox: fedavg, moon: fedavg}",
-            "no method of mine.yaml: claims: number 1 with its own `over` is called `moon`",
+            "mine.yaml: no method of claims: number 1 with its own `over` is called `moon`",
         ),
         (
             "method: prox, over: fedavg",
-            "method: [prox, moon], over: {prox: fedavg}",
-            "claims: number 1: `over` has no entry for the method moon",
+            "method: [prox, fedavg], over: {prox: fedavg}",
+            "claims: number 1: `over` has no entry for the method fedavg",
         ),
         ("over: fedavg", "over: {prox: 5}", "mine.yaml: claims.over.prox: 5 is not"),
         ("over: fedavg", "over: 5", "mine.yaml: claims.over: 5 is not"),
@@ -242,7 +304,7 @@ def test_a_wrong_reference_is_answered_in_one_sentence(table, message, tmp_path)
 
 
 def test_a_reference_may_have_a_byte_order_mark(tmp_path):
-    (tmp_path / "runs.csv").write_text(f"\ufeff{HEAD}\r\nfedavg,digits,dir0.1,a,0,50\r\n")
+    (tmp_path / "runs.csv").write_text(f"\ufeff{HEAD}\r\nfedavg,digits,dir0.1,short,0,50\r\n")
     made = read(tmp_path, f"{STUDY}reference: runs.csv")
     assert made.studies["mine"]["reference"][0]["method"] == "fedavg"
 

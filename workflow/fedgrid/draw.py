@@ -129,7 +129,7 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     if BEST in options and hasattr(found, "caption"):
         found.caption = partial(with_choice, found.caption, found.best or options[BEST])
     if hasattr(found, "caption"):
-        found.caption = partial(with_kept, found.caption)
+        found.caption = partial(with_kept, partial(with_empty, found.caption))
     return found
 
 
@@ -156,6 +156,13 @@ def with_kept(caption: Callable, table) -> str:
     """Return a product's caption, and after it how many of its runs are kept with the study."""
     said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
     return f"{caption(without_kept(table))} {said}".strip() if said else caption(table)
+
+
+def with_empty(caption: Callable, table) -> str:
+    """Return a product's caption, and after it which methods have no accuracy, and why."""
+    from fedgrid.analysis import tables
+
+    return f"{caption(table)}{tables.describe_empty(table)}"
 
 
 def with_choice(caption: Callable, best: dict, table) -> str:

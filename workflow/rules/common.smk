@@ -9,6 +9,7 @@ from hashlib import sha256
 from math import ceil
 from pathlib import Path
 
+from snakemake.common.configfile import load_configfile
 from snakemake.exceptions import WorkflowError
 from snakemake.settings.types import DeploymentMethod
 
@@ -24,8 +25,9 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.runtime import own_data, records, remaining, source, trackers
-from fedgrid.runtime.names import UsageError, printable
+from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.study.claims import find_claim
+from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import (
     code_behind,
@@ -61,11 +63,12 @@ from fedgrid.study.reading import (
     add_products,
     check_config,
     read_config,
-    read_flags,
     read_studies,
 )
 
+READ = [*workflow.configfiles]  # the files of the configuration
 if not workflow.modifier.is_main_snakefile():
+    READ = []
     paths = workflow.modifier.path_modifier
     if paths.prefix or paths._prefix_replacements:
         raise WorkflowError(
@@ -90,9 +93,9 @@ def interpreter():
 
 
 try:
-    config = read_flags(config)
+    config = read_given(config, {Path(path): load_configfile(path) for path in READ})
     config = own_data.give(config)
-    check_config("config.yaml", config)
+    check_config("config.yaml or --config", config)
     TRACKERS = trackers.chosen(config.get("log"))
     if interpreter() == sys.executable:
         trackers.check_installed(TRACKERS)
@@ -105,10 +108,14 @@ try:
         for scale in about["scales"]
         if config.get("kept", True)
     }
-    for about in (a for study in STUDIES.values() for a in study["scales"].values()):
+    for study, scale in (
+        (n, s) for n, about in STUDIES.items() for s in about["scales"]
+    ):
+        about = STUDIES[study]["scales"][scale]
         for name, check in {"fidelity": check_fidelity, "costs": check_costs}.items():
             if name in about:
-                check(about[name])
+                with within(f"{study}.yaml: scales.{scale}.{name}"):
+                    check(about[name])
 except UsageError as problem:
     raise WorkflowError(printable(str(problem))) from None
 

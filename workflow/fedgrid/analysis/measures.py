@@ -11,14 +11,13 @@ import pandas as pd
 
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
-from fedgrid.analysis.scores import CELL, score_by, score_runs, scored, spread
+from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.study import claims
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 EARLY = 0.25  # share of the rounds that counts as the start of a run
-OWN = "own_mean"  # the mean over clients of the accuracy of their own models
 SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
 STATISTICS = {"median": np.median, "mean": np.mean, "box": spread}  # box: quartile to quartile
 

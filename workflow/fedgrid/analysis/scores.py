@@ -19,9 +19,10 @@ import pandas as pd
 
 from fedgrid.analysis.metrics import in_percent, lower_is_better
 from fedgrid.federation import cohorts
-from fedgrid.runtime.names import NothingToDrawError, known
+from fedgrid.runtime.names import NothingToDrawError, UsageError, known
 from fedgrid.study.paths import SUMMED
 
+OWN = "own_mean"  # the mean over clients of the accuracy of their own models
 SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
 RUN = [*CELL, "seed"]
@@ -72,8 +73,14 @@ def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
 
 def check_metric(runs: pd.DataFrame, of: str) -> None:
     """Raise a UsageError with the nearest names if no run has a value in the column `of`."""
-    filled = runs.select_dtypes("number").dropna(axis="columns", how="all").columns
-    known("metric of these runs", of, {*filled} - FACTS)
+    there = {*runs.select_dtypes("number").dropna(axis="columns", how="all").columns} - FACTS
+    if of == "accuracy" and of not in there and OWN in there:
+        raise UsageError(
+            "these runs have no accuracy of the server's model, because clients keep a part of it: "
+            f"write `with: {{metric: {OWN}}}` for clients' own models, and `draw: table` if the "
+            "product has no option `metric`"
+        )
+    known("metric of these runs", of, there)
 
 
 def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:

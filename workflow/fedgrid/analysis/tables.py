@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis.metrics import in_percent, lower_is_better, unit, words
+from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
 
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
@@ -125,3 +126,22 @@ def scope(table: pd.DataFrame) -> str:
     """Seeds, rounds and scale of the runs behind a product, for its caption."""
     seeds, scale = each(table, "seeds"), each(table, "scale")
     return f"{seeds} seed{'s' * (seeds != '1')}, {each(table, 'rounds')} rounds, {scale} scale"
+
+
+def describe_empty(table: pd.DataFrame) -> str:
+    """Return a sentence about methods whose server has no accuracy; empty if all have one.
+
+    The table has a row per method and setting, with the mean of its score and how many of its runs
+    diverged; another table has no such sentence.
+    """
+    if not {"method", "mean", "diverged"} <= {*table} or {"of", "what"} & {*table}:
+        return ""
+    empty = table["mean"].isna() & (table["diverged"] == 0)
+    names = [*table.loc[empty, "method"].drop_duplicates()]
+    if not names:
+        return ""
+    return (
+        f" The server has no accuracy with {', '.join(names)}, because clients keep a part of the "
+        f"model: `with: {{metric: {OWN}}}` shows that of clients' own models, also with "
+        "`draw: table`."
+    )

@@ -10,6 +10,9 @@ in the report, otherwise the first paragraph of the file's docstring. A file has
 
 A product of another metric than the accuracy has its name in the column `of` of its table.
 
+It may also have `OPTIONS`, a dict with what those of its options name whose values are names, such
+as {"over": "method"}: they are checked when the study is read (`study/options.py`).
+
 <sources> are tables, by the names under `from` in the entry. A function also gets those values
 under `with` that it has arguments for.
 """

@@ -5,6 +5,7 @@ import pandas as pd
 from fedgrid.analysis import tables, verdicts
 from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
 
+OPTIONS = {"reference": "method"}  # what they name (study/options.py)
 KEYS = ["method", *SETTING]
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
 
+OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
 EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}

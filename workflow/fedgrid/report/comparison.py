@@ -15,6 +15,7 @@ from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
 
+OPTIONS = {"over": "method"}  # what they name (study/options.py)
 FAILED = "Failed"  # the speed-up of a run that diverged
 ROWS = ["ours", "last round", "smoothed", "reference", "published"]
 

@@ -29,6 +29,8 @@ from fedgrid.analysis import figures, metrics, tables, verdicts
 from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
 from fedgrid.runtime.names import listed
 
+# What they name (study/options.py).
+OPTIONS = {"line": "method", "points": "method", "placebos": "method", "metric": "metric"}
 LINE, POINT, PLACEBO = "line", "method", "placebo"
 EFFECTIVE = "effective_clients"
 DISTANCE = ["distance", "distance_low", "distance_high", "distance_seeds", "distance_by_seed"]

@@ -7,6 +7,7 @@ import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
 
+OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # as for `claims`
 NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
 

@@ -48,6 +48,8 @@ from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
 from fedgrid.study import claims
 
+# What they name (study/options.py).
+OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}
 MECHANISM, PARTLY, NO_GAIN = "the mechanism", "partly the mechanism", "no gain"
 PLACEBO, MORE = "the placebo gains, too", "the placebo gains more"
 DIVERGED, UNDECIDED = "a run diverged", "undecided"

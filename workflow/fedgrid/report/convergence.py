@@ -10,6 +10,8 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import CELL, check_metric, named
 
+OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
+
 
 def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") -> pd.DataFrame:
     """Return a row per method, setting and round that all seeds reached: means over seeds.

@@ -14,6 +14,9 @@ from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known
 
+# What they name (study/options.py).
+OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
+
 
 def draw(
     runs: pd.DataFrame,

@@ -16,6 +16,8 @@ from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import RUN, mean_over_seeds, score_runs
 from fedgrid.runtime.names import UsageError, listed
 
+# What they name (study/options.py).
+OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
 LINE = ["series", "among"]  # a family, and the values in which its lines differ
 SETTING = ["dataset", "partition"]
 DECADES = 100  # a positive axis that spans this factor is logarithmic

@@ -12,6 +12,8 @@ from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
 
+# What they name (study/options.py).
+OPTIONS = {"rows": "axis", "columns": "axis", "metric": "metric"}
 AXES = ("protocol", "method", "dataset", "partition", "seed")
 LABELLED = ("protocol", "method", "dataset")  # axes whose names have labels in a study
 Names = str | list[str]

@@ -13,6 +13,7 @@ from fedgrid.analysis.scores import mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
 
+OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 VALIDATION, TEST = "validation", "test"  # the data on which candidates can be compared
 ADVICE = "leave these methods out, or choose in another way (`chosen_on`, `metric`)"
 GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are compared

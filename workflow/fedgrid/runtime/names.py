@@ -2,9 +2,12 @@
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+
+from fedgrid.runtime.words import ALSO
 
 PACKAGE = Path(__file__).parent.parent
 LONGEST = 200  # characters of a value that a message quotes
@@ -49,13 +52,34 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     if name in among:
         return name
     among.sort()
-    near = get_close_matches(shown(name), among, n=3, cutoff=0.5)
+    near = nearest(shown(name), among)
     said = (
         f"did you mean {' or '.join(near)}?"
         if near
         else f"the choices are {', '.join(among) or 'none'}"
     )
     raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
+
+
+def nearest(name: str, among: list[str]) -> list[str]:
+    """Return up to three of `among` that a wrong name may stand for, by its letters.
+
+    A common word for one of them, such as `learning_rate` for lr, stands for this one alone.
+    """
+    words = {word: one for one in among for word in (*ALSO.get(one, ()), one)}
+    best = get_close_matches(name.lower().replace("-", "_"), words, n=1, cutoff=0.85)
+    if best and best[0] not in among:
+        return [words[best[0]]]
+    return get_close_matches(name, among, n=3, cutoff=0.5)
+
+
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """Put before the text of a UsageError where the mistake is: a file, or a key of it."""
+    try:
+        yield
+    except UsageError as problem:
+        raise type(problem)(f"{where}: {problem}") from None
 
 
 def followed_by(problem: UsageError, sentence: str) -> UsageError:

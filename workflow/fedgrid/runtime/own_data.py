@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
+from fedgrid.runtime.own_config import CONFIG, is_own
 
 VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
-CONFIG = Path("config.yaml")
 KINDS = ("folder", "npz")
 TEXT = '''"""Own data."""
 from fedgrid.datasets import _{kind}
@@ -42,26 +42,33 @@ def entries() -> dict[str, dict]:
     """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
-    return dict(entries_in(config_text())) if CONFIG.exists() else {}
+    return dict(entries_in(config_text()))
 
 
 def config_text() -> str:
-    """Return the text of this folder's config.yaml; UsageError if it is no text."""
+    """Return the text of this folder's config.yaml, or ""; UsageError if fedgrid's is no text."""
+    if not CONFIG.exists():
+        return ""
+    content = CONFIG.read_bytes()
     try:
-        return CONFIG.read_text(encoding="utf-8")
+        return content.decode()
     except ValueError as problem:
+        if not is_own(content.decode(errors="replace")):
+            return ""
         raise UsageError(f"{CONFIG} is not text in UTF-8 ({problem}): correct it") from None
 
 
 @cache
 def entries_in(text: str) -> dict[str, dict]:
-    """Return the entries of a configuration's text; UsageError if it is not YAML."""
-    if "datasets" not in text:
+    """Return the entries of a configuration's text; UsageError if fedgrid's is not YAML."""
+    if "datasets" not in text or not is_own(text):
         return {}
     import yaml
 
+    from fedgrid.runtime.plain_yaml import load_yaml
+
     try:
-        read = yaml.safe_load(text)
+        read = load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
         said = " ".join(str(problem).split())
         raise UsageError(f"{CONFIG} is not YAML, correct it: {said}") from None

@@ -15,26 +15,6 @@ from fedgrid.study.protocol import LOCAL, PROTOCOL, has_client_test
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
 
-def check_printed(where: str, table: dict, protocols: dict) -> None:
-    """Refuse a published table with an unknown column, or with rows of another length."""
-    columns = table.get("columns", [])
-    for dataset, partition, *protocol in columns if "rows" in table else []:
-        known(f"dataset of {where}", dataset, registered("datasets"))
-        parse_name(partition)
-        for name in protocol:
-            known(f"protocol of {where}", name, protocols)
-    for key in ("rows", "speedups"):
-        for method, values in table.get(key, {}).items():
-            known(f"method of {where}: {key}", method, table["rows"])
-            if len(values) != len(columns):
-                raise UsageError(
-                    f"{where}: {key}.{method} has {len(values)} values for {len(columns)} columns"
-                )
-    images = table.get("test_images", {})
-    for dataset in images if isinstance(images, dict) else ():
-        known(f"dataset of {where}: test_images", dataset, {column[0] for column in columns})
-
-
 def check_keywords(where: str, part: str, given: dict) -> None:
     """Refuse unknown hyper-parameters of a method, and values of another type."""
     contract.method(known(f"method of {where}", part, registered("methods")))

@@ -17,6 +17,7 @@ import yaml
 
 from fedgrid.runtime import cli, contract, records, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study.checks import (
     check_cohort,
     check_equations,
@@ -127,7 +128,7 @@ def set_fields(run: dict, texts: list[str]) -> None:
 def parsed(field: str, text: str):
     """Return the YAML value of a text."""
     try:
-        return yaml.safe_load(text)
+        return load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise UsageError(f"--set {field}={shown(text)} is not YAML") from None
 

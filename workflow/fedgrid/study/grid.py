@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedgrid.runtime import own_data
-from fedgrid.runtime.names import UsageError, known, listed, registered, shown
+from fedgrid.runtime import own_data, source
+from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
 from fedgrid.study.checks import (
     EXPERIMENTS,
     check_blocks,
@@ -22,28 +22,37 @@ from fedgrid.study.checks import (
     check_model,
     check_needs,
     check_partition,
-    check_printed,
     check_protocol,
-    check_type,
     check_whole_writers,
 )
 from fedgrid.study.claims import (
     MARK,
-    check_others,
     find_claim,
     needs_experiments,
     needs_kind,
     part_for_claim,
     split_grid,
 )
+from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import check_product, needed_sources
+from fedgrid.study.products import check_product, needed_sources, product_module
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import laid_over, read_config, read_studies
 from fedgrid.study.resolving import Resolver
 from fedgrid.study.selection import axis_values, part_folder
-from fedgrid.study.sweeps import check_sweep, check_used, expand_block
+from fedgrid.study.stated import (
+    Names,
+    check_claims,
+    check_front,
+    check_kept_rows,
+    check_labels,
+    check_published,
+    names_of,
+)
+from fedgrid.study.sweeps import ALL_PROTOCOLS, check_sweep, check_used, expand_block
 
+ASKED = "config.yaml or --config"  # where a user asks for names
+OWN_AXES = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
 
@@ -69,14 +78,18 @@ class Grid(Resolver):
         for study, about in studies.items():
             self._check_study(study, about)
         if "study" in self.config:  # an unknown name must fail even if the table exists already
-            study, scale = self.config["study"], self.config["scale"]
-            there = self._names(study, scale)
-            for name in axis_values(self.config, "dataset")[0]:
-                self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
-            check_sweep(self, "config.yaml", self.sweep)
-            check_used(self, self.sweep, self._with_asked(there))
-            for name in self._scale(study, scale)["grids"]:
-                self.narrowed(study, scale, name)
+            with within(ASKED):
+                self._check_asked(self.config["study"], self.config["scale"])
+
+    def _check_asked(self, study: str, scale: str) -> None:
+        """Refuse unknown names in the configuration."""
+        there = self._names(study, scale)
+        for name in axis_values(self.config, "dataset")[0]:
+            self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
+        check_sweep(self, "the configuration", self.sweep)
+        check_used(self, self.sweep, self._with_asked(there))
+        for name in self._scale(study, scale)["grids"]:
+            self.narrowed(study, scale, name)
 
     def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
         """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
@@ -247,49 +260,76 @@ class Grid(Resolver):
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_study(self, study: str, about: dict) -> None:
-        check_sweep(self, f"{study}.yaml", about.get("sweep", {}))
+        own = (self.config.get("products") or {}) if study == self.config.get("study") else {}
+        with within(f"{study}.yaml"):
+            self._check_sweep(about.get("sweep", {}), blocks_of(about))
+            for scale, of in about["scales"].items():
+                for grid, blocks in of["grids"].items():
+                    with within(f"scales.{scale}.grids.{grid}"):
+                        self._check_grid(study, scale, grid, blocks)
+            self._check_stated(study, about)
         for name, facts in about["products"].items():
-            self._check_product(f"{study}: {name}", study, name, facts, about["scales"])
-        for scale, grids in about["scales"].items():
-            for name, blocks in grids["grids"].items():
-                for block in blocks:
-                    check_sweep(self, f"{study}.yaml: {name}", block.get("sweep", {}))
-                for block in self._blocks(study, scale, name):
-                    self._check_block(block)
-        for number, claim in enumerate(about.get("claims", []), start=1):
-            if not {"least", "most"} & claim.keys():
-                needs = "`least`, `most` or both"
-                raise UsageError(f"{study}.yaml: claims: number {number} needs {needs}")
-            check_others(f"{study}.yaml: claims: number {number}", claim)
-            for bound in {"least", "most"} & claim.keys():
-                check_type(f"{study}.yaml: claims: number {number}: {bound}", claim[bound], 1.0)
-        for name, table in about.get("published", {}).items():
-            for method in table.get("rows", {}):
-                self._check_name("method", f"method published in {study}", method)
-            check_printed(f"{study}.yaml: published.{name}", table, self.protocols)
+            file = "config.yaml" if name in own else f"{study}.yaml"
+            with within(f"{file}: products.{name}"):
+                self._check_product(study, name, facts, about)
+
+    def _check_grid(self, study: str, scale: str, grid: str, blocks: list[dict]) -> None:
+        """Refuse a grid of runs that cannot be."""
+        for block in blocks:
+            self._check_sweep(block.get("sweep", {}), [block])
+        for block in self._blocks(study, scale, grid):
+            self._check_block(block)
+
+    def _check_sweep(self, sweep: dict, blocks: list[dict]) -> None:
+        """Refuse a sweep of a name or a field that does not exist, or that no block has."""
+        check_sweep(self, "the study", sweep)
+        there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
+        for name in sweep:
+            known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
+
+    def _check_stated(self, study: str, about: dict) -> None:
+        """Refuse unknown names in what the study states about its runs."""
+        published, judged = about.get("published", {}), self._judged_grids(study, about)
+        check_published(published, self._names_in(study))
+        check_claims(about.get("claims", []), self._names_in(study, judged), published)
         for name in listed(about.get("main")):
-            known(f"protocol of `main` in {study}.yaml", name, self.protocols)
+            self._check_name("protocol", "protocol of `main`", name)
+        check_labels(about.get("labels", {}), self)
+        check_front(about.get("front", {}), about["products"])
+        check_kept_rows(about, self)
+
+    def _names_in(self, study: str, grids: set[str] | None = None) -> Names:
+        """Return the names in grids of a study at all scales, by default in all of its grids."""
+        scales = self.studies[study]["scales"].items()
+        places = [(scale, grid) for scale, of in scales for grid in of["grids"]]
+        kept = [place for place in places if not grids or place[1] in grids]
+        return names_of(block for place in kept for block in self._blocks(study, *place))
+
+    @staticmethod
+    def _judged_grids(study: str, about: dict) -> set[str]:
+        """Return the grids of the products about claims; none if the study has no such product."""
+        return {
+            grid
+            for name, facts in about["products"].items()
+            if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
+            for grid in grids_of(facts)
+        }
 
     def _check_name(self, axis: str, what: str, name: str) -> None:
         """Raise a UsageError unless a protocol or method of this name exists."""
         if not self.knows(axis, name):
             known(what, name, self.protocols if axis == "protocol" else self.methods())
 
-    @staticmethod
-    def _check_product(where: str, study: str, name: str, facts: dict, scales: dict) -> None:
-        """Refuse a source that no scale has."""
-        check_product(where, study, name, facts)
-        for text in facts["from"].values():
-            kind, _, rest = text.partition("/")
-            if any(has_source(scale, text) for scale in scales.values()):
-                continue
-            if kind in COLLECTED:
-                grids = dict.fromkeys(name for scale in scales.values() for name in scale["grids"])
-                known(f"grid of {where}", rest, grids)
-            there = [
-                t for t, key in EXPERIMENTS.items() if any(key in of for of in scales.values())
-            ]
-            known(f"source of {where}", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
+    def _check_product(self, study: str, name: str, facts: dict, about: dict) -> None:
+        """Refuse a source that no scale has, and unknown names in options."""
+        check_product(study, name, facts)
+        scales = about["scales"]
+        for key, text in facts["from"].items():
+            with within(f"from.{key}"):
+                check_source(text, scales)
+        there = self._names_in(study, grids_of(facts))
+        module = product_module(study, name, facts)
+        Checker(self, there, about.get("published", {})).check(module, facts.get("with", {}))
 
     def _check_block(self, block: dict) -> None:
         for axis in AXES:
@@ -322,6 +362,33 @@ class Grid(Resolver):
 def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:
     """Return the names by axis, with only the first one of each axis in the block's `first`."""
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
+
+
+def blocks_of(about: dict) -> list[dict]:
+    """Return the blocks of all grids of a study, as they are written."""
+    grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
+    return [block for grid in grids for block in grid]
+
+
+def grids_of(product: dict) -> set[str]:
+    """Return the grids that a product is drawn from."""
+    texts = (text.partition("/") for text in product["from"].values())
+    return {grid for kind, _, grid in texts if kind in COLLECTED}
+
+
+def check_source(text: str, scales: dict[str, dict]) -> None:
+    """Refuse a source of a product that no scale has."""
+    if any(has_source(scale, text) for scale in scales.values()):
+        return
+    kind, _, rest = text.partition("/")
+    if kind in COLLECTED:
+        known(
+            "grid",
+            rest,
+            dict.fromkeys(grid for scale in scales.values() for grid in scale["grids"]),
+        )
+    there = [t for t, key in EXPERIMENTS.items() if any(key in of for of in scales.values())]
+    known("source", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
 
 def has_source(scale: dict, text: str) -> bool:

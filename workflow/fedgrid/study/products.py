@@ -46,21 +46,21 @@ def complete_product(study: str, product: str, about: dict) -> dict:
     return defaults | about
 
 
-def check_product(where: str, study: str, product: str, about: dict) -> None:
+def check_product(study: str, product: str, about: dict) -> None:
     """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
     module = product_module(study, product, about)
     contract.product(module, about["formats"])
     best_of_product(module, about.get("with", {}))
-    check_best_sources(where, about)
+    check_best_sources(about)
     needed, possible = parameters_of(module, about.get("with", {}))
     there = {*about["from"], *about.get("with", {}), *GIVEN}
     if missing := [name for name in needed if name not in there]:
         raise UsageError(
-            f"{where} is drawn from {' and '.join(missing)}: name the source of each under "
+            f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
     for name in () if possible is None else sorted({*about["from"]} | {*about.get("with", {})}):
-        known(f"source or option of {where}", name, {*possible} - {*GIVEN})
+        known("source or option of the product", name, {*possible} - {*GIVEN})
 
 
 def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | None]:
@@ -113,11 +113,11 @@ def check_best(where: str, best: Any) -> None:
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
 
-def check_best_sources(where: str, about: dict) -> None:
+def check_best_sources(about: dict) -> None:
     """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
     missing = [name for name in BEST_SOURCES if name not in about["from"]]
     if BEST in about.get("with", {}) and missing:
         raise UsageError(
-            f"{where}: `best` reads the source `{missing[0]}`: name it under `from`, with the same "
+            f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
             "grid as the others"
         )

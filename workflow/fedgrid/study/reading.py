@@ -2,32 +2,39 @@
 
 import csv
 import json
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.composer import Composer, ComposerError
 
-from fedgrid.runtime import trackers
+from fedgrid.runtime import cli, trackers
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
+from fedgrid.runtime.own_config import CONFIG, is_own
+from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study.products import complete_product
 
 # They are in the package where it is installed from a wheel, and beside it in a checkout.
 HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
 STUDIES, SCHEMAS = HOME / "studies", HOME / "schemas"
-CONFIG = Path("config.yaml")
 FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
-FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_config(path: Path) -> dict:
-    """Return a configuration's file, checked; a missing config.yaml is empty."""
+    """Return a configuration's file, checked; a missing config.yaml is empty.
+
+    So is a config.yaml of another program, with a warning.
+    """
     if path == CONFIG and not path.exists():
         return {}
-    own = read_yaml(path) or {}
-    check_config(path.name, own, required=False)
+    try:
+        own = read_yaml(path) or {}
+        check_config(path.name, own, required=False)
+    except UsageError as problem:
+        if path != CONFIG or is_own(path.read_text("utf-8", errors="replace")):
+            raise
+        cli.warn(f"the {CONFIG} of this folder is ignored, because it is not fedgrid's ({problem})")
+        return {}
     return own
 
 
@@ -128,39 +135,6 @@ def read_yaml(path: Path) -> Any:
     except (TypeError, ValueError, RecursionError) as problem:
         what = "that is neither text, number, list nor pairs"
         raise UsageError(f"{path.name} holds something {what} ({problem})") from None
-
-
-class UniqueKeys(Composer):
-    """A part of YAML's loaders that refuses duplicate keys, which would hide a value."""
-
-    def compose_mapping_node(self, anchor):
-        """Return a mapping node; ComposerError if a key occurs twice."""
-        node = super().compose_mapping_node(anchor)
-        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for at, (_, name) in enumerate(keys):
-            if keys[at] in keys[:at] and name != "<<":
-                said = f"found the key `{shown(name)}` twice"
-                raise ComposerError(None, None, said, node.value[at][0].start_mark)
-        return node
-
-
-class Loader(UniqueKeys, yaml.SafeLoader):
-    """YAML's safe loader, with unique keys."""
-
-
-class FastLoader(UniqueKeys, FASTEST):
-    """The same with the parser of libyaml, where PyYAML has it: six times as fast."""
-
-    def __init__(self, stream):
-        Composer.__init__(self)
-        FASTEST.__init__(self, stream)
-
-
-def load_yaml(content: bytes) -> Any:
-    """Return the content of a YAML file. Errors are of Python's parser, which says more."""
-    with suppress(yaml.YAMLError):
-        return yaml.load(content, FastLoader)
-    return yaml.load(content, Loader)
 
 
 def check_keys(name: str, value: Any) -> None:

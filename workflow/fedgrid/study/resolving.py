@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fedgrid.runtime import contract, source
-from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown
+from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
@@ -22,17 +22,14 @@ class Resolver:
     """The protocols and variants of the studies and the configuration, by name."""
 
     def __init__(self, studies: dict[str, dict], config: dict):
-        sources = {**studies, "config.yaml": config}
+        sources = {f"{study}.yaml": about for study, about in studies.items()}
+        sources["config.yaml"] = config
         self.protocols = merged("protocols", sources)
         self.variants = merged("variants", sources)
-        self.tuned = merged("tuned", studies)
-        for variant, parts in self.variants.items():
-            for part, given in parts.items():
-                check_keywords(f"variant `{variant}`", part, given)
-        for part, datasets in self.tuned.items():
-            for dataset, given in datasets.items():
-                known("tuned dataset", dataset, registered("datasets"))
-                check_keywords("tuned", part, given)
+        self.tuned = merged("tuned", sources)
+        for file, about in sources.items():
+            with within(file):
+                check_entries(about, self)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
@@ -75,6 +72,11 @@ class Resolver:
                 "of its type, such as lr0.1 or local10; docs/guide/protocols.md lists the fields"
             )
             raise followed_by(problem, hint) from None
+
+    def check_base(self, name: str) -> None:
+        """Raise a UsageError unless a protocol has this name, or can have it by its rule."""
+        if not self.knows("protocol", name):
+            self._known_protocol(name)
 
     def own_fields(self, protocol: dict[str, Any], parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""
@@ -263,6 +265,27 @@ def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, A
         for part, own in protocol["by_method"].items()
     }
     return protocol | {"by_method": by_method} | values
+
+
+def check_entries(about: dict, names: Resolver) -> None:
+    """Refuse unknown names in the protocols, variants and tuned values of a file."""
+    for name, fields in (about.get("protocols") or {}).items():
+        with within(f"protocols.{name}"):
+            names.check_base(fields.get("base", name))
+            for key in fields:
+                known("field of a protocol", key, [*PROTOCOL, "base"])
+    for name, parts in (about.get("variants") or {}).items():
+        if name in registered("methods"):
+            raise UsageError(f"variants.{name}: a method has this name already: give another one")
+        for part, given in parts.items():
+            with within(f"variants.{name}"):
+                check_keywords("the variant", part, given)
+    for part, datasets in (about.get("tuned") or {}).items():
+        with within(f"tuned.{part}"):
+            known("method", part, registered("methods"))
+            for dataset, given in datasets.items():
+                known("dataset", dataset, registered("datasets"))
+                check_keywords(dataset, part, given)
 
 
 def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:

@@ -1,5 +1,6 @@
 """Check config.yaml and studies against their schemas; an error is one sentence."""
 
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,8 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
 
-from fedgrid.runtime.names import UsageError, known, shown
-from fedgrid.study.reading import load_yaml
+from fedgrid.runtime.names import UsageError, known, listed, shown
+from fedgrid.runtime.plain_yaml import load_yaml
 
 
 def check(
@@ -55,5 +56,17 @@ def said(error: ValidationError) -> str:
     if error.validator == "type":
         wanted = error.validator_value
         words = [TYPES.get(w, w) for w in ([wanted] if isinstance(wanted, str) else wanted)]
-        return f"{shown(repr(error.instance))} is not {' or '.join(words)}"
+        what = f"{shown(repr(error.instance))} is not {' or '.join(words)}"
+        return what + hint(error.instance, wanted)
     return shown(error.message)
+
+
+def hint(value: Any, wanted: str | list[str]) -> str:
+    """Return what to do about a value that looks like one of another type; "" if nothing does."""
+    if "string" in wanted and isinstance(value, bool | int | float):
+        return ": if it is a name, put it in quotes"
+    if {"integer", "number"} & {*listed(wanted)} and isinstance(value, str):
+        with suppress(ValueError, OverflowError):
+            number = float(value)
+            return f": write {int(number) if number.is_integer() else number}, without quotes or _"
+    return ""

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, gains, tables
 from fedgrid.report import convergence
 
+OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)
 SOLID, DASHED = "-", (0, (4, 1.5))
 
 

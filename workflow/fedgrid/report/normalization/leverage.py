@@ -18,6 +18,7 @@ from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
 from fedgrid.analysis.scores import cohort_sizes, score_runs
 
+OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/options.py)
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
 SETTING = ["dataset", "partition", "protocol"]
 LINE = ["method", "original", "temperature", "cohort", *SETTING]

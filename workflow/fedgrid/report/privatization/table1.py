@@ -10,6 +10,7 @@ from fedgrid.partitions import write_label
 from fedgrid.runtime import source
 from fedgrid.runtime.names import known
 
+OPTIONS = {"printed": "published"}  # what they name (study/options.py)
 NUMBERS = {  # by column, its heading
     "clients": "clients",
     "classes": "classes",

@@ -10,6 +10,7 @@ from fedgrid.analysis import choice, figures, gains, tables, verdicts
 from fedgrid.analysis.scores import CELL, SETTING, score_runs, scored, whole_mean
 from fedgrid.partitions import write_label
 
+OPTIONS = {"placebo": "ending"}  # what they name (study/options.py)
 ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
 STATISTICS = ["mean", "low", "high"]
 FACTS = ("rounds", "metric", "tail")

@@ -1,0 +1,48 @@
+"""Words of other programs and papers for what fedgrid calls otherwise: hints for unknown names."""
+
+ALSO = {  # by fedgrid's name
+    # fields of a protocol
+    "augment": ("augmentation", "augmentations", "data_augmentation", "transform", "transforms"),
+    "batch": ("batch_size", "bs", "local_bs", "local_batch_size", "train_batch_size", "minibatch"),
+    "clients": ("num_clients", "n_clients", "total_clients", "num_users", "users", "population"),
+    "client_test": ("test_split", "test_fraction", "test_ratio", "local_test"),
+    "clip": ("grad_clip", "gradient_clipping", "clip_norm", "max_norm", "max_grad_norm"),
+    "epsilon": ("eps",),
+    "evaluate_every": ("eval_every", "eval_interval", "test_every", "test_interval", "eval_freq"),
+    "local": ("epochs", "num_epochs", "local_epochs", "local_ep", "local_steps", "iterations"),
+    "lr": ("learning_rate", "step_size", "eta", "local_lr", "client_lr", "base_lr", "initial_lr"),
+    "lr_decay": ("gamma", "decay", "learning_rate_decay", "scheduler", "lr_scheduler", "lr_gamma"),
+    "model": ("network", "net", "architecture", "arch", "backbone"),
+    "normalization": ("normalize", "normalise", "mean_std"),
+    "optimiser": ("optimizer", "opt", "optim"),
+    "participation": ("fraction", "frac", "client_fraction", "sample_rate", "sampling_rate"),
+    "precision": ("dtype", "amp", "mixed_precision", "half"),
+    "rounds": ("num_rounds", "n_rounds", "comm_rounds", "communication_rounds", "global_rounds"),
+    "validation": ("val", "val_split", "val_fraction", "validation_split"),
+    "weight_decay": ("wd", "l2", "l2_reg", "l2_penalty", "regularization", "regularisation"),
+    "weights": ("pretrained", "checkpoint", "init_weights"),
+    # keys of a configuration
+    "data_root": ("data_dir", "data_path", "datadir", "root"),
+    "device": ("gpu", "use_gpu", "cuda"),
+    "method": ("algorithm", "algo", "strategy", "aggregator"),
+    "partition": ("partitioner", "split", "non_iid", "dirichlet_alpha"),
+    "seed": ("random_seed", "rng_seed", "random_state"),
+    "threads": ("num_threads", "num_workers", "workers", "n_jobs"),
+    # keys of a study
+    "columns": ("header", "headers", "settings"),
+    "draw": ("file", "module", "kind"),
+    "from": ("source", "sources", "data"),
+    "least": ("min", "minimum", "at_least", "lower", "greater_than"),
+    "measure": ("metric", "metrics", "score"),
+    "most": ("max", "maximum", "at_most", "upper", "less_than"),
+    "over": ("baseline", "baselines", "versus", "vs", "than", "compared_with", "reference"),
+    "rows": ("values", "results", "numbers"),
+    "says": ("claim", "sentence", "text", "statement"),
+    "title": ("name", "paper"),
+    "with": ("options", "args", "kwargs", "params", "parameters"),
+    # measures of claims, and metrics
+    "personal accuracy": ("own_mean", "personalized_accuracy", "personalised_accuracy"),
+    "speed-up": ("speedup", "speed_up"),
+    "accuracy": ("acc", "test_acc", "test_accuracy", "top1", "top_1"),
+    "own_mean": ("personal_accuracy", "personalized_accuracy", "local_accuracy"),
+}

@@ -1,0 +1,138 @@
+"""Check the names in the options of products, which a product's file declares.
+
+A file of `report/` may have a dict OPTIONS: for those of its options whose values are names, what
+they name (KINDS). The value of an option is a name, a list of names, or pairs whose keys and values
+are names; of fields, and where the values are numbers, only the keys are.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, known, listed, shown, within
+from fedgrid.study.products import BEST
+from fedgrid.study.protocol import AXES, PROTOCOL
+from fedgrid.study.resolving import Resolver
+from fedgrid.study.stated import Names
+
+OPTIONS = "OPTIONS"  # the constant in a product's file
+WAYS = ("tail", "best", "smoothed", "final")  # to score a run
+METRICS = ("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy")
+METRICS += ("validation_loss", "distance_bound", "weight_distance")
+ON_REQUEST = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error")
+OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in range(1, 10)))
+METRICS += (*ON_REQUEST, *(f"own_{name}" for name in ON_REQUEST))
+METRICS += tuple(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS)
+RECALL = re.compile(r"(own_)?recall_\d+")
+LIKE = 0.85  # how like fedgrid's own name of a metric a misspelt one is
+HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records columns of its own
+
+
+class Checker:
+    """Checks names of one product, against the names of the grids that it is drawn from."""
+
+    def __init__(self, resolver: Resolver, there: Names, published: dict[str, Any]):
+        self.resolver, self.there, self.published = resolver, there, published
+
+    def check(self, module: str, options: dict[str, Any]) -> None:
+        """Refuse a name in the options of a product's file that stands for nothing."""
+        declared = source.literal(module, OPTIONS, None) or {}
+        check_declared(module, declared)
+        for option, kind in declared.items():
+            if option in options:
+                with within(f"with.{option}"):
+                    for name in names_in(options[option], kind):
+                        KINDS[kind](self, name=name)
+        if by := options.get(BEST, {}).get("by"):
+            with within(f"with.{BEST}.by"):
+                self.metric(by)
+
+    def named(self, axis: str, name: str) -> None:
+        """Refuse a name on an axis that none of the grids has."""
+        known(f"{axis} of the product's grids", name, getattr(self.there, axis))
+
+    def ending(self, name: str) -> None:
+        """Refuse an ending that no method of the grids has."""
+        if not any(method.endswith(name) for method in self.there.method):
+            there = {
+                f"+{method.rpartition('+')[2]}" for method in self.there.method if "+" in method
+            }
+            known("ending of a method of the product's grids", name, there)
+
+    def metric(self, name: str) -> None:
+        """Refuse a metric that no run can have; methods may record columns of their own."""
+        if name in METRICS or RECALL.fullmatch(name):
+            return
+        own = [method for method in self.there.method if records(self.resolver.parts(method))]
+        if not own or get_close_matches(name, METRICS, n=1, cutoff=LIKE):
+            known("metric of runs", name, METRICS)
+
+    def way(self, name: str) -> None:
+        """Refuse an unknown way to score a run."""
+        known("way to score a run", name, WAYS)
+
+    def table(self, name: str) -> None:
+        """Refuse an entry that the study's `published` lacks."""
+        known("entry of `published`", name, self.published)
+
+    def field(self, name: str) -> None:
+        """Refuse a field that neither protocols nor the methods of the grids have."""
+        parts = {part for method in self.there.method for part in self.resolver.parts(method)}
+        every = {part: source.keywords(f"methods.{part}", "method") for part in parts}
+        every["protocol"] = PROTOCOL
+        plain = {name for of in every.values() for name in of}
+        whole = {f"{of}.{name}" for of, names in every.items() for name in names}
+        known("field of the product's runs", name, plain if "." not in name else whole)
+
+    def axis(self, name: str) -> None:
+        """Refuse what is neither an axis of the grids nor a field."""
+        if name not in AXES:
+            self.field(name)
+
+
+KINDS: dict[str, Callable[..., None]] = {
+    **{axis: partial(Checker.named, axis=axis) for axis in AXES[:-1]},
+    "ending": Checker.ending,
+    "metric": Checker.metric,
+    "way": Checker.way,
+    "published": Checker.table,
+    "field": Checker.field,
+    "axis": Checker.axis,
+}
+
+
+def check_declared(module: str, declared: Any) -> None:
+    """Refuse OPTIONS of a product's file that name no argument, or no kind of names."""
+    if not isinstance(declared, dict):
+        raise UsageError(f"{source.file(module)}: {OPTIONS} is not a dict of options and KINDS")
+    for option, kind in declared.items():
+        taken = {
+            name
+            for f in ("draw", "wide", "plot")
+            if f in source.definitions(module)
+            for name in source.arguments(module, f)
+        }
+        known(f"argument in {OPTIONS} of {source.file(module)}", option, taken)
+        known(f"kind of names in {OPTIONS} of {source.file(module)}", kind, KINDS)
+
+
+def names_in(value: Any, kind: str) -> Iterator[str]:
+    """Yield the names in the value of an option; UsageError for one that is not text."""
+    names = [*value] if isinstance(value, dict) else listed(value)
+    if isinstance(value, dict) and kind != "field":
+        inner = (listed(one) for one in value.values() if type(one) not in (int, float))
+        names += [name for one in inner for name in one]
+    for name in names:
+        if not isinstance(name, str):
+            raise UsageError(f"{shown(repr(name))} is not a name: write a name as text")
+        yield name
+
+
+def records(parts: Iterable[str]) -> bool:
+    """Whether one of a method's files, or what they import of methods/, records own columns."""
+    files = {file for part in parts for file in source.reachable(f"methods.{part}")}
+    texts = (source.text(file) for file in files if file.startswith("methods."))
+    return any(f"{hook}=" in text for text in texts for hook in HOOKS)

@@ -1,0 +1,246 @@
+"""Check the names in what a study states: claims, published tables, labels and the front page.
+
+A name that stands for nothing would change no run and raise no error: a claim would stay undecided,
+and a published number would stand beside nothing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain, product
+from typing import Any
+
+from fedgrid.partitions import match_name, parse_name
+from fedgrid.runtime import source
+from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.study.checks import check_type
+from fedgrid.study.claims import (
+    COEFFICIENT,
+    OF_KIND,
+    OF_RUNS,
+    check_others,
+    measures,
+    needs_experiments,
+    needs_runs,
+    others,
+)
+from fedgrid.study.protocol import AXES
+
+NAMED = AXES[:-1]  # the axes whose values are names
+PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
+OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median", "mean", "box"))))
+MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
+IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")
+LEAST_POINTS = 0.1  # a bound nearer to zero is a share, such as 0.02 for 2 points
+PICTURE = "svg"  # the format of a figure on the front page
+
+
+@dataclass
+class Names:
+    """The names on each axis of some grids, and their settings: dataset, partition, protocol."""
+
+    protocol: set[str] = field(default_factory=set)
+    dataset: set[str] = field(default_factory=set)
+    partition: set[str] = field(default_factory=set)
+    method: set[str] = field(default_factory=set)
+    settings: set[tuple[str, str, str]] = field(default_factory=set)
+
+
+def names_of(blocks: Iterable[dict]) -> Names:
+    """Return the names in blocks of grids."""
+    found = Names()
+    for block in blocks:
+        for axis in NAMED:
+            getattr(found, axis).update(map(str, listed(block[axis])))
+        setting = (map(str, listed(block[axis])) for axis in ("dataset", "partition", "protocol"))
+        found.settings.update(product(*setting))
+    return found
+
+
+# -- claims ---------------------------------------------------------------------------------------
+
+
+def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -> None:
+    """Refuse names in claims that neither grids nor printed tables have, and impossible bounds."""
+    among = {axis: getattr(there, axis) for axis in NAMED}
+    for axis, names in printed_names(published).items():
+        among[axis] = among[axis] | names
+    for number, claim in enumerate(claims, start=1):
+        check_others(where := f"claims: number {number}", claim)
+        with within(where):
+            check_bounds(claim)
+            for method, names in others(claim).items():
+                if method in names:
+                    raise UsageError(f"{method} is compared with itself: remove it from `over`")
+            for name in measures(claim):
+                check_measure(name)
+            check_compared(claim, among)
+
+
+def printed_names(published: dict[str, dict]) -> dict[str, set[str]]:
+    """Return the names on each axis of the printed tables; protocols as claims call them."""
+    tables = [table for table in published.values() if "rows" in table]
+    columns = [column for table in tables for column in table["columns"]]
+    return {
+        "method": {method for table in tables for method in table["rows"]},
+        "dataset": {column[0] for column in columns},
+        "partition": {column[1] for column in columns},
+        "protocol": {" ".join((PAPER, *column[2:])) for column in columns},
+    }
+
+
+def check_measure(name: str) -> None:
+    """Refuse an unknown measure; only a run knows which coefficients a method logs."""
+    if not name.startswith(COEFFICIENT):
+        known("measure", name, [*MEASURES, f"{COEFFICIENT}<column>"])
+
+
+def check_compared(claim: dict, among: dict[str, set[str]]) -> None:
+    """Refuse names of a claim that nothing to compare has; `among` has those of runs by axis."""
+    if needs_experiments(claim):
+        among = with_maps(among, needs_runs(claim))
+    given = [(axis, axis, claim[axis]) for axis in NAMED if axis in claim]
+    given += [("over", "method", names) for names in others(claim).values()]
+    given += [(f"along.{axis}", axis, names) for axis, names in claim.get("along", {}).items()]
+    for key, axis, names in given:
+        for name in listed(names):
+            with within(key):
+                known(f"{axis} of the claims' grids or printed tables", name, among[axis])
+
+
+def with_maps(among: dict[str, set[str]], also_runs: bool) -> dict[str, set[str]]:
+    """Return the names that a claim about maps can have: a map is compared as a method is."""
+    maps = {"method": {*maps_of_encoders()}, "dataset": {"all"}}
+    return {axis: maps.get(axis, set()) | (among[axis] if also_runs else set()) for axis in among}
+
+
+def maps_of_encoders() -> list[str]:
+    """Return the names of the maps of the fidelity study: saliency-input and so on."""
+    layers = source.literal("experiments.fidelity.setting", "MAPS")
+    return [f"{encoder}-{layer}" for encoder, names in layers.items() for layer in names]
+
+
+def check_bounds(claim: dict) -> None:
+    """Refuse a claim without bounds, or with bounds that nothing fulfils or that are shares."""
+    bounds = {key: claim[key] for key in ("least", "most") if key in claim}
+    if not bounds:
+        raise UsageError("the claim needs `least`, `most` or both")
+    for key, bound in bounds.items():
+        check_type(key, bound, 1.0)
+        if 0 < abs(bound) < LEAST_POINTS and {*IN_POINTS} & {*measures(claim)}:
+            raise UsageError(
+                f"{key} is {bound}, and accuracies are compared in points of percent: write "
+                f"`{key}: {100 * bound:g}` if it is a share, or 0 for any difference"
+            )
+    if len(bounds) == 2 and bounds["least"] > bounds["most"]:
+        raise UsageError(f"no number is at least {bounds['least']} and at most {bounds['most']}")
+
+
+# -- published tables -----------------------------------------------------------------------------
+
+
+def check_published(published: dict[str, dict], there: Names) -> None:
+    """Refuse columns and rows that no grid has, shares, and two values for a cell."""
+    seen: dict[tuple, tuple[str, list]] = {}
+    for name, table in published.items():
+        if "rows" in table:
+            with within(f"published.{name}"):
+                check_columns(table["columns"], there)
+                check_rows(table, there)
+                refuse_second(name, table, seen)
+
+
+def check_columns(columns: list[list[str]], there: Names) -> None:
+    """Refuse a column whose dataset, partition and protocol are together in no grid."""
+    for column in columns:
+        for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
+            known(f"{axis} of a grid of this study", name, getattr(there, axis))
+        if not any(setting[: len(column)] == tuple(column) for setting in there.settings):
+            raise UsageError(
+                f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
+                "to a grid"
+            )
+
+
+def check_rows(table: dict, there: Names) -> None:
+    """Refuse rows of methods that no grid has, rows of another length, and shares."""
+    for key in ("rows", "speedups"):
+        for method, values in table.get(key, {}).items():
+            among = there.method if key == "rows" else table["rows"]
+            known(f"method of a grid of this study, in `{key}`,", method, among)
+            if len(values) != len(table["columns"]):
+                raise UsageError(
+                    f"{key}.{method} has {len(values)} values for {len(table['columns'])} columns"
+                )
+    values = [value for row in table["rows"].values() for value in percents(row)]
+    if values and max(values) <= 1:
+        raise UsageError(
+            f"no value in `rows` is above 1, as of shares, and they are read as percent: write "
+            f"{100 * max(values):g} for {max(values)}"
+        )
+    images = table.get("test_images", {})
+    for dataset in images if isinstance(images, dict) else ():
+        known("dataset of a column, in `test_images`,", dataset, {c[0] for c in table["columns"]})
+
+
+def percents(values: list) -> list[float]:
+    """Return the values of a row without their deviations."""
+    return [value[0] if isinstance(value, list) else value for value in values]
+
+
+def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -> None:
+    """Refuse a cell that has another value in a table before, or in this one; add to `seen`."""
+    for method, at in product(table["rows"], range(len(table["columns"]))):
+        cell = (method, *table["columns"][at])
+        value = [table["rows"][method][at], *table.get("speedups", {}).get(method, [])[at : at + 1]]
+        first, other = seen.setdefault(cell, (name, value))
+        if any(a != b for a, b in zip(value, other, strict=False)):
+            raise UsageError(
+                f"{' '.join(cell)} has the value {shown(value[0])}, and in published.{first} "
+                f"{shown(other[0])}: name the protocol in the columns of one of them, or keep one"
+            )
+
+
+# -- labels and the front page --------------------------------------------------------------------
+
+
+def check_labels(labels: dict[str, Any], names) -> None:
+    """Refuse a label of a name that nothing has; `names` is the Resolver."""
+    datasets, methods = registered("datasets"), names.methods()
+    every = [*methods, *datasets, *maps_of_encoders(), "original-grey"]
+    for name in (name for name in labels if name != "protocols"):
+        files = name.split("+")  # the files that a family of methods is made of
+        if not (names.knows("method", name) or match_name(name) or {*files} <= {*methods}):
+            known("method, dataset or partition in `labels`", name, every)
+    for name in labels.get("protocols", {}):
+        if not names.knows("protocol", name):
+            known("protocol in `labels.protocols`", name, names.protocols)
+
+
+def check_kept_rows(about: dict, names) -> None:
+    """Refuse names that nothing has in the tables `reference` and `curves`; `names` resolves."""
+    tables = {"reference": about.get("reference", [])}
+    tables |= {f"curves.{name}": rows for name, rows in about.get("curves", {}).items()}
+    for key, rows in tables.items():
+        with within(key):
+            for axis in NAMED:
+                for name in dict.fromkeys(row[axis] for row in rows):
+                    check_known(axis, name, names)
+
+
+def check_known(axis: str, name: str, names) -> None:
+    """Refuse a name on an axis that stands for nothing; `names` is the Resolver."""
+    if axis == "partition":
+        parse_name(name)
+    elif axis == "dataset":
+        known(axis, name, registered("datasets"))
+    elif not names.knows(axis, name):
+        known(axis, name, names.protocols if axis == "protocol" else names.methods())
+
+
+def check_front(front: dict[str, str], products: dict[str, dict]) -> None:
+    """Refuse a product on the front page that the study lacks, or that has not the format."""
+    for part, name in front.items():
+        form = PICTURE if part == "figure" else "csv"
+        with within(f"front.{part}"):
+            if form not in products[known("product", name, products)]["formats"]:
+                raise UsageError(f"{name} has no {form}: add it to the product's `formats`")
