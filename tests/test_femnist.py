@@ -107,6 +107,16 @@ def test_writers_are_in_order_and_a_fifth_of_each_is_the_test_set(table, tmp_pat
     assert (split.train_images.dtype, split.train_images.shape[1:]) == (np.uint8, (1, 28, 28))
 
 
+def test_a_writer_of_two_to_four_images_has_a_test_image(table, tmp_path, monkeypatch):
+    """As in the authors' code, which has max(int(0.2 n), 1); a writer of one image trains on it."""
+    monkeypatch.setattr(femnist, "TOTALS", {"json": ((17, 6),)})
+    names = [f"f000{number}_00" for number in range(6)]
+    write_leaf(tmp_path, [leaf(table.assign(writer_id=np.repeat(names, [1, 2, 3, 4, 5, 2])))])
+    split = datasets.load("femnist", tmp_path)
+    assert np.bincount(split.train_writers).tolist() == [1, 1, 2, 3, 4, 1]
+    assert np.bincount(split.test_writers, minlength=6).tolist() == [0, 1, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("folder", ["femnist/all_data", "femnist"])
 def test_both_layouts_give_the_same(folder, table, tmp_path, pickled):
     write_leaf(tmp_path / "leaf", [leaf(table)], folder)

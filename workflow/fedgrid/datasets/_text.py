@@ -6,7 +6,7 @@ characters, so datasets have `TOKENS = 81` and as many classes.
 
 import numpy as np
 
-from fedgrid.datasets import Split
+from fedgrid.datasets import Split, _leaf
 
 LENGTH = 80  # characters of a window
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -45,7 +45,7 @@ def split(roles: list[Windows]) -> Split:
     windows overlap: what a test window predicts may be read in a training window.
     """
     sizes = np.array([len(labels) for _, labels in roles])
-    firsts = np.where(sizes > 1, np.maximum(sizes // 5, 1), 0)
+    firsts = _leaf.test_sizes(sizes)
     pairs = [*zip(roles, firsts.tolist(), strict=True)]
     train = joined([(rows[first:], labels[first:]) for (rows, labels), first in pairs])
     test = joined([(rows[:first], labels[:first]) for (rows, labels), first in pairs])
