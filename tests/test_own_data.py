@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 import fedgrid
-from fedgrid import data, datasets
+from fedgrid import data, datasets, partition, train
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
@@ -299,6 +299,43 @@ def test_iid_deals_out_all_samples_equally():
     assert [*map(list, drawn.members)] != [*map(list, other.members)]
     with pytest.raises(UsageError, match="12 clients are more than the 11"):
         iid.draw(labels, 2, 12, "", "", "x", 0)
+
+
+# -- clients that never train ---------------------------------------------------------------------
+
+
+def uneven_clients() -> dict:
+    """Clients of 2, 3 and 7 samples."""
+    npz(clients_train=np.repeat([0, 1, 2], [2, 3, 7]))
+    return {"dataset": "npz:my.npz", "model": "mlp", "partition": "given", "clients": 3} | {
+        "participation": 1.0, "rounds": 2, "batch": 4, "smallest_batch": 3, "results": "results"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("smallest", "idle"), [(1, 0), (3, 1), (8, 2)])
+def test_clients_that_never_train_are_counted(smallest, idle, capsys, caplog):
+    """With the batch 4, a batch of `smallest_batch: 8` has 4 samples."""
+    made = fedgrid.run(**uneven_clients() | {"smallest_batch": smallest})
+    assert made.summary["clients_that_never_train"] == idle
+    told = f"{idle} of 3 clients have too few training samples, and never train: a client needs"
+    assert (told in capsys.readouterr().err) == bool(idle)  # when the partition is made
+    assert sum(told in line for line in caplog.messages) == 2 * bool(idle)  # and in the run's log
+
+
+@pytest.mark.parametrize("method", ["fedavg", fedgrid.Method()])
+def test_a_run_in_which_nobody_trains_is_refused(method):
+    few = uneven_clients() | {"batch": 64, "smallest_batch": 8}
+    with pytest.raises(UsageError, match=r"none of the 3 .* needs 8 .*: lower `smallest_batch`, o"):
+        fedgrid.run(method, **few, **({} if method == "fedavg" else {"name": "mine"}))
+
+
+def test_the_commands_tell_and_refuse_a_run_in_which_nobody_trains(capsys):
+    name = "fedsls-quick-clients240-smallest_batch8/digits/iid/fedavg/seed0"
+    data.main(["digits"])
+    partition.main([name])
+    assert "240 of 240 clients have too few training samples" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="none of the 240 clients would ever train, because the l"):
+        train.main([name])
 
 
 # -- what is refused ------------------------------------------------------------------------------

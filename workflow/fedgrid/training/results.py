@@ -12,6 +12,7 @@ import torch
 from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
+from fedgrid.federation import schedule
 from fedgrid.runtime import files, records
 from fedgrid.training.rounds import MEANS, diverged
 
@@ -19,9 +20,27 @@ log = logging.getLogger(__name__)
 
 
 def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threads: int) -> dict:
-    """Return the machine and speed of a run; `seconds` cover its rounds from `first` on."""
+    """Return the machine and speed of a run, and how many of its clients never train.
+
+    `seconds` cover its rounds from `first` on.
+    """
     done = {"rounds_per_second": round((state.round - first) / seconds, 3), "resumed_at": first}
-    return machine_facts(engine, seconds, threads) | done
+    idle = count_idle(engine)
+    return machine_facts(engine, seconds, threads) | done | {"clients_that_never_train": idle}
+
+
+def count_idle(engine: Engine) -> int:
+    """Return how many clients of a run never train, because they have too few samples."""
+    return schedule.count_idle(map(len, engine.federation.members), engine.protocol)
+
+
+def warn_of_idle(engine: Engine) -> None:
+    """Write a warning into the run's log if some of its clients never train."""
+    if idle := count_idle(engine):
+        log.warning(
+            "%d of %d clients have too few training samples, and never train: %s",
+            *(idle, len(engine.federation.members), schedule.describe_need(engine.protocol)),
+        )
 
 
 def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
