@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     from fedgrid import datasets
+    from fedgrid.datasets import _oddities
     from fedgrid.datasets._statistics import measured
     from fedgrid.runtime import digests
 
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     described = datasets.describe(asked.dataset, split)
     if module.STATISTICS:
         digests.compare(asked.dataset, module.STATISTICS, measured(split.train_images))
+    _oddities.warn(asked.dataset, split, tokens=hasattr(module, "TOKENS"))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
         hashes = _write(Path(folder), described, split._asdict())

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgrid.datasets import Split
 from fedgrid.federation import seeds
-from fedgrid.runtime import own_data
+from fedgrid.runtime import cli, own_data
 from fedgrid.runtime.names import UsageError, shown
+
+if TYPE_CHECKING:
+    from fedgrid.datasets._pictures import Picture
 
 DEFAULTS = {"size": 32, "channels": 3, "test": 0.2}
 IGNORED = ("thumbs.db", "desktop.ini")  # what systems leave in folders; so are hidden files
@@ -82,33 +85,46 @@ def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
 
 
 def decoded(name: str, found: Found, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels."""
-    images = np.empty((len(found), *shape), np.uint8)
+    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels.
+
+    A warning says how many have transparent pixels, or more frames than the first.
+    """
+    images, paths = np.empty((len(found), *shape), np.uint8), [path for path, _ in found]
+    marked: dict[str, list[Path]] = {"transparent": [], "frames": []}
     with ThreadPoolExecutor() as pool:
-        read = partial(read_image, name, shape)
-        for i, image in enumerate(pool.map(read, (path for path, _ in found))):
-            images[i] = image
+        pictures = pool.map(partial(read_image, name, shape), paths)
+        for i, (path, picture) in enumerate(zip(paths, pictures, strict=True)):
+            images[i] = picture.pixels
+            for mark, those in marked.items():
+                those += [path] if getattr(picture, mark) else []
+    for mark, those in marked.items():
+        tell(name, those, TOLD[mark])
     return images, np.array([label for _, label in found], np.int64)
 
 
-def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
-    """Return a file's image as uint8 (channels, height, width)."""
-    from PIL import Image, ImageOps
+TOLD = {
+    "transparent": "have transparent pixels, and are read as on white paper",
+    "frames": "have several frames or pages, and only the first is read",
+}
 
-    channels, height, width = shape
+
+def tell(name: str, those: list[Path], what: str) -> None:
+    """Warn that images have something that is not kept."""
+    if those:
+        cli.warn(f"datasets.{name}: images {what}: {len(those)}, such as {shown(those[0])}")
+
+
+def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":
+    """Return a file's picture of this shape; UsageError for a file that cannot be one."""
+    from fedgrid.datasets import _pictures  # which needs Pillow, and the Snakefile imports this
+
     try:
-        with Image.open(path) as opened:
-            if opened.mode[0] in "IF":
-                raise ValueError(f"its pixels have more than 8 bits, mode {opened.mode}")
-            upright = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
-            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        return _pictures.read(path.read_bytes(), shape[0], shape[1:])
+    except _pictures.UNREADABLE as problem:
         raise UsageError(
             f"datasets.{name}: {shown(path)} cannot be read as an image ({shown(problem)}): remove "
             "it, or move it out of the folder"
         ) from None
-    pixels = np.asarray(fitted)
-    return pixels[None] if channels == 1 else np.moveaxis(pixels, 2, 0)
 
 
 def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:

@@ -6,7 +6,10 @@ AT_ONCE = 4096  # images whose pixels are counted at once: numpy copies them to 
 
 
 def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of uint8 images, scaled to [0, 1]."""
+    """Return mean and standard deviation of each channel of uint8 images, scaled to [0, 1].
+
+    The deviation of a channel that is constant is 1, so that normalising does not divide by 0.
+    """
     if images.dtype != np.uint8:
         return of_floats(images)
     values = np.arange(256) / 255
@@ -15,7 +18,8 @@ def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
         parts = np.array_split(channel, len(channel) // AT_ONCE + 1)
         share = sum(np.bincount(part.ravel(), minlength=256) for part in parts) / channel.size
         means.append(float(share @ values))
-        deviations.append(float(np.sqrt(share @ (values - means[-1]) ** 2)))
+        deviation = float(np.sqrt(share @ (values - means[-1]) ** 2))
+        deviations.append(1.0 if np.count_nonzero(share) == 1 else deviation)
     return means, deviations
 
 

@@ -13,11 +13,11 @@ The numbers of images and writers must be those of the whole dataset. LEAF's web
 give different ones, and both are accepted. So the sizes of the split are known after reading only.
 
 Images are in the order of the writers' names, and a writer's are in the order of the files. Of n
-images of a writer, n / 5, rounded down, are test images, drawn at random, but at least one of two or
-more, as in the code of Li et al. (arXiv 2107.11954). So every writer has a training image, and one
-of two or more images has a test image. The test set is that of all writers. No hashes of the decoded
-images are published, and the layouts differ: delete femnist.sha256 under the root before a change of
-the layout.
+images of a writer, n / 5, rounded down, are test images, drawn at random, but at least one of two
+or more, as in the code of Li et al. (arXiv 2107.11954). So every writer has a training image, and
+one with two or more images has a test image. The test set is that of all writers. No hashes of the
+decoded images are published, and the layouts differ: delete femnist.sha256 under the root before a
+change of the layout.
 """
 
 from collections.abc import Iterator
