@@ -11,12 +11,13 @@ import torch
 from PIL import Image
 
 import fedgrid
-from fedgrid import data, datasets, partition, train
+from fedgrid import collect, data, datasets, partition, train
 from fedgrid.federation.augment import normalise
+from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
-from fedgrid.runtime import own_data, source
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime import contract, own_data, source
+from fedgrid.runtime.names import UsageError, natural, registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
 from made import STUDIES
@@ -194,6 +195,182 @@ def test_clients_of_arrays_are_a_column():
     assert made.test_writers.tolist() == [1, 0] * 3
     with pytest.raises(UsageError, match="has 2 clients, and the protocol 3: set its `clients`"):
         given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["10", "9", "2", "0"], ["0", "2", "9", "10"]),
+        (["v1.10", "v1.9", "v1.9b"], ["v1.9", "v1.9b", "v1.10"]),
+        (["01", "1", "001", "2"], ["001", "01", "1", "2"]),
+        (["a1", "a b", "a-", "a", "B", "ö"], ["B", "a", "a b", "a-", "a1", "ö"]),
+        (["1" + "0" * 5000, "1" + "0" * 4999], ["1" + "0" * 4999, "1" + "0" * 5000]),
+    ],
+)
+def test_names_are_sorted_with_their_numbers_by_value(names, wanted):
+    assert sorted(names, key=natural) == wanted
+
+
+def test_names_without_numbers_of_other_lengths_keep_their_order():
+    random = np.random.default_rng(0)
+    drawn = ["".join(random.choice([*"ab -_.Zé("], 3)) + f"{k % 90 + 10}" for k in range(500)]
+    assert sorted(drawn, key=natural) == sorted(drawn)
+
+
+def rows_of(path: str) -> list[list[str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [*csv.reader(file)]
+
+
+def numbered_folder(names: list[str], folder: str = "photos") -> None:
+    """A folder for each name, with grey images of the value 10 times the name's place."""
+    for value, name in enumerate(names):
+        Path(folder, name).mkdir(parents=True)
+        for i in range(4):
+            Image.new("L", (2, 2), 10 * value).save(Path(folder, name, f"{i}.png"))
+
+
+def test_class_folders_are_numbered_by_value_and_their_names_are_written():
+    names = [str(c) for c in range(12)]
+    numbered_folder(names)
+    known_as(photos={"folder": "photos", "test": 0.5, "size": 2, "channels": 1})
+    data.main(["photos", "--out", "out"])
+    made = open_data(Path("out"))
+    assert (made.train_images[:, 0, 0, 0] == 10 * made.train_labels).all()
+    assert source.literal("datasets.photos", "CLASS_NAMES") == names
+    assert rows_of("out/classes.csv") == [["class", "name"], *([c, c] for c in names)]
+    assert made.class_names == tuple(names)
+    assert not Path("out/writers.csv").exists()
+
+
+def test_texts_are_numbered_by_the_values_in_them():
+    y = np.array(["10", "9", "2"] * 4)
+    clients = np.array(["ward 10", "ward 9"] * 6)
+    npz(y_train=y, y_test=y[:6], clients_train=clients, clients_test=clients[:6])
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    made = open_data(Path("out"))
+    assert made.train_labels[:3].tolist() == made.test_labels[:3].tolist() == [2, 1, 0]
+    assert made.train_writers[:2].tolist() == made.test_writers[:2].tolist() == [1, 0]
+    assert rows_of("out/classes.csv")[1:] == [["0", "2"], ["1", "9"], ["2", "10"]]
+    assert rows_of("out/writers.csv") == [["writer", "name"], ["0", "ward 9"], ["1", "ward 10"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.arange(12) % 3, None),
+        (np.arange(12) % 3 + 5, ["5", "6", "7"]),
+        (np.arange(12) % 2 == 0, ["False", "True"]),
+        (np.array([b"10", b"9", "é".encode()] * 4), ["9", "10", "é"]),
+        (np.array(["ü", "a,b", 'say "x"'] * 4), ["a,b", 'say "x"', "ü"]),
+    ],
+)
+def test_labels_that_do_not_stand_for_themselves_have_names(labels, names):
+    npz(y_train=labels, y_test=labels[:6])
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    assert Path("out/classes.csv").exists() == (names is not None)
+    if names:
+        assert rows_of("out/classes.csv")[1:] == [[str(c), one] for c, one in enumerate(names)]
+
+
+def test_classes_without_a_label_are_unnamed():
+    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
+    known_as(mine={"npz": "my.npz", "classes": 3})
+    assert decoded("mine").class_names == ("a", "b", "unnamed 2")
+
+
+def test_names_of_other_data_do_not_stay_behind():
+    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    npz()
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    assert not Path("out/classes.csv").exists()
+    assert open_data(Path("out")).class_names == ()
+
+
+def people(count: int = 12, each: int = 6) -> None:
+    """Clients "0" to "11", each with `each` samples: the first number of a sample is the client."""
+    clients = np.repeat([str(k) for k in range(count)], each)
+    x = np.random.default_rng(0).normal(size=(len(clients), 3))
+    x[:, 0] = clients.astype(int)
+    y = np.array(["no", "yes"] * (len(clients) // 2))
+    npz(x_train=x, y_train=y, x_test=x, y_test=y, clients_train=clients, clients_test=clients)
+
+
+NAMED = {"model": "mlp", "rounds": 1, "clients": 12, "participation": 1.0, "smallest_batch": 1}
+NAMED |= {"client_test_from": "writers", "metrics": ["recall"], "evaluate_every": 1}
+
+
+def test_results_have_the_names_of_clients_and_classes():
+    people()
+    made = fedgrid.run(dataset="npz:my.npz", partition="given", results="results", **NAMED)
+    assert [*made.clients["client_name"].astype(str)] == [*made.clients["client"].astype(str)]
+    assert {"recall_no", "recall_yes", "own_recall_no"} <= {*made.metrics}
+    assert {*made.predictions["class_name"]} == {"no", "yes"}
+    assert made.predictions.groupby("class")["class_name"].unique().map(list).to_dict() == {
+        0: ["no"],
+        1: ["yes"],
+    }
+    (listed,) = Path("results/partition").rglob("*.clients.csv")
+    assert listed.name == "seed0.clients.csv"
+    assert rows_of(listed) == [["client", "client_name"], *([str(k), str(k)] for k in range(12))]
+    (partition_file,) = Path("results/partition").rglob("*.npz")
+    members = read_partition(partition_file).members
+    x = np.load("my.npz")["x_train"][:, 0]
+    assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
+    found = collect.predictions(next(Path("results/runs").rglob("predictions.csv")))
+    assert [*found] == ["round", "class", "predicted", "class_name"]
+
+
+def test_a_client_of_several_writers_has_their_names():
+    people()
+    some = NAMED | {"clients": 5}
+    made = fedgrid.run(dataset="npz:my.npz", partition="writers", results="results", **some)
+    last = made.clients[made.clients["round"] == 1]
+    (listed,) = Path("results/partition").rglob("*.clients.csv")
+    by_client = {}
+    for client, name in rows_of(listed)[1:]:
+        by_client.setdefault(int(client), []).append(name)
+    assert sorted(int(name) for own in by_client.values() for name in own) == [*range(12)]
+    assert all(own == sorted(own, key=int) for own in by_client.values())
+    assert [*last["client_name"].astype(str)] == ["; ".join(by_client[k]) for k in range(5)]
+
+
+def test_a_writer_of_several_clients_names_none_and_built_in_data_have_numbers():
+    people()
+    some = NAMED | {"client_test_from": "clients", "client_test": 0.5, "clients": 3}
+    made = fedgrid.run(dataset="npz:my.npz", partition="iid", results="results", **some)
+    assert "client_name" not in made.clients
+    assert not [*Path("results/partition").rglob("*.csv")]
+    made = fedgrid.run(dataset="penmanship", partition="writers", results="results", **some)
+    assert "client_name" not in made.clients
+    assert [*made.predictions] == ["round", "class", "predicted"]
+    assert {"recall_0", "own_recall_9"} <= {*made.metrics}
+    assert "class_names" not in made.summary
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ('["a"]', "CLASS_NAMES has 1 texts for 10 CLASSES: give one for each"),
+        ('["a", "a"]', "not a list of different texts"),
+        ("[1, 2]", "not a list of different texts"),
+    ],
+)
+def test_names_of_classes_in_a_file_must_fit(names, says, monkeypatch):
+    text = source.text("datasets.digits") + f"\nCLASS_NAMES = {names}\n"
+    plain = source.text
+    monkeypatch.setattr(source, "text", lambda m: text if m == "datasets.digits" else plain(m))
+    source.forget()
+    with pytest.raises(UsageError, match=says):
+        contract.dataset("digits")
 
 
 # -- runs -----------------------------------------------------------------------------------------

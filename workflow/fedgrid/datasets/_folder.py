@@ -3,6 +3,7 @@
 The folder has `train/` and `test/` with a folder for each class in both, or the classes' folders
 themselves, of which a share `test` of each class becomes the test set. An image is turned as its
 camera says, scaled with a Lanczos filter until it covers `size`, and cut to it around its middle.
+Classes and clients are numbered in the natural order of their names: "2" comes before "10".
 """
 
 import csv
@@ -18,7 +19,7 @@ import numpy as np
 from fedgrid.datasets import Split
 from fedgrid.federation import seeds
 from fedgrid.runtime import cli, own_data
-from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.names import UsageError, natural, shown
 
 if TYPE_CHECKING:
     from fedgrid.datasets._pictures import Picture
@@ -63,8 +64,10 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
-    file = own_data.place_of(name, "clients")
-    return Split(*arrays, train_writers=read_clients(name, file, paths))
+    clients = read_clients(name, own_data.place_of(name, "clients"), paths)
+    number = {client: i for i, client in enumerate(sorted({*clients}, key=natural))}
+    writers = np.array([number[client] for client in clients], np.int64)
+    return Split(*arrays, train_writers=writers, writer_names=[*number])
 
 
 def listed(folder: Path, names: list[str]) -> Found:
@@ -127,8 +130,8 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":
         ) from None
 
 
-def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
-    """Return the number of each training image's client, from a .csv with `file` and `client`."""
+def read_clients(name: str, file: Path, paths: list[Path]) -> list[str]:
+    """Return the name of each training image's client, from a .csv with `file` and `client`."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = [*csv.DictReader(lines)]
@@ -146,8 +149,7 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
             f"datasets.{name}: {file} has no client for {shown(missing[0])}: it needs a row for "
             "each training image, with its path below the training folder"
         )
-    clients = [of[path.as_posix()] for path in paths]
-    return np.unique(clients, return_inverse=True)[1].astype(np.int64)
+    return [of[path.as_posix()] for path in paths]
 
 
 # -- folders and files -----------------------------------------------------------------------
@@ -186,8 +188,8 @@ def class_names(name: str, folder: Path) -> list[str]:
 
 
 def folders_of(folder: Path) -> Iterator[str]:
-    """Yield the names of the folders in a folder, in order, without hidden ones."""
-    for path in sorted(folder.iterdir()):
+    """Yield the names of the folders in a folder in natural order, without hidden ones."""
+    for path in sorted(folder.iterdir(), key=lambda path: natural(path.name)):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name
 

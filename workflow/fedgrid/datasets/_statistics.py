@@ -6,10 +6,7 @@ AT_ONCE = 4096  # images whose pixels are counted at once: numpy copies them to 
 
 
 def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
-    """Return mean and standard deviation of each channel of uint8 images, scaled to [0, 1].
-
-    The deviation of a channel that is constant is 1, so that normalising does not divide by 0.
-    """
+    """Return mean and standard deviation of each channel of uint8 images, scaled to [0, 1]."""
     if images.dtype != np.uint8:
         return of_floats(images)
     values = np.arange(256) / 255
@@ -18,8 +15,7 @@ def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
         parts = np.array_split(channel, len(channel) // AT_ONCE + 1)
         share = sum(np.bincount(part.ravel(), minlength=256) for part in parts) / channel.size
         means.append(float(share @ values))
-        deviation = float(np.sqrt(share @ (values - means[-1]) ** 2))
-        deviations.append(1.0 if np.count_nonzero(share) == 1 else deviation)
+        deviations.append(float(np.sqrt(share @ (values - means[-1]) ** 2)))
     return means, deviations
 
 
@@ -41,7 +37,11 @@ def significant(values: np.ndarray) -> list[float]:
 
 
 def rounded(images: np.ndarray) -> list[list[float]]:
-    """Return the same with eight digits, which are those of every machine."""
+    """Return the same with eight digits, which are those of every machine, to normalise with.
+
+    The deviation of a constant channel is 1, because normalising divides by it.
+    """
     if images.dtype != np.uint8:
         return [*measured(images)]
-    return [[round(value, 8) for value in values] for values in measured(images)]
+    means, deviations = measured(images)
+    return [[round(value, 8) for value in means], [round(one, 8) or 1.0 for one in deviations]]
