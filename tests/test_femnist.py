@@ -215,6 +215,7 @@ def test_a_file_cut_short_is_named(table, tmp_path):
         (lambda t: t.assign(character=62), "00001.parquet has the label 62, expected a whole num"),
         (lambda t: t.assign(character=0.5), "00001.parquet has the label 0.5, expected a whole "),
         (lambda t: t.assign(image=[i[1:] for i in t["image"]]), r"row 0 has the shape \(3, 27, 28"),
+        (lambda t: t.assign(image=[np.dstack([i, i, 255 - i]) for i in t["image"]]), "in colour"),
         (lambda t: t.assign(image=[255 - i for i in t["image"]]), "have white ink on black paper"),
     ],
 )

@@ -278,6 +278,24 @@ def test_labels_that_do_not_stand_for_themselves_have_names(labels, names):
         assert rows_of("out/classes.csv")[1:] == [[str(c), one] for c, one in enumerate(names)]
 
 
+def test_bytes_that_are_no_text_stay_different_names():
+    y, other = np.array([b"\xe8", b"\xe9"] * 6), np.array(["a", "b"] * 3)
+    npz(y_train=y, y_test=y[:6], clients_train=y, clients_test=y[:6])
+    known_as(mine={"npz": "my.npz"})
+    made = decoded("mine")
+    assert made.class_names == made.writer_names == (r"\xe8", r"\xe9")
+    npz(y_train=np.char.encode(np.tile(other, 2)), y_test=other)
+    known_as(mine={"npz": "my.npz"})
+    assert decoded("mine").test_labels.tolist() == [0, 1] * 3
+
+
+def test_a_class_of_any_bytes_trains():
+    numbered_folder(["a, b", os.fsdecode(b"\xff"), "new\nline"])
+    some = NAMED | {"client_test_from": "clients", "partition": "iid", "clients": 2}
+    made = fedgrid.run(dataset="folder:photos", **some)
+    assert {"recall_a, b", r"recall_\udcff", "recall_new\nline"} <= {*made.metrics}
+
+
 def test_classes_without_a_label_are_unnamed():
     npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
     known_as(mine={"npz": "my.npz", "classes": 3})

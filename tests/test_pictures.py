@@ -302,6 +302,25 @@ def test_a_channel_of_one_pixel_has_its_own_deviation(capsys):
     assert std == pytest.approx(nearly.std() / 255, rel=1e-4)
 
 
+@pytest.mark.parametrize("factor", [255, 1 / 255])
+def test_a_test_set_on_another_scale_is_told(factor, capsys):
+    x = np.random.default_rng(0).normal(1, 1, (18, 3, 5, 5))
+    assert told_of(capsys, x[:12], x[12:]) == ""
+    assert "the test samples are on another scale" in told_of(capsys, x[:12], factor * x[12:])
+
+
+def test_pictures_beside_the_classes_are_told(capsys):
+    pictures("photos", count=9)
+    Path("photos/README.txt").write_text("no picture")
+    decoded("photos")
+    assert "in no folder" not in capsys.readouterr().err
+    Image.new("RGB", (4, 4)).save("photos/loose.JPG", "JPEG")
+    decoded("photos")
+    assert "images are in no folder of a class, and are left out: 1, such as photos/loo" in (
+        capsys.readouterr().err
+    )
+
+
 def test_constant_numbers_of_vectors_are_told(capsys):
     x = np.random.default_rng(0).normal(size=(18, 9))
     x[:, :7] = 2.5

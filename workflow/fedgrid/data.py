@@ -83,7 +83,7 @@ def _write(folder: Path, described: dict, arrays: dict) -> dict[str, str]:
 
 def _write_names(path: Path, kind: str, names: list[str]) -> None:
     """Write a .csv with the number and the name of each class or writer."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerows([(kind, "name"), *enumerate(names)])
 

@@ -54,6 +54,7 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if "test" not in there:
         share = options.get("test", DEFAULTS["test"])
         there = dict(zip(PARTS, held_out(name, there["train"], share), strict=True))
+    tell_loose(name, parts_of(folder))
     for part, found in there.items():
         if missing := sorted({*range(classes)} - {label for _, label in found}):
             raise UsageError(
@@ -115,6 +116,16 @@ def tell(name: str, those: list[Path], what: str) -> None:
     """Warn that images have something that is not kept."""
     if those:
         cli.warn(f"datasets.{name}: images {what}: {len(those)}, such as {shown(those[0])}")
+
+
+def tell_loose(name: str, parts: dict[str, Path]) -> None:
+    """Warn of images that lie beside the folders of classes, and so have no class."""
+    from PIL import Image
+
+    known = Image.registered_extensions()
+    beside = [path for folder in parts.values() for path in sorted(folder.iterdir())]
+    loose = [path for path in beside if path.is_file() and path.suffix.lower() in known]
+    tell(name, loose, "are in no folder of a class, and are left out")
 
 
 def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":

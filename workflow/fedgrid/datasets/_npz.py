@@ -117,10 +117,17 @@ def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
         found = {}
         for key in wanted:
             try:
-                found[key] = there[key]
+                found[key] = unicode(there[key])
             except UNREADABLE as problem:
                 raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
         return found
+
+
+def unicode(values: np.ndarray) -> np.ndarray:
+    """Return bytes as texts, different ones as different texts; other arrays as they are."""
+    if values.dtype.kind != "S":
+        return values
+    return np.char.decode(values, "utf-8", "backslashreplace")
 
 
 def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:
@@ -201,11 +208,11 @@ def finite(where: str, x: np.ndarray) -> np.ndarray:
 def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
     """Return the values of the classes in order; whole numbers from 0 on stand for themselves."""
     for y in labels:
-        if y.ndim != 1 or y.dtype.kind not in "iubSU":
+        if y.ndim != 1 or y.dtype.kind not in "iubU":
             raise UsageError(
                 f"{where}: labels are {y.dtype} {y.shape}, and must be whole numbers or texts (N,)"
             )
-    if len({y.dtype.kind in "SU" for y in labels}) > 1:
+    if len({y.dtype.kind == "U" for y in labels}) > 1:
         raise UsageError(f"{where}: the labels of one part are texts, and those of the other not")
     values = ordered(np.concatenate(labels))
     if len(values) < 2:
@@ -241,7 +248,7 @@ def class_names(where: str, values: np.ndarray, classes: int) -> list[str]:
 def ordered(values: np.ndarray) -> np.ndarray:
     """Return the different values in order; numbers inside texts count by their value."""
     found = np.unique(values)
-    if found.dtype.kind not in "SU":
+    if found.dtype.kind != "U":
         return found
     return found[sorted(range(len(found)), key=[*map(natural, as_texts(found))].__getitem__)]
 
@@ -254,8 +261,7 @@ def places(values: np.ndarray, of: np.ndarray) -> np.ndarray:
 
 def as_texts(values: np.ndarray) -> list[str]:
     """Return values as texts."""
-    texts = np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values
-    return [str(one) for one in texts.tolist()]
+    return [str(one) for one in values.tolist()]
 
 
 def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | None:
@@ -263,7 +269,7 @@ def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | No
     if key not in found:
         return None
     for name in (key, CLIENTS[0]):
-        if found[name].ndim != 1 or found[name].dtype.kind not in "iuSU":
+        if found[name].ndim != 1 or found[name].dtype.kind not in "iuU":
             raise UsageError(
                 f"{where}: {name} is {found[name].dtype} {found[name].shape}, and must be whole "
                 "numbers or texts (N,)"

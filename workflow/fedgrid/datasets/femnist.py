@@ -147,5 +147,7 @@ def _read_parquet(path: Path) -> Iterator[Part]:
         images = np.empty((len(table), *SHAPE), np.uint8)
         for row, picture in enumerate(pictures):
             colour = _archives.decode(f"{path}: row {row}", picture, (3, *SHAPE[1:]))
-            images[row] = colour[:1]  # grey: the three channels are equal
+            if (colour != colour[:1]).any():
+                raise UsageError(f"{path}: row {row} is in colour, expected grey: replace the file")
+            images[row] = colour[:1]
         yield table["writer_id"].to_numpy(str), images, _labels(str(path), table["character"])

@@ -40,9 +40,7 @@ def write_names(found: list[list[str]], partition: Path) -> list[Path]:
         path.unlink(missing_ok=True)  # of another partition under this name
         return []
     rows = [(client, name) for client, own in enumerate(found) for name in own]
-    with (
-        files.replacing(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="") as to,
-    ):
-        csv.writer(to, lineterminator="\n").writerows([("client", "client_name"), *rows])
+    said = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
+    with files.replacing(path) as temporary, temporary.open("w", **said) as file:
+        csv.writer(file, lineterminator="\n").writerows([("client", "client_name"), *rows])
     return [path]

@@ -161,7 +161,8 @@ def shown(row: dict) -> str:
 
 def write_rows(path: Path, columns: list[str], rows: list[dict]) -> None:
     """Write a .csv; missing values stay empty."""
-    with files.replacing(path) as temporary, temporary.open("w") as file:
+    said = {"encoding": "utf-8", "errors": "backslashreplace"}  # names may be no text of Unicode
+    with files.replacing(path) as temporary, temporary.open("w", **said) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
