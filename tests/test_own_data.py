@@ -559,6 +559,12 @@ BAD_ARRAYS = [
     ({}, {"classes": 2}, "has 3 classes, and the entry says 2"),
     ({"clients_train": np.arange(11)}, {}, "clients_train has 11 values for 12 samples"),
     ({"clients_test": np.arange(6)}, {}, "has clients_test without clients_train"),
+    (
+        {"clients_train": np.array(["a", " "] * 6)},
+        {},
+        "clients_train has an empty text for the sam",
+    ),
+    ({"y_train": np.array(["", "a"] * 6)}, {}, "y_train has an empty text for the sample 0"),
 ]
 
 

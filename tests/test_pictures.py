@@ -321,6 +321,23 @@ def test_pictures_beside_the_classes_are_told(capsys):
     )
 
 
+def test_folders_beside_train_and_test_are_told(capsys):
+    for part in ("train", "test"):
+        pictures(f"photos/{part}")
+    decoded("photos")
+    assert "beside train" not in capsys.readouterr().err
+    pictures("photos/val")
+    pictures("photos/more")
+    decoded("photos")
+    told = capsys.readouterr().err
+    assert "beside train and test there is more in photos, which is left out, as 1 others" in told
+
+
+def test_a_class_that_is_not_tested_is_told(capsys):
+    told = told_of(capsys, RANDOM[:12], RANDOM[12:], y_test=np.array([0, 2] * 3))
+    assert "the test set has no sample of 1 classes (1, counted from 0)" in told
+
+
 def test_constant_numbers_of_vectors_are_told(capsys):
     x = np.random.default_rng(0).normal(size=(18, 9))
     x[:, :7] = 2.5

@@ -55,6 +55,7 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
         share = options.get("test", DEFAULTS["test"])
         there = dict(zip(PARTS, held_out(name, there["train"], share), strict=True))
     tell_loose(name, parts_of(folder))
+    tell_other_parts(name, folder)
     for part, found in there.items():
         if missing := sorted({*range(classes)} - {label for _, label in found}):
             raise UsageError(
@@ -126,6 +127,15 @@ def tell_loose(name: str, parts: dict[str, Path]) -> None:
     beside = [path for folder in parts.values() for path in sorted(folder.iterdir())]
     loose = [path for path in beside if path.is_file() and path.suffix.lower() in known]
     tell(name, loose, "are in no folder of a class, and are left out")
+
+
+def tell_other_parts(name: str, folder: Path) -> None:
+    """Warn of folders beside train and test, such as one of validation images."""
+    if "test" in parts_of(folder) and (others := sorted({*folders_of(folder)} - {*PARTS})):
+        cli.warn(
+            f"datasets.{name}: beside train and test there is {shown(others[0])} in {folder}, "
+            f"which is left out{f', as {len(others) - 1} others are' if others[1:] else ''}"
+        )
 
 
 def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":

@@ -120,6 +120,7 @@ def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
                 found[key] = unicode(there[key])
             except UNREADABLE as problem:
                 raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+            check_texts(f"{where}: {key}", found[key])
         return found
 
 
@@ -128,6 +129,15 @@ def unicode(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind != "S":
         return values
     return np.char.decode(values, "utf-8", "backslashreplace")
+
+
+def check_texts(where: str, values: np.ndarray) -> None:
+    """Raise a UsageError for a text without characters: it is no name of a class or client."""
+    if values.dtype.kind == "U" and len(empty := np.flatnonzero(np.char.strip(values) == "")):
+        raise UsageError(
+            f"{where} has an empty text for the sample {empty[0]}, counted from 0: give it a name, "
+            "or remove the sample"
+        )
 
 
 def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:

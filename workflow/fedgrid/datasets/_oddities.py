@@ -1,8 +1,11 @@
 """Warnings about data that can be read, and are probably not what was meant."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fedgrid.datasets import Split
+from fedgrid.datasets._statistics import measured
 from fedgrid.runtime import cli
 
 MANY = 0.5  # share of copies above which a warning is given
@@ -10,33 +13,54 @@ SCALE = 20  # of the deviations of training and test samples
 
 
 def warn(name: str, split: Split, tokens: bool) -> None:
-    """Warn of equal samples, of constant channels, and of a test set that is odd.
+    """Warn of what is odd in a dataset, in a sentence each; `tokens` have no channels."""
+    checks = (equal_samples,) if tokens else (equal_samples, scales, constants, untested)
+    for sentence in (one for check in checks for one in check(split)):
+        cli.warn(f"{name}: {sentence}")
 
-    It is odd if it was trained on, or is on another scale.
-    """
+
+def equal_samples(split: Split) -> Iterator[str]:
+    """Tell of many equal samples, or of a test set that was trained on."""
     train, test = numbered(split.train_images, split.test_images)
     both = np.concatenate([train, test])
     copies, known = len(both) - len(np.unique(both)), int(np.isin(test, train).sum())
     if copies > MANY * len(both):
-        cli.warn(
-            f"{name}: {copies} of the {len(both)} samples are exact copies of others: check the "
-            "files, because something may have made them equal"
+        yield (
+            f"{copies} of the {len(both)} samples are exact copies of others: check the files, "
+            "because something may have made them equal"
         )
     elif known > MANY * len(test):
-        cli.warn(
-            f"{name}: {known} of the {len(test)} test samples are training samples, too: check the "
-            "files, because a test on training samples says little"
+        yield (
+            f"{known} of the {len(test)} test samples are training samples, too: check the files, "
+            "because a test on training samples says little"
         )
-    if not tokens and other_scale(split.train_images, split.test_images):
-        cli.warn(
-            f"{name}: the test samples are on another scale than the training samples, by the "
-            "deviations of their channels: scale both parts alike"
+
+
+def scales(split: Split) -> Iterator[str]:
+    """Tell of test samples on another scale than the training samples."""
+    if other_scale(split.train_images, split.test_images):
+        yield (
+            "the test samples are on another scale than the training samples, by the deviations "
+            "of their channels: scale both parts alike"
         )
-    if not tokens and (constant := constant_channels(split.train_images)):
-        cli.warn(
-            f"{name}: of the {split.train_images.shape[1]} channels of the training samples, "
+
+
+def constants(split: Split) -> Iterator[str]:
+    """Tell of channels that never change."""
+    if constant := constant_channels(split.train_images):
+        yield (
+            f"of the {split.train_images.shape[1]} channels of the training samples, "
             f"{len(constant)} never change ({listed(constant)}, counted from 0) and say nothing: "
             "check the files, or leave these channels out"
+        )
+
+
+def untested(split: Split) -> Iterator[str]:
+    """Tell of classes that have training samples and no test sample."""
+    if absent := sorted({*split.train_labels.tolist()} - {*split.test_labels.tolist()}):
+        yield (
+            f"the test set has no sample of {len(absent)} classes ({listed(absent)}, counted from "
+            "0), so nothing is known of them: add some"
         )
 
 
@@ -54,12 +78,12 @@ def constant_channels(images: np.ndarray) -> list[int]:
 def other_scale(train: np.ndarray, test: np.ndarray) -> bool:
     """Whether most channels of the parts differ in their deviation by a factor above SCALE.
 
-    Constant channels are passed over.
+    Channels that are constant in a part are passed over.
     """
-    one, other = (part.std((0, 2, 3), dtype=np.float64) for part in (train, test))
-    varying = (one > 0) & (other > 0)
-    ratios = np.abs(np.log(other[varying] / one[varying]))
-    return bool(len(ratios)) and bool(np.median(ratios) > np.log(SCALE))
+    constant = {*constant_channels(train), *constant_channels(test)}
+    pairs = zip(measured(train)[1], measured(test)[1], strict=True)
+    ratios = [max(a / b, b / a) for c, (a, b) in enumerate(pairs) if c not in constant]
+    return bool(ratios) and float(np.median(ratios)) > SCALE
 
 
 def listed(numbers: list[int], most: int = 5) -> str:
