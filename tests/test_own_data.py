@@ -20,6 +20,7 @@ from fedgrid.runtime import contract, own_data, source
 from fedgrid.runtime.names import UsageError, natural, registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
+from fedgrid.study.paths import held_fields
 from made import STUDIES
 
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
@@ -197,6 +198,18 @@ def test_clients_of_arrays_are_a_column():
         given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
 
 
+def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
+    """The workflow names no batch; a warning on the screen might be of no run."""
+    data.main(["digits"])
+    shared = {"protocol": {"clients": 240, "recipe": "classwise"} | held_fields("")}
+    shared |= {"name": NAMES | {"dataset": "digits"}, "dataset": "digits", "partition": "iid"}
+    with caplog.at_level("INFO"):
+        partition.main([json.dumps(shared | {"method": {}, "seed": 0})])
+    told = "240 of 240 clients have too few training samples, and never train: a client needs 8"
+    assert told in caplog.text
+    assert told not in capsys.readouterr().err
+
+
 # -- names ----------------------------------------------------------------------------------------
 
 
@@ -329,7 +342,7 @@ NAMED |= {"client_test_from": "writers", "metrics": ["recall"], "evaluate_every"
 def test_results_have_the_names_of_clients_and_classes():
     people()
     made = fedgrid.run(dataset="npz:my.npz", partition="given", results="results", **NAMED)
-    assert [*made.clients["client_name"].astype(str)] == [*made.clients["client"].astype(str)]
+    assert [*made.clients["client_name"]] == [*made.clients["client"].astype(str)]
     assert {"recall_no", "recall_yes", "own_recall_no"} <= {*made.metrics}
     assert {*made.predictions["class_name"]} == {"no", "yes"}
     assert made.predictions.groupby("class")["class_name"].unique().map(list).to_dict() == {
@@ -347,6 +360,19 @@ def test_results_have_the_names_of_clients_and_classes():
     assert [*found] == ["round", "class", "predicted", "class_name"]
 
 
+def test_names_that_look_like_numbers_or_like_nothing_are_texts():
+    clients, y = np.array(["NA", "007"] * 6), np.array(["nan", "1e3"] * 6)
+    npz(y_train=y, y_test=y[:6], clients_train=clients, clients_test=clients[:6])
+    made = fedgrid.run(
+        dataset="npz:my.npz", partition="given", results="r", **NAMED | {"clients": 2}
+    )
+    assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
+    assert {*made.predictions["class_name"]} == {"1e3", "nan"}
+    assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
+    found = collect.clients(next(Path("r/runs").rglob("clients.csv")))
+    assert {*found["client_name"]} == {"007", "NA"}
+
+
 def test_a_client_of_several_writers_has_their_names():
     people()
     some = NAMED | {"clients": 5}
@@ -358,7 +384,7 @@ def test_a_client_of_several_writers_has_their_names():
         by_client.setdefault(int(client), []).append(name)
     assert sorted(int(name) for own in by_client.values() for name in own) == [*range(12)]
     assert all(own == sorted(own, key=int) for own in by_client.values())
-    assert [*last["client_name"].astype(str)] == ["; ".join(by_client[k]) for k in range(5)]
+    assert [*last["client_name"]] == ["; ".join(by_client[k]) for k in range(5)]
 
 
 def test_a_writer_of_several_clients_names_none_and_built_in_data_have_numbers():
