@@ -12,12 +12,13 @@ from PIL import Image
 
 import fedgrid
 from fedgrid import collect, data, datasets, partition, train
+from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
 from fedgrid.runtime import contract, own_data, source
-from fedgrid.runtime.names import UsageError, natural, registered
+from fedgrid.runtime.names import UsageError, registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
 from fedgrid.study.paths import held_fields

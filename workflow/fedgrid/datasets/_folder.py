@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgrid.datasets import Split
+from fedgrid.datasets._order import natural
 from fedgrid.federation import seeds
 from fedgrid.runtime import cli, own_data
-from fedgrid.runtime.names import UsageError, natural, shown
+from fedgrid.runtime.names import UsageError, shown
 
 if TYPE_CHECKING:
     from fedgrid.datasets._pictures import Picture

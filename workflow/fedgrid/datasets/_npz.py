@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from fedgrid.datasets import Split
+from fedgrid.datasets._order import natural
 from fedgrid.runtime import own_data
-from fedgrid.runtime.names import UsageError, natural
+from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = ("clients_train", "clients_test")

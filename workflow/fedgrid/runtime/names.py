@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -57,15 +56,6 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
         else f"the choices are {', '.join(among) or 'none'}"
     )
     raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
-
-
-def natural(name: str) -> tuple:
-    """Return a key that sorts names as file managers do: numbers in them by their value.
-
-    The order is that of the characters, but a run of digits counts as one number in its place.
-    """
-    found = re.findall("0*([0-9]+)|([^0-9])", name)
-    return [("0", len(digits), digits) if digits else (one, 0, "") for digits, one in found], name
 
 
 def followed_by(problem: UsageError, sentence: str) -> UsageError:
