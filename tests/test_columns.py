@@ -31,7 +31,7 @@ UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours"
 UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
 UNITS |= {"rounds per second"}
 # What the marks in names of columns stand for.
-FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r"\d+", "<layer>": r"[\w.]+\.\w+"}
+FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
 FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|worst|decile\d"}
 ANYWHERE = {"kept", "chosen", "chosen_by"}  # in collected tables and products, if there are any

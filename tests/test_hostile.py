@@ -147,8 +147,8 @@ def bomb() -> bytes:
         (b"\x89PNG\r\n\x1a\n", "is not a readable image"),
         (png()[:60], "is not a readable image"),
         (png(side=31), r"has the shape \(3, 31, 31\)"),
-        (png("I;16"), "has pixels of more than 8 bits"),
-        (png("F"), "has pixels of more than 8 bits"),
+        (png("I;16"), "is not a readable image: its pixels have more than 8 bits"),
+        (png("F"), "is not a readable image: its pixels have more than 8 bits"),
         (bomb(), "is not a readable image"),
     ],
 )

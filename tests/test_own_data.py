@@ -11,14 +11,17 @@ import torch
 from PIL import Image
 
 import fedgrid
-from fedgrid import data, datasets
+from fedgrid import collect, data, datasets, partition, train
+from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
+from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
-from fedgrid.runtime import own_data, source
+from fedgrid.runtime import contract, own_data, source
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
+from fedgrid.study.paths import held_fields
 from made import STUDIES
 
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
@@ -196,6 +199,225 @@ def test_clients_of_arrays_are_a_column():
         given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
 
 
+def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
+    """The workflow names no batch; a warning on the screen might be of no run."""
+    data.main(["digits"])
+    shared = {"protocol": {"clients": 240, "recipe": "classwise"} | held_fields("")}
+    shared |= {"name": NAMES | {"dataset": "digits"}, "dataset": "digits", "partition": "iid"}
+    with caplog.at_level("INFO"):
+        partition.main([json.dumps(shared | {"method": {}, "seed": 0})])
+    told = "240 of 240 clients have too few training samples, and never train: a client needs 8"
+    assert told in caplog.text
+    assert told not in capsys.readouterr().err
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["10", "9", "2", "0"], ["0", "2", "9", "10"]),
+        (["v1.10", "v1.9", "v1.9b"], ["v1.9", "v1.9b", "v1.10"]),
+        (["01", "1", "001", "2"], ["001", "01", "1", "2"]),
+        (["a1", "a b", "a-", "a", "B", "ö"], ["B", "a", "a b", "a-", "a1", "ö"]),
+        (["1" + "0" * 5000, "1" + "0" * 4999], ["1" + "0" * 4999, "1" + "0" * 5000]),
+    ],
+)
+def test_names_are_sorted_with_their_numbers_by_value(names, wanted):
+    assert sorted(names, key=natural) == wanted
+
+
+def test_names_without_numbers_of_other_lengths_keep_their_order():
+    random = np.random.default_rng(0)
+    drawn = ["".join(random.choice([*"ab -_.Zé("], 3)) + f"{k % 90 + 10}" for k in range(500)]
+    assert sorted(drawn, key=natural) == sorted(drawn)
+
+
+def rows_of(path: str) -> list[list[str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        return [*csv.reader(file)]
+
+
+def numbered_folder(names: list[str], folder: str = "photos") -> None:
+    """A folder for each name, with grey images of the value 10 times the name's place."""
+    for value, name in enumerate(names):
+        Path(folder, name).mkdir(parents=True)
+        for i in range(4):
+            Image.new("L", (2, 2), 10 * value).save(Path(folder, name, f"{i}.png"))
+
+
+def test_class_folders_are_numbered_by_value_and_their_names_are_written():
+    names = [str(c) for c in range(12)]
+    numbered_folder(names)
+    known_as(photos={"folder": "photos", "test": 0.5, "size": 2, "channels": 1})
+    data.main(["photos", "--out", "out"])
+    made = open_data(Path("out"))
+    assert (made.train_images[:, 0, 0, 0] == 10 * made.train_labels).all()
+    assert source.literal("datasets.photos", "CLASS_NAMES") == names
+    assert rows_of("out/classes.csv") == [["class", "name"], *([c, c] for c in names)]
+    assert made.class_names == tuple(names)
+    assert not Path("out/writers.csv").exists()
+
+
+def test_texts_are_numbered_by_the_values_in_them():
+    y = np.array(["10", "9", "2"] * 4)
+    clients = np.array(["ward 10", "ward 9"] * 6)
+    npz(y_train=y, y_test=y[:6], clients_train=clients, clients_test=clients[:6])
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    made = open_data(Path("out"))
+    assert made.train_labels[:3].tolist() == made.test_labels[:3].tolist() == [2, 1, 0]
+    assert made.train_writers[:2].tolist() == made.test_writers[:2].tolist() == [1, 0]
+    assert rows_of("out/classes.csv")[1:] == [["0", "2"], ["1", "9"], ["2", "10"]]
+    assert rows_of("out/writers.csv") == [["writer", "name"], ["0", "ward 9"], ["1", "ward 10"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.arange(12) % 3, None),
+        (np.arange(12) % 3 + 5, ["5", "6", "7"]),
+        (np.arange(12) % 2 == 0, ["False", "True"]),
+        (np.array([b"10", b"9", "é".encode()] * 4), ["9", "10", "é"]),
+        (np.array(["ü", "a,b", 'say "x"'] * 4), ["a,b", 'say "x"', "ü"]),
+    ],
+)
+def test_labels_that_do_not_stand_for_themselves_have_names(labels, names):
+    npz(y_train=labels, y_test=labels[:6])
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    assert Path("out/classes.csv").exists() == (names is not None)
+    if names:
+        assert rows_of("out/classes.csv")[1:] == [[str(c), one] for c, one in enumerate(names)]
+
+
+def test_bytes_that_are_no_text_stay_different_names():
+    y, other = np.array([b"\xe8", b"\xe9"] * 6), np.array(["a", "b"] * 3)
+    npz(y_train=y, y_test=y[:6], clients_train=y, clients_test=y[:6])
+    known_as(mine={"npz": "my.npz"})
+    made = decoded("mine")
+    assert made.class_names == made.writer_names == (r"\xe8", r"\xe9")
+    npz(y_train=np.char.encode(np.tile(other, 2)), y_test=other)
+    known_as(mine={"npz": "my.npz"})
+    assert decoded("mine").test_labels.tolist() == [0, 1] * 3
+
+
+def test_a_class_of_any_bytes_trains():
+    numbered_folder(["a, b", os.fsdecode(b"\xff"), "new\nline"])
+    some = NAMED | {"client_test_from": "clients", "partition": "iid", "clients": 2}
+    made = fedgrid.run(dataset="folder:photos", **some)
+    assert {"recall_a, b", r"recall_\udcff", "recall_new\nline"} <= {*made.metrics}
+
+
+def test_classes_without_a_label_are_unnamed():
+    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
+    known_as(mine={"npz": "my.npz", "classes": 3})
+    assert decoded("mine").class_names == ("a", "b", "unnamed 2")
+
+
+def test_names_of_other_data_do_not_stay_behind():
+    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    npz()
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "out"])
+    assert not Path("out/classes.csv").exists()
+    assert open_data(Path("out")).class_names == ()
+
+
+def people(count: int = 12, each: int = 6) -> None:
+    """Clients "0" to "11", each with `each` samples: the first number of a sample is the client."""
+    clients = np.repeat([str(k) for k in range(count)], each)
+    x = np.random.default_rng(0).normal(size=(len(clients), 3))
+    x[:, 0] = clients.astype(int)
+    y = np.array(["no", "yes"] * (len(clients) // 2))
+    npz(x_train=x, y_train=y, x_test=x, y_test=y, clients_train=clients, clients_test=clients)
+
+
+NAMED = {"model": "mlp", "rounds": 1, "clients": 12, "participation": 1.0, "smallest_batch": 1}
+NAMED |= {"client_test_from": "writers", "metrics": ["recall"], "evaluate_every": 1}
+
+
+def test_results_have_the_names_of_clients_and_classes():
+    people()
+    made = fedgrid.run(dataset="npz:my.npz", partition="given", results="results", **NAMED)
+    assert [*made.clients["client_name"]] == [*made.clients["client"].astype(str)]
+    assert {"recall_no", "recall_yes", "own_recall_no"} <= {*made.metrics}
+    assert {*made.predictions["class_name"]} == {"no", "yes"}
+    assert made.predictions.groupby("class")["class_name"].unique().map(list).to_dict() == {
+        0: ["no"],
+        1: ["yes"],
+    }
+    (listed,) = Path("results/partition").rglob("*.clients.csv")
+    assert listed.name == "seed0.clients.csv"
+    assert rows_of(listed) == [["client", "client_name"], *([str(k), str(k)] for k in range(12))]
+    (partition_file,) = Path("results/partition").rglob("*.npz")
+    members = read_partition(partition_file).members
+    x = np.load("my.npz")["x_train"][:, 0]
+    assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
+    found = collect.predictions(next(Path("results/runs").rglob("predictions.csv")))
+    assert [*found] == ["round", "class", "predicted", "class_name"]
+
+
+def test_names_that_look_like_numbers_or_like_nothing_are_texts():
+    clients, y = np.array(["NA", "007"] * 6), np.array(["nan", "1e3"] * 6)
+    npz(y_train=y, y_test=y[:6], clients_train=clients, clients_test=clients[:6])
+    made = fedgrid.run(
+        dataset="npz:my.npz", partition="given", results="r", **NAMED | {"clients": 2}
+    )
+    assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
+    assert {*made.predictions["class_name"]} == {"1e3", "nan"}
+    assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
+    found = collect.clients(next(Path("r/runs").rglob("clients.csv")))
+    assert {*found["client_name"]} == {"007", "NA"}
+
+
+def test_a_client_of_several_writers_has_their_names():
+    people()
+    some = NAMED | {"clients": 5}
+    made = fedgrid.run(dataset="npz:my.npz", partition="writers", results="results", **some)
+    last = made.clients[made.clients["round"] == 1]
+    (listed,) = Path("results/partition").rglob("*.clients.csv")
+    by_client = {}
+    for client, name in rows_of(listed)[1:]:
+        by_client.setdefault(int(client), []).append(name)
+    assert sorted(int(name) for own in by_client.values() for name in own) == [*range(12)]
+    assert all(own == sorted(own, key=int) for own in by_client.values())
+    assert [*last["client_name"]] == ["; ".join(by_client[k]) for k in range(5)]
+
+
+def test_a_writer_of_several_clients_names_none_and_built_in_data_have_numbers():
+    people()
+    some = NAMED | {"client_test_from": "clients", "client_test": 0.5, "clients": 3}
+    made = fedgrid.run(dataset="npz:my.npz", partition="iid", results="results", **some)
+    assert "client_name" not in made.clients
+    assert not [*Path("results/partition").rglob("*.csv")]
+    made = fedgrid.run(dataset="penmanship", partition="writers", results="results", **some)
+    assert "client_name" not in made.clients
+    assert [*made.predictions] == ["round", "class", "predicted"]
+    assert {"recall_0", "own_recall_9"} <= {*made.metrics}
+    assert "class_names" not in made.summary
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ('["a"]', "CLASS_NAMES has 1 texts for 10 CLASSES: give one for each"),
+        ('["a", "a"]', "not a list of different texts"),
+        ("[1, 2]", "not a list of different texts"),
+    ],
+)
+def test_names_of_classes_in_a_file_must_fit(names, says, monkeypatch):
+    text = source.text("datasets.digits") + f"\nCLASS_NAMES = {names}\n"
+    plain = source.text
+    monkeypatch.setattr(source, "text", lambda m: text if m == "datasets.digits" else plain(m))
+    source.forget()
+    with pytest.raises(UsageError, match=says):
+        contract.dataset("digits")
+
+
 # -- runs -----------------------------------------------------------------------------------------
 
 
@@ -301,6 +523,43 @@ def test_iid_deals_out_all_samples_equally():
         iid.draw(labels, 2, 12, "", "", "x", 0)
 
 
+# -- clients that never train ---------------------------------------------------------------------
+
+
+def uneven_clients() -> dict:
+    """Clients of 2, 3 and 7 samples."""
+    npz(clients_train=np.repeat([0, 1, 2], [2, 3, 7]))
+    return {"dataset": "npz:my.npz", "model": "mlp", "partition": "given", "clients": 3} | {
+        "participation": 1.0, "rounds": 2, "batch": 4, "smallest_batch": 3, "results": "results"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("smallest", "idle"), [(1, 0), (3, 1), (8, 2)])
+def test_clients_that_never_train_are_counted(smallest, idle, capsys, caplog):
+    """With the batch 4, a batch of `smallest_batch: 8` has 4 samples."""
+    made = fedgrid.run(**uneven_clients() | {"smallest_batch": smallest})
+    assert made.summary["clients_that_never_train"] == idle
+    told = f"{idle} of 3 clients have too few training samples, and never train: a client needs"
+    assert (told in capsys.readouterr().err) == bool(idle)  # when the partition is made
+    assert sum(told in line for line in caplog.messages) == 2 * bool(idle)  # and in the run's log
+
+
+@pytest.mark.parametrize("method", ["fedavg", fedgrid.Method()])
+def test_a_run_in_which_nobody_trains_is_refused(method):
+    few = uneven_clients() | {"batch": 64, "smallest_batch": 8}
+    with pytest.raises(UsageError, match=r"none of the 3 .* needs 8 .*: lower `smallest_batch`, o"):
+        fedgrid.run(method, **few, **({} if method == "fedavg" else {"name": "mine"}))
+
+
+def test_the_commands_tell_and_refuse_a_run_in_which_nobody_trains(capsys):
+    name = "fedsls-quick-clients240-smallest_batch8/digits/iid/fedavg/seed0"
+    data.main(["digits"])
+    partition.main([name])
+    assert "240 of 240 clients have too few training samples" in capsys.readouterr().err
+    with pytest.raises(UsageError, match="none of the 240 clients would ever train, because the l"):
+        train.main([name])
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 FEW = np.zeros((12, 3), np.float32)
@@ -327,6 +586,12 @@ BAD_ARRAYS = [
     ({}, {"classes": 2}, "has 3 classes, and the entry says 2"),
     ({"clients_train": np.arange(11)}, {}, "clients_train has 11 values for 12 samples"),
     ({"clients_test": np.arange(6)}, {}, "has clients_test without clients_train"),
+    (
+        {"clients_train": np.array(["a", " "] * 6)},
+        {},
+        "clients_train has an empty text for the sam",
+    ),
+    ({"y_train": np.array(["", "a"] * 6)}, {}, "y_train has an empty text for the sample 0"),
 ]
 
 

@@ -118,6 +118,12 @@ def test_fedgrids_own_shares_are_in_percent(name, percent):
     assert metrics.in_percent(name) == percent
 
 
+def test_a_class_of_any_name_is_the_better_the_more_of_it_is_recognised():
+    assert not metrics.lower_is_better("recall_loss")
+    assert not metrics.lower_is_better("own_recall_terror")
+    assert metrics.in_percent("recall_a rose, red")
+
+
 # --- runs without the metric -----------------------------------------------------------------
 
 PRIVATE = {"accuracy": {}, "own_mean": {0: 0.1, 8: 0.6, 10: 0.8}}
@@ -216,6 +222,7 @@ def test_a_caption_names_every_way_of_runs_that_differ():
     ("metric", "expected"),
     [
         ("recall_3", "recall of class 3"),
+        ("recall_a rose", "recall of class a rose"),
         ("server_decile2", "accuracy of the server's model (decile 2 of clients)"),
         ("own_weighted", "accuracy of clients' own models (mean over test samples)"),
         ("own_norm", "own_norm"),

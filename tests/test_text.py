@@ -123,6 +123,24 @@ def test_speeches_of_a_speaker_are_joined_and_their_windows_split(tmp_path, capl
     assert "is not the original Tiny Shakespeare" in said
 
 
+@pytest.mark.parametrize(
+    ("letters", "share"),
+    [("αβγδεζηθικλμνξοπ", "100%"), ("абвгд efgh", "50%"), ("äbcdefghijklmnopqrstuvwxyz", "4%")],
+)
+def test_a_text_of_another_script_is_told(letters, share, tmp_path, capsys):
+    text = "PORTIA:\n" + letters * 20
+    write_play(tmp_path, text)
+    datasets.load("tinyshakespeare", tmp_path)
+    told = capsys.readouterr().err
+    assert f"always predicts it is right for {share}: take a text in English letters" in told
+
+
+def test_a_few_unknown_characters_are_only_logged(tmp_path, capsys):
+    write_play(tmp_path, "PORTIA:\n" + "abcdefghij" * 20 + "ö")
+    datasets.load("tinyshakespeare", tmp_path)
+    assert "characters are unknown" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("how", [{"newline": "\r\n"}, {"encoding": "utf-8-sig"}])
 def test_other_ends_of_lines_and_a_byte_order_mark_change_nothing(how, tmp_path):
     write_play(tmp_path / "a")
@@ -298,6 +316,12 @@ def test_other_numbers_than_the_whole_datasets_are_told_and_read(table, tmp_path
     assert "holds 17 windows of 3 roles, and the whole dataset 4226158 of 1129" in caplog.text
     assert "1 of 17 next characters are unknown" in caplog.text
     assert (split.train_labels == 80).sum() == 1
+
+
+def test_windows_of_another_script_are_told(table, tmp_path, capsys):
+    write_leaf(tmp_path, [leaf(table.assign(y="я"))])
+    datasets.load("shakespeare", tmp_path)
+    assert "17 of 17 next characters are unknown, and share one tok" in capsys.readouterr().err
 
 
 def test_the_whole_datasets_numbers_are_not_told(table, tmp_path, caplog, monkeypatch):

@@ -33,7 +33,7 @@ from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study import kept
 from fedgrid.study.grid import Grid
-from fedgrid.study.paths import SUMMED, collected_path, collecting_stage
+from fedgrid.study.paths import SUMMED, TEXTS, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL, runs_of_block
 
 if TYPE_CHECKING:
@@ -161,6 +161,16 @@ def read(reader: Callable, path: Path):
         raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
 
 
+def read_rows(path: Path):
+    """Return a run's table, in which a name stays the text that it is, even `NA` or `007`."""
+    import pandas as pd
+
+    columns = pd.read_csv(path, nrows=0).columns
+    numbers = {name: ["", "nan"] for name in columns if name not in TEXTS}
+    texts = {name: str for name in columns if name in TEXTS}
+    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=numbers)
+
+
 def metrics(path: Path):
     """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
     import pandas as pd
@@ -196,19 +206,15 @@ def numbers(path: Path):
 
 def predictions(path: Path):
     """Return the number of test images predicted per class, by evaluated round."""
-    import pandas as pd
-
-    table = pd.read_csv(path)
-    if table.empty or [*table] != ["round", "class", "predicted"]:
+    table, needed = read_rows(path), ["round", "class", "predicted"]
+    if table.empty or [*table] not in (needed, [*needed, "class_name"]):
         raise ValueError("it is not a table of predictions")
-    return table.astype(int)
+    return table.astype(dict.fromkeys(needed, int))
 
 
 def clients(path: Path):
     """Return a row per round and client: test samples, and accuracies on these."""
-    import pandas as pd
-
-    table = pd.read_csv(path)
+    table = read_rows(path)
     if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
         raise ValueError("it is not a table of clients: does the protocol set client_test?")
     return table

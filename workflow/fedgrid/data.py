@@ -9,9 +9,12 @@ classes, shape, normalisation constants and the arrays' sha256.
 Normalisation constants are in units of images scaled to [0, 1]; they are recorded, not applied.
 The images of a dataset of texts are sequences of tokens. They have no normalisation constants, and
 meta.json has their number of symbols as `tokens`.
+If classes or writers have names, meta.json has them, and classes.csv and writers.csv say which
+number stands for which name.
 """
 
 import argparse
+import csv
 import hashlib
 import json
 import logging
@@ -21,12 +24,15 @@ from tempfile import TemporaryDirectory
 
 from fedgrid.runtime import cli, files, records
 
+FILES = ("*.npy", "classes.csv", "writers.csv")  # what a dataset may have beside meta.json
+
 log = logging.getLogger(__name__)
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     from fedgrid import datasets
+    from fedgrid.datasets import _oddities
     from fedgrid.datasets._statistics import measured
     from fedgrid.runtime import digests
 
@@ -37,14 +43,16 @@ def main(arguments: list[str] | None = None) -> records.Work:
     described = datasets.describe(asked.dataset, split)
     if module.STATISTICS:
         digests.compare(asked.dataset, module.STATISTICS, measured(split.train_images))
+    _oddities.warn(asked.dataset, split, tokens=hasattr(module, "TOKENS"))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
-        hashes = _write(Path(folder), described, split._asdict())
+        hashes = _write(Path(folder), described, split.arrays)
         found = {file.removesuffix(".npy"): digits for file, digits in hashes.items()}
         digests.verify(module, asked.dataset, asked.root, found)
         _move(Path(folder), out)
     log.info("%s: %d train, %d test", out, len(split.train_labels), len(split.test_labels))
-    return records.Work([*sorted(out.glob("*.npy")), out / "meta.json"])
+    made = [path for kind in FILES for path in sorted(out.glob(kind))]
+    return records.Work([*made, out / "meta.json"])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,24 +69,32 @@ def _write(folder: Path, described: dict, arrays: dict) -> dict[str, str]:
 
     hashes = {}
     for array, values in arrays.items():
-        if values is None:  # the dataset has no writers
-            continue
         path = folder / f"{array}.npy"
         files.save_array(np.ascontiguousarray(values), path)
         with path.open("rb") as file:
             hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     meta = described | {"sha256": hashes}
+    for kind, file in (("class", "classes.csv"), ("writer", "writers.csv")):
+        if names := meta.get(f"{kind}_names"):
+            _write_names(folder / file, kind, names)
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
     return hashes
+
+
+def _write_names(path: Path, kind: str, names: list[str]) -> None:
+    """Write a .csv with the number and the name of each class or writer."""
+    with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerows([(kind, "name"), *enumerate(names)])
 
 
 def _move(folder: Path, out: Path) -> None:
     """Move the files one by one; meta.json, the last, marks the dataset as complete."""
     out.mkdir(exist_ok=True)
     (out / "meta.json").unlink(missing_ok=True)
-    for path in out.glob("*.npy"):  # a version before may have had other arrays
-        path.unlink()
-    for path in sorted(folder.glob("*.npy")):
+    for path in (path for kind in FILES for path in out.glob(kind)):
+        path.unlink()  # a version before may have had other arrays
+    for path in (path for kind in FILES for path in sorted(folder.glob(kind))):
         os.replace(path, out / path.name)
     os.replace(folder / "meta.json", out / "meta.json")
 

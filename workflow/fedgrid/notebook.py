@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgrid import models, verify
+from fedgrid.collect import read_rows
 from fedgrid.engine import prediction
 from fedgrid.engine.device import DEVICES
 from fedgrid.engine.prediction import Inputs
@@ -410,7 +411,7 @@ def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine)
 def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     """Return the result in the files of a finished run."""
     summary = written.read_summary(out)
-    tables = {name: pd.read_csv(out / f"{name}.csv") for name in TABLES}
+    tables = {name: read_rows(out / f"{name}.csv") for name in TABLES}
     private = () if method.served else method.private
     shared = load_file(out / "model.safetensors")
     shared = {name: value for name, value in shared.items() if not name.startswith(private)}

@@ -4,19 +4,25 @@
 
 The partition's name says which kind it is (`partitions/`); the protocol's recipe says how that
 kind is drawn, and its `client_test` and `validation` which samples are kept out of training. With
-`client_test_from: writers`, each client gets the test samples of its writers.
+`client_test_from: writers`, each client gets the test samples of its writers. If the data name
+their clients, `<partition>.clients.csv` says which client of the run has which name. A warning says
+how many clients have too few samples to train (`smallest_batch`).
 """
 
 import logging
+from pathlib import Path
 
 import numpy as np
 
+from fedgrid.federation import schedule
+from fedgrid.federation.client_names import find_names, write_names
 from fedgrid.federation.holdout import give_tests, hold_out
 from fedgrid.federation.members import write_partition
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli, records
 from fedgrid.study.command import find_inputs, resolve_run, run_parser, work_on
 from fedgrid.study.paths import input_paths
+from fedgrid.study.protocol import PROTOCOL
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +43,30 @@ def main(arguments: list[str] | None = None) -> records.Work:
     made = hold_out(made, data.train_labels, len(data.test_labels), protocol, *held)
     out = asked.out or asked.results / input_paths(run)["partition"]
     write_partition(made, out)
+    named = write_names(find_names(made, data.train_writers, data.writer_names), out)
     sizes = made.counts.sum(1)
     log.info("%s: sizes %d to %d, median %d", out, sizes.min(), sizes.max(), np.median(sizes))
-    return work_on(run, paths, out)
+    tell_idle(out, sizes.tolist(), protocol)
+    return work_on(run, paths, *named, out)
+
+
+def tell_idle(out: Path, sizes: list[int], protocol: dict) -> None:
+    """Warn of clients that never train.
+
+    The workflow's partitions are shared by protocols with other batches. Then the default fields
+    are taken, and the log alone says it; each run says it for its own fields.
+    """
+    fields = PROTOCOL | protocol
+    if not (idle := schedule.count_idle(sizes, fields)):
+        return
+    sentence = (
+        f"{out}: {idle} of {len(sizes)} clients have too few training samples, and never train: "
+        f"{schedule.describe_need(fields)}"
+    )
+    if "smallest_batch" in protocol:
+        cli.warn(sentence)
+    else:
+        log.info("%s in a protocol with the default fields", sentence)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,7 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
 
     stop = Interrupt()
     engine, start = build_engine(run, paths, machine)
+    results.warn_of_idle(engine)
     meter = energy.Meter(engine.device)
     protocol = run["protocol"]
     start, history = saved.load(engine.device, protocol) or (start, [])

@@ -7,9 +7,10 @@ shown as they were recorded. Only the name decides, so that two tables of a colu
 import re
 
 SHARE = re.compile(  # the names of metrics between 0 and 1
-    r"accuracy|balanced_accuracy|validation_accuracy|macro_f1|auroc|calibration_error|recall_\d+"
+    r"accuracy|balanced_accuracy|validation_accuracy|macro_f1|auroc|calibration_error|recall_.+"
     r"|(server|own)_(weighted|mean|worst|decile[1-9])"
 )
+OF_CLASS = re.compile("(own_)?recall_.+")  # they end with the name of a class
 WORDS = {
     "accuracy": "test accuracy",
     "balanced_accuracy": "balanced test accuracy",
@@ -33,7 +34,7 @@ def in_percent(of: str) -> bool:
 
 def lower_is_better(of: str) -> bool:
     """Whether the best value of a metric is the lowest."""
-    return of.endswith(("loss", "error"))
+    return of.endswith(("loss", "error")) and not OF_CLASS.fullmatch(of)
 
 
 def words(metric: str) -> str:
@@ -43,7 +44,7 @@ def words(metric: str) -> str:
         return f"{MODELS[model]} (decile {over.removeprefix('decile')} of clients)"
     if over in OVER and model in MODELS:
         return f"{MODELS[model]} ({OVER[over]})"
-    if re.fullmatch(r"recall_\d+", metric):
+    if model == "recall" and over:
         return f"recall of class {over}"
     return WORDS.get(metric, metric)
 

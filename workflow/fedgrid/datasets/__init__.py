@@ -15,6 +15,8 @@ It may have:
                    tokens, whole numbers below it; `Split` and all files call them images, too
     WRITERS        True if `load` gives the writer of each training image
     TEST_WRITERS   True if it also gives the writer of each test image
+    CLASS_NAMES    a list of the names of the classes, in the order of their numbers: results
+                   have them in place of the numbers
 
 Of data of one's own (`_npz.py`):
 
@@ -51,6 +53,14 @@ class Split(NamedTuple):
     test_labels: np.ndarray
     train_writers: np.ndarray | None = None  # who wrote each training image, if this is known
     test_writers: np.ndarray | None = None
+    writer_names: list[str] | None = None  # the name of each writer by its number, if it has one
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that are there, by name, in their order."""
+        found = self._asdict()
+        del found["writer_names"]
+        return {name: array for name, array in found.items() if array is not None}
 
 
 def load(name: str, root: Path) -> Split:
@@ -75,7 +85,8 @@ def check(name: str, split: Split) -> None:
                 f"`{constant} = True`, and only then"
             )
         if writers is not None:
-            check_writers(f"{name}: {part}", writers, len(getattr(split, f"{part}_labels")))
+            count = len(getattr(split, f"{part}_labels"))
+            check_writers(f"{name}: {part}", writers, count, split.writer_names)
 
 
 def describe(name: str, split: Split) -> dict:
@@ -83,13 +94,15 @@ def describe(name: str, split: Split) -> dict:
     file = module(name)
     tokens = {"tokens": file.TOKENS} if hasattr(file, "TOKENS") else {}
     measured = {} if tokens else {"standard": rounded(split.train_images)}
+    names = {"class_names": [*file.CLASS_NAMES]} if hasattr(file, "CLASS_NAMES") else {}
+    names |= {"writer_names": split.writer_names} if split.writer_names else {}
     return {
         "dataset": name,
         "sizes": {"train": len(split.train_labels), "test": len(split.test_labels)},
         "classes": file.CLASSES,
         "shape": file.SHAPE,
         "statistics": file.STATISTICS or measured,
-    } | (tokens | ({"floats": True} if getattr(file, "FLOATS", False) else {}))
+    } | (tokens | ({"floats": True} if getattr(file, "FLOATS", False) else {}) | names)
 
 
 def module(name: str) -> ModuleType:

@@ -9,14 +9,13 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from fedgrid.datasets import Split
+from fedgrid.datasets import Split, _pictures
 from fedgrid.runtime.names import UsageError
 
 Place = tuple[str, str, str]  # "train" or "test", class, file name
@@ -125,17 +124,13 @@ def _decode_all(
 
 def decode(name: str, data: bytes, shape: tuple[int, int, int]) -> np.ndarray:
     """Return an image as (channels, height, width); grey images get three equal channels."""
-    from PIL import Image
-
     try:
-        with Image.open(BytesIO(data)) as image:
+        with _pictures.opened(data) as image:
             found = (3, image.height, image.width)
             if found != shape:  # checked before decoding: a small file may claim to have gigabytes
                 raise UsageError(f"{name} has the shape {found}, expected {shape}")
-            if image.mode.startswith(("I", "F")):
-                raise UsageError(f"{name} has pixels of more than 8 bits ({image.mode})")
-            return np.asarray(image.convert("RGB")).transpose(2, 0, 1)
+            return np.asarray(_pictures.on_white(image)[0].convert("RGB")).transpose(2, 0, 1)
     except UsageError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
+    except _pictures.UNREADABLE as problem:
         raise UsageError(f"{name} is not a readable image: {problem}") from problem

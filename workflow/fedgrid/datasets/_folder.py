@@ -3,6 +3,7 @@
 The folder has `train/` and `test/` with a folder for each class in both, or the classes' folders
 themselves, of which a share `test` of each class becomes the test set. An image is turned as its
 camera says, scaled with a Lanczos filter until it covers `size`, and cut to it around its middle.
+Classes and clients are numbered in the natural order of their names: "2" comes before "10".
 """
 
 import csv
@@ -11,14 +12,18 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedgrid.datasets import Split
+from fedgrid.datasets._order import natural
 from fedgrid.federation import seeds
-from fedgrid.runtime import own_data
+from fedgrid.runtime import cli, own_data
 from fedgrid.runtime.names import UsageError, shown
+
+if TYPE_CHECKING:
+    from fedgrid.datasets._pictures import Picture
 
 DEFAULTS = {"size": 32, "channels": 3, "test": 0.2}
 IGNORED = ("thumbs.db", "desktop.ini")  # what systems leave in folders; so are hidden files
@@ -50,6 +55,8 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if "test" not in there:
         share = options.get("test", DEFAULTS["test"])
         there = dict(zip(PARTS, held_out(name, there["train"], share), strict=True))
+    tell_loose(name, parts_of(folder))
+    tell_other_parts(name, folder)
     for part, found in there.items():
         if missing := sorted({*range(classes)} - {label for _, label in found}):
             raise UsageError(
@@ -60,8 +67,10 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
-    file = own_data.place_of(name, "clients")
-    return Split(*arrays, train_writers=read_clients(name, file, paths))
+    clients = read_clients(name, own_data.place_of(name, "clients"), paths)
+    number = {client: i for i, client in enumerate(sorted({*clients}, key=natural))}
+    writers = np.array([number[client] for client in clients], np.int64)
+    return Split(*arrays, train_writers=writers, writer_names=[*number])
 
 
 def listed(folder: Path, names: list[str]) -> Found:
@@ -82,37 +91,69 @@ def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
 
 
 def decoded(name: str, found: Found, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels."""
-    images = np.empty((len(found), *shape), np.uint8)
+    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels.
+
+    A warning says how many have transparent pixels, or more frames than the first.
+    """
+    images, paths = np.empty((len(found), *shape), np.uint8), [path for path, _ in found]
+    marked: dict[str, list[Path]] = {"transparent": [], "frames": []}
     with ThreadPoolExecutor() as pool:
-        read = partial(read_image, name, shape)
-        for i, image in enumerate(pool.map(read, (path for path, _ in found))):
-            images[i] = image
+        pictures = pool.map(partial(read_image, name, shape), paths)
+        for i, (path, picture) in enumerate(zip(paths, pictures, strict=True)):
+            images[i] = picture.pixels
+            for mark, those in marked.items():
+                those += [path] if getattr(picture, mark) else []
+    for mark, those in marked.items():
+        tell(name, those, TOLD[mark])
     return images, np.array([label for _, label in found], np.int64)
 
 
-def read_image(name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
-    """Return a file's image as uint8 (channels, height, width)."""
-    from PIL import Image, ImageOps
+TOLD = {
+    "transparent": "have transparent pixels, and are read as on white paper",
+    "frames": "have several frames or pages, and only the first is read",
+}
 
-    channels, height, width = shape
+
+def tell(name: str, those: list[Path], what: str) -> None:
+    """Warn that images have something that is not kept."""
+    if those:
+        cli.warn(f"datasets.{name}: images {what}: {len(those)}, such as {shown(those[0])}")
+
+
+def tell_loose(name: str, parts: dict[str, Path]) -> None:
+    """Warn of images that lie beside the folders of classes, and so have no class."""
+    from PIL import Image
+
+    known = Image.registered_extensions()
+    beside = [path for folder in parts.values() for path in sorted(folder.iterdir())]
+    loose = [path for path in beside if path.is_file() and path.suffix.lower() in known]
+    tell(name, loose, "are in no folder of a class, and are left out")
+
+
+def tell_other_parts(name: str, folder: Path) -> None:
+    """Warn of folders beside train and test, such as one of validation images."""
+    if "test" in parts_of(folder) and (others := sorted({*folders_of(folder)} - {*PARTS})):
+        cli.warn(
+            f"datasets.{name}: beside train and test there is {shown(others[0])} in {folder}, "
+            f"which is left out{f', as {len(others) - 1} others are' if others[1:] else ''}"
+        )
+
+
+def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":
+    """Return a file's picture of this shape; UsageError for a file that cannot be one."""
+    from fedgrid.datasets import _pictures  # which needs Pillow, and the Snakefile imports this
+
     try:
-        with Image.open(path) as opened:
-            if opened.mode[0] in "IF":
-                raise ValueError(f"its pixels have more than 8 bits, mode {opened.mode}")
-            upright = ImageOps.exif_transpose(opened).convert("L" if channels == 1 else "RGB")
-            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as problem:
+        return _pictures.read(path.read_bytes(), shape[0], shape[1:])
+    except _pictures.UNREADABLE as problem:
         raise UsageError(
             f"datasets.{name}: {shown(path)} cannot be read as an image ({shown(problem)}): remove "
             "it, or move it out of the folder"
         ) from None
-    pixels = np.asarray(fitted)
-    return pixels[None] if channels == 1 else np.moveaxis(pixels, 2, 0)
 
 
-def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
-    """Return the number of each training image's client, from a .csv with `file` and `client`."""
+def read_clients(name: str, file: Path, paths: list[Path]) -> list[str]:
+    """Return the name of each training image's client, from a .csv with `file` and `client`."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
             rows = [*csv.DictReader(lines)]
@@ -130,8 +171,7 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> np.ndarray:
             f"datasets.{name}: {file} has no client for {shown(missing[0])}: it needs a row for "
             "each training image, with its path below the training folder"
         )
-    clients = [of[path.as_posix()] for path in paths]
-    return np.unique(clients, return_inverse=True)[1].astype(np.int64)
+    return [of[path.as_posix()] for path in paths]
 
 
 # -- folders and files -----------------------------------------------------------------------
@@ -170,8 +210,8 @@ def class_names(name: str, folder: Path) -> list[str]:
 
 
 def folders_of(folder: Path) -> Iterator[str]:
-    """Yield the names of the folders in a folder, in order, without hidden ones."""
-    for path in sorted(folder.iterdir()):
+    """Yield the names of the folders in a folder in natural order, without hidden ones."""
+    for path in sorted(folder.iterdir(), key=lambda path: natural(path.name)):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name
 

@@ -8,7 +8,18 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from fedgrid.runtime.names import UsageError, shown
+
+
+def test_sizes(sizes: np.ndarray) -> np.ndarray:
+    """Return how many of the samples of each user (n,) are test samples.
+
+    It is a fifth, rounded down, but at least one of two or more: the code of Li et al. (arXiv
+    2107.11954) has `max(int(0.2 n), 1)`. There a user with one sample only tests; here it trains.
+    """
+    return np.where(sizes > 1, np.maximum(sizes // 5, 1), 0)
 
 
 def find_files(folder: Path, patterns: tuple[str, ...], missing: str) -> tuple[str, list[Path]]:

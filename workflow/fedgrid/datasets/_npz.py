@@ -7,7 +7,8 @@ The file has `x_train`, `y_train`, `x_test` and `y_test`, and may have `clients_
     floats     the same, or (N, D): vectors; they are stored as they are, in single precision
     integers   (N, length), with `tokens`: sequences of tokens below this number
 
-Labels are whole numbers from 0 on, or any other numbers or texts, which are put in order.
+Labels are whole numbers from 0 on, or any other numbers or texts, which are put in order; numbers
+inside texts are ordered by their value.
 """
 
 import zipfile
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedgrid.datasets import Split
+from fedgrid.datasets._order import natural
 from fedgrid.runtime import own_data
 from fedgrid.runtime.names import UsageError
 
@@ -53,7 +55,8 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     clients = (
         clients_of(where, found, key, len(one)) for key, one in zip(CLIENTS, labels, strict=True)
     )
-    return Split(x, y, test, test_y, *clients)
+    given = ordered(found[CLIENTS[0]]) if CLIENTS[0] in found else None
+    return Split(x, y, test, test_y, *clients, None if given is None else as_texts(given))
 
 
 PARTS = ("train", "test")
@@ -74,8 +77,11 @@ def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
             f"{said}"
         )
     found = read(where, file, "y_train", "y_test")
-    classes = entry.get("classes") or len(class_values(where, *found.values()))
+    values = class_values(where, *found.values())
+    classes = entry.get("classes") or len(values)
     about: dict[str, Any] = {"CLASSES": classes, "SHAPE": one.shape[1:]}
+    if not stand_for_themselves(values, classes):
+        about["CLASS_NAMES"] = class_names(where, values, classes)
     about |= {"TOKENS": entry["tokens"]} if "tokens" in entry else {}
     about |= {"FLOATS": True} if one.dtype == np.float32 else {}
     with opened(where, file) as there:
@@ -112,10 +118,27 @@ def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
         found = {}
         for key in wanted:
             try:
-                found[key] = there[key]
+                found[key] = unicode(there[key])
             except UNREADABLE as problem:
                 raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+            check_texts(f"{where}: {key}", found[key])
         return found
+
+
+def unicode(values: np.ndarray) -> np.ndarray:
+    """Return bytes as texts, different ones as different texts; other arrays as they are."""
+    if values.dtype.kind != "S":
+        return values
+    return np.char.decode(values, "utf-8", "backslashreplace")
+
+
+def check_texts(where: str, values: np.ndarray) -> None:
+    """Raise a UsageError for a text without characters: it is no name of a class or client."""
+    if values.dtype.kind == "U" and len(empty := np.flatnonzero(np.char.strip(values) == "")):
+        raise UsageError(
+            f"{where} has an empty text for the sample {empty[0]}, counted from 0: give it a name, "
+            "or remove the sample"
+        )
 
 
 def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:
@@ -196,13 +219,13 @@ def finite(where: str, x: np.ndarray) -> np.ndarray:
 def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
     """Return the values of the classes in order; whole numbers from 0 on stand for themselves."""
     for y in labels:
-        if y.ndim != 1 or y.dtype.kind not in "iubSU":
+        if y.ndim != 1 or y.dtype.kind not in "iubU":
             raise UsageError(
                 f"{where}: labels are {y.dtype} {y.shape}, and must be whole numbers or texts (N,)"
             )
-    if len({y.dtype.kind in "SU" for y in labels}) > 1:
+    if len({y.dtype.kind == "U" for y in labels}) > 1:
         raise UsageError(f"{where}: the labels of one part are texts, and those of the other not")
-    values = np.unique(np.concatenate(labels))
+    values = ordered(np.concatenate(labels))
     if len(values) < 2:
         raise UsageError(f"{where} has {len(values)} classes: it needs at least two")
     return values
@@ -211,13 +234,45 @@ def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
 def numbered(where: str, train: np.ndarray, test: np.ndarray, classes: int) -> list[np.ndarray]:
     """Return labels as numbers from 0 on: themselves if they fit, or else their place in order."""
     values = class_values(where, train, test)
-    as_is = values.dtype.kind in "iu" and values[0] >= 0 and values[-1] < classes
-    if not as_is and len(values) > classes:
-        raise UsageError(f"{where} has {len(values)} classes, and the entry says {classes}")
+    as_is = stand_for_themselves(values, classes)
     if odd := sorted({*test.tolist()} - {*train.tolist()}, key=str):
         raise UsageError(f"{where}: the class {odd[0]} is in y_test and not in y_train")
     given = (train, test)
-    return [(y if as_is else np.searchsorted(values, y)).astype(np.int64) for y in given]
+    return [y.astype(np.int64) if as_is else places(values, y) for y in given]
+
+
+def stand_for_themselves(values: np.ndarray, classes: int) -> bool:
+    """Whether the values of the classes are whole numbers from 0 to `classes` - 1."""
+    return values.dtype.kind in "iu" and values[0] >= 0 and values[-1] < classes
+
+
+def class_names(where: str, values: np.ndarray, classes: int) -> list[str]:
+    """Return a name for each class; UsageError if there are more values than classes.
+
+    The entry may say that there are more classes than values.
+    """
+    if len(values) > classes:
+        raise UsageError(f"{where} has {len(values)} classes, and the entry says {classes}")
+    return as_texts(values) + [f"unnamed {number}" for number in range(len(values), classes)]
+
+
+def ordered(values: np.ndarray) -> np.ndarray:
+    """Return the different values in order; numbers inside texts count by their value."""
+    found = np.unique(values)
+    if found.dtype.kind != "U":
+        return found
+    return found[sorted(range(len(found)), key=[*map(natural, as_texts(found))].__getitem__)]
+
+
+def places(values: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """Return the place of each number or text among different values, int64."""
+    order = np.argsort(values)
+    return order[np.searchsorted(values, of, sorter=order)].astype(np.int64)
+
+
+def as_texts(values: np.ndarray) -> list[str]:
+    """Return values as texts."""
+    return [str(one) for one in values.tolist()]
 
 
 def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | None:
@@ -225,14 +280,14 @@ def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | No
     if key not in found:
         return None
     for name in (key, CLIENTS[0]):
-        if found[name].ndim != 1 or found[name].dtype.kind not in "iuSU":
+        if found[name].ndim != 1 or found[name].dtype.kind not in "iuU":
             raise UsageError(
                 f"{where}: {name} is {found[name].dtype} {found[name].shape}, and must be whole "
                 "numbers or texts (N,)"
             )
     if len(found[key]) != count:
         raise UsageError(f"{where}: {key} has {len(found[key])} values for {count} samples")
-    values = np.unique(found[CLIENTS[0]])
+    values = ordered(found[CLIENTS[0]])
     if odd := sorted({*found[key].tolist()} - {*values.tolist()}, key=str):
         raise UsageError(f"{where}: the client {odd[0]} of {key} is not in {CLIENTS[0]}")
-    return np.searchsorted(values, found[key]).astype(np.int64)
+    return places(values, found[key])

@@ -37,7 +37,11 @@ def significant(values: np.ndarray) -> list[float]:
 
 
 def rounded(images: np.ndarray) -> list[list[float]]:
-    """Return the same with eight digits, which are those of every machine."""
+    """Return the same with eight digits, which are those of every machine, to normalise with.
+
+    The deviation of a constant channel is 1, because normalising divides by it.
+    """
     if images.dtype != np.uint8:
         return [*measured(images)]
-    return [[round(value, 8) for value in values] for values in measured(images)]
+    means, deviations = measured(images)
+    return [[round(value, 8) for value in means], [round(one, 8) or 1.0 for one in deviations]]

@@ -4,16 +4,22 @@ The table of characters is LEAF's (arXiv 1812.01097): 80 symbols. Token 80 stand
 characters, so datasets have `TOKENS = 81` and as many classes.
 """
 
+import logging
+
 import numpy as np
 
-from fedgrid.datasets import Split
+from fedgrid.datasets import Split, _leaf
+from fedgrid.runtime import cli
 
 LENGTH = 80  # characters of a window
 CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 UNKNOWN = len(CHARACTERS)  # the token of every other character
+MANY_UNKNOWN = 0.02  # share of unknown characters above which a warning is given
 
 # The windows of a text, uint8 (n, length), and the token after each, int64 (n,).
 Windows = tuple[np.ndarray, np.ndarray]
+
+log = logging.getLogger(__name__)
 
 
 def encode(text: str) -> np.ndarray:
@@ -27,6 +33,19 @@ def encode(text: str) -> np.ndarray:
 def count_unknown(tokens: np.ndarray) -> int:
     """Return how many characters are not in the table."""
     return int((tokens == UNKNOWN).sum())
+
+
+def tell_unknown(where: object, what: str, texts: list[np.ndarray]) -> None:
+    """Log how many characters of a text are not in the table; a warning if these are many."""
+    count, total = sum(map(count_unknown, texts)), sum(map(len, texts))
+    sentence = f"{where}: {count} of {total} {what} are unknown, and share one token"
+    if count <= MANY_UNKNOWN * total:
+        log.info(sentence)
+        return
+    cli.warn(
+        f"{sentence}, so a model that always predicts it is right for {count / total:.0%}: take a "
+        "text in English letters, or number its characters in an .npz of your own, with `tokens`"
+    )
 
 
 def windows(tokens: np.ndarray, length: int = LENGTH) -> Windows:
@@ -45,7 +64,7 @@ def split(roles: list[Windows]) -> Split:
     windows overlap: what a test window predicts may be read in a training window.
     """
     sizes = np.array([len(labels) for _, labels in roles])
-    firsts = np.where(sizes > 1, np.maximum(sizes // 5, 1), 0)
+    firsts = _leaf.test_sizes(sizes)
     pairs = [*zip(roles, firsts.tolist(), strict=True)]
     train = joined([(rows[first:], labels[first:]) for (rows, labels), first in pairs])
     test = joined([(rows[:first], labels[:first]) for (rows, labels), first in pairs])

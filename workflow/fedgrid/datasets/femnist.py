@@ -13,9 +13,11 @@ The numbers of images and writers must be those of the whole dataset. LEAF's web
 give different ones, and both are accepted. So the sizes of the split are known after reading only.
 
 Images are in the order of the writers' names, and a writer's are in the order of the files. Of n
-images of a writer, n / 5, rounded down, are test images, drawn at random. So every writer has a
-training image. The test set is that of all writers. No hashes of the decoded images are published,
-and the layouts differ: delete femnist.sha256 under the root before a change of the layout.
+images of a writer, n / 5, rounded down, are test images, drawn at random, but at least one of two
+or more, as in the code of Li et al. (arXiv 2107.11954). So every writer has a training image, and
+one with two or more images has a test image. The test set is that of all writers. No hashes of the
+decoded images are published, and the layouts differ: delete femnist.sha256 under the root before a
+change of the layout.
 """
 
 from collections.abc import Iterator
@@ -89,10 +91,11 @@ def _check(folder: Path, layout: str, images: np.ndarray, writers: int) -> None:
 
 def _split(names: np.ndarray, writers: np.ndarray, images: np.ndarray, labels: np.ndarray) -> Split:
     """Return a fifth of each writer's images as test images; the writers are in order."""
-    test, ends = np.zeros(len(labels), bool), np.bincount(writers).cumsum()
-    for name, own in zip(names, np.split(np.arange(len(labels)), ends[:-1]), strict=True):
+    test, sizes = np.zeros(len(labels), bool), np.bincount(writers)
+    lists = np.split(np.arange(len(labels)), sizes.cumsum()[:-1])
+    for name, own, count in zip(names, lists, _leaf.test_sizes(sizes), strict=True):
         random = np.random.RandomState(seeds.seed("femnist", name) % 2**32)
-        test[random.permutation(own)[: len(own) // 5]] = True
+        test[random.permutation(own)[:count]] = True
     both = writers[~test], writers[test]
     return Split(images[~test], labels[~test], images[test], labels[test], *both)
 
@@ -144,5 +147,7 @@ def _read_parquet(path: Path) -> Iterator[Part]:
         images = np.empty((len(table), *SHAPE), np.uint8)
         for row, picture in enumerate(pictures):
             colour = _archives.decode(f"{path}: row {row}", picture, (3, *SHAPE[1:]))
-            images[row] = colour[:1]  # grey: the three channels are equal
+            if (colour != colour[:1]).any():
+                raise UsageError(f"{path}: row {row} is in colour, expected grey: replace the file")
+            images[row] = colour[:1]
         yield table["writer_id"].to_numpy(str), images, _labels(str(path), table["character"])

@@ -18,7 +18,6 @@ The whole dataset has 4,226,158 windows of 1,129 roles. Versions of LEAF's scrip
 can draw a part of it, so a warning tells other numbers and nothing is refused.
 """
 
-import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -47,8 +46,6 @@ MISSING = (
 )
 COLUMNS = ["character_id", "x", "y"]
 TOTAL = (4_226_158, 1_129)  # windows and roles of the whole dataset
-
-log = logging.getLogger(__name__)
 
 
 def load(root: Path) -> Split:
@@ -96,12 +93,11 @@ def _windows(where: str, rows: Iterable[str], labels: Iterable[str]) -> _text.Wi
 
 
 def _tell(folder: Path, labels: list[np.ndarray]) -> None:
-    """Warn of other numbers than the whole dataset's, and log how many characters are unknown."""
+    """Warn of other numbers than the whole dataset's, and tell how many characters are unknown."""
     total, roles = sum(map(len, labels)), len(labels)
     if (total, roles) != TOTAL:
         cli.warn(
             f"{folder} holds {total} windows of {roles} roles, and the whole dataset "
             f"{TOTAL[0]} of {TOTAL[1]}: results cannot be compared with published ones"
         )
-    count = sum(map(_text.count_unknown, labels))
-    log.info("%s: %d of %d next characters are unknown, and share one token", folder, count, total)
+    _text.tell_unknown(folder, "next characters", labels)

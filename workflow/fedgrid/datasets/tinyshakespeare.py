@@ -2,7 +2,9 @@
 
 Nothing is downloaded. Under the root there must be `shakespeare/input.txt`, the file of Karpathy's
 char-rnn: a speaker's name with a colon on a line of its own, the lines of the speech, and an empty
-line. Any other text in this form may be there instead, and a warning says so.
+line. Any other text in this form may be there instead, and a warning says so. There is another one
+if more than 2 % of its characters are not in LEAF's table, as in another script: all of these
+become one token.
 
 A speaker's speeches are joined in their order, and every run of blanks and ends of lines becomes
 one blank, as in LEAF's Shakespeare (`shakespeare.py`). Every 80 characters of this text predict the
@@ -88,5 +90,4 @@ def _tell(path: Path, roles: list[np.ndarray], long: list[np.ndarray]) -> None:
         "%s: %d of %d speakers are left out, because they say no more than %d characters",
         *(path, len(roles) - len(long), len(roles), _text.LENGTH),
     )
-    count, total = sum(map(_text.count_unknown, long)), sum(map(len, long))
-    log.info("%s: %d of %d characters are unknown, and share one token", path, count, total)
+    _text.tell_unknown(path, "characters", long)

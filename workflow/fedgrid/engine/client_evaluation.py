@@ -73,7 +73,8 @@ class ClientEvaluation:
         rows = [self.row(number, theirs.get(number), own[number]) for number in self.clients]
         found = spread("server", rows) | spread("own", rows)
         logits, labels = map(torch.cat, zip(*own.values(), strict=True))
-        pooled = metrics.compute(self.asked, logits, labels) if self.asked else {}
+        names = self.samples.federation.class_names
+        pooled = metrics.compute(self.asked, logits, labels, names) if self.asked else {}
         found |= {f"own_{name}": value for name, value in pooled.items()}
         found = join(found, self.means())
         if not complete:
@@ -94,6 +95,8 @@ class ClientEvaluation:
     def row(self, number: int, server: Found | None, own: Found) -> dict[str, Any]:
         """Return a client's row of clients.csv."""
         found = {"client": number, "samples": len(own[1])}
+        if names := self.samples.federation.client_names:
+            found["client_name"] = names[number]
         for who, of in (("server", server), ("own", own)):
             right, loss = map(torch.mean, per_sample(*of)) if of else (None, None)
             found |= {f"{who}_accuracy": metrics.plain(right) if of else None}

@@ -62,9 +62,10 @@ def evaluate(
         kept += [(logits, y)] if asked else []
     found = {"accuracy": float(correct) / total, "loss": float(loss) / total}
     found["predicted"] = predicted.tolist()
-    return found | (
-        metrics.compute(asked, *map(torch.cat, zip(*kept, strict=True))) if kept else {}
-    )
+    if not kept:
+        return found
+    logits, labels = map(torch.cat, zip(*kept, strict=True))
+    return found | metrics.compute(asked, logits, labels, samples.federation.class_names)
 
 
 @torch.no_grad()

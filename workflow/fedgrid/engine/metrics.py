@@ -5,14 +5,15 @@
     auroc               area under the ROC curve, one class against the others, mean over classes
     calibration_error   expected calibration error with 15 bins of equal width (Guo et al., ICML
                         2017): the mean distance between confidence and accuracy
-    recall              recall of each class, as recall_0, recall_1 and so on
+    recall              recall of each class, as recall_0, recall_1 and so on; with names of
+                        classes in place of their numbers, if the data have them
 
 All are from 0 to 1. A value that is not a finite number is None: the recall of a class without
 samples, AUROC if a class has no sample, or any metric of a model that has diverged.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,15 +25,20 @@ NAMES = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error", "recall"
 BINS = 15
 
 
-def compute(names: Iterable[str], logits: Tensor, labels: Tensor) -> dict[str, float | None]:
-    """Return metrics of logits (n, K) and labels (n,); UsageError for an unknown name."""
+def compute(
+    names: Iterable[str], logits: Tensor, labels: Tensor, classes: Sequence[str] = ()
+) -> dict[str, float | None]:
+    """Return metrics of logits (n, K) and labels (n,); UsageError for an unknown name.
+
+    `classes` has the names of the classes, if they have some.
+    """
     for name in names:
         known("metric", name, NAMES)
     probabilities = torch.softmax(logits.double(), 1)
     if not probabilities.isfinite().all():
         nothing = {name: torch.full((logits.shape[1],), math.nan) for name in names}
-        return columns(nothing)
-    return columns({name: globals()[name](probabilities, labels) for name in names})
+        return columns(nothing, classes)
+    return columns({name: globals()[name](probabilities, labels) for name in names}, classes)
 
 
 def check(names: Iterable[str], labels: Tensor, classes: int) -> None:
@@ -45,12 +51,12 @@ def check(names: Iterable[str], labels: Tensor, classes: int) -> None:
         )
 
 
-def columns(found: dict[str, Tensor]) -> dict[str, float | None]:
+def columns(found: dict[str, Tensor], classes: Sequence[str] = ()) -> dict[str, float | None]:
     """Return one value per column; the recall of each class has a column."""
     flat: dict[str, Any] = {}
     for name, value in found.items():
-        many = name == "recall"
-        flat |= {f"recall_{c}": one for c, one in enumerate(value)} if many else {name: value}
+        of = [f"recall_{c}" for c in classes or range(value.numel())]
+        flat |= dict(zip(of, value, strict=True)) if name == "recall" else {name: value}
     return {name: plain(value) for name, value in flat.items()}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedgrid.federation.client_names import find_names
 from fedgrid.federation.members import fits, read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.runtime.names import UsageError
@@ -48,6 +49,8 @@ class Federation:
     client_tests: Pool | None = None  # clients' own test samples
     validation: Pool | None = None
     tokens: int = 0  # symbols that a token can be; 0: the inputs are images
+    class_names: tuple[str, ...] = ()  # of own data; () if the classes have only numbers
+    client_names: tuple[str, ...] = ()  # of clients that the data name
 
 
 def load_federation(
@@ -79,6 +82,10 @@ def load_federation(
         client_tests=client_tests,
         validation=validation,
         tokens=data.tokens,
+        class_names=data.class_names,
+        client_names=tuple(
+            "; ".join(own) for own in find_names(made, data.train_writers, data.writer_names)
+        ),
     )
 
 

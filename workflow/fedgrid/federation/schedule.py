@@ -31,7 +31,7 @@ round: beyond 640 samples at 10 steps of 64. The cohorts of earlier rounds say h
 come, and the seed fixes these, so a resumed run needs no more state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice
@@ -39,6 +39,7 @@ from itertools import count, islice
 import numpy as np
 
 from fedgrid.federation import augment, cohorts, schedule, seeds
+from fedgrid.runtime.names import UsageError
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,29 @@ def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
         return [order.repeat(2)]
     found = [order[start : start + batch] for start in range(0, len(order), batch)]
     return found[:-1] if len(found[-1]) < smallest else found
+
+
+def count_idle(sizes: Iterable[int], protocol: dict) -> int:
+    """Return how many clients of these numbers of samples never train: they have no batch."""
+    batch, smallest = protocol["batch"], protocol["smallest_batch"]
+    return sum(not split(np.arange(size), batch, smallest) for size in sizes)
+
+
+def check_someone_trains(sizes: list[int], protocol: dict) -> None:
+    """Raise a UsageError if no client has enough samples for a batch."""
+    if count_idle(sizes, protocol) == len(sizes):
+        raise UsageError(
+            f"none of the {len(sizes)} clients would ever train, because the largest has "
+            f"{max(sizes)} training samples, and {describe_need(protocol)}: lower "
+            "`smallest_batch`, or take fewer `clients`"
+        )
+
+
+def describe_need(protocol: dict) -> str:
+    """Return how many samples a client needs, in words for a message."""
+    smallest = min(protocol["smallest_batch"], protocol["batch"])
+    least = smallest if smallest > 2 else 1
+    return f"a client needs {least} (`smallest_batch: {protocol['smallest_batch']}`)"
 
 
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:

@@ -4,6 +4,7 @@ The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machin
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,16 @@ class Data:
         """Return the number of symbols that a token can be; 0 for images."""
         return self.meta.get("tokens", 0)
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Return the names of the classes by their numbers; none if they have only numbers."""
+        return tuple(self.meta.get("class_names", ()))
+
+    @property
+    def writer_names(self) -> tuple[str, ...]:
+        """Return the names of the writers by their numbers; none if they have only numbers."""
+        return tuple(self.meta.get("writer_names", ()))
+
 
 def open_data(folder: Path) -> Data:
     """Return the dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
@@ -67,7 +78,7 @@ def open_writers(folder: Path, meta: dict, part: str) -> np.ndarray | None:
     if (file := f"{part}_writers.npy") not in meta.get("sha256", {}):
         return None
     writers = np.load(folder / file, mmap_mode="r")
-    check_writers(f"{folder}: {part}", writers, meta["sizes"][part])
+    check_writers(f"{folder}: {part}", writers, meta["sizes"][part], meta.get("writer_names"))
     return writers
 
 
@@ -110,9 +121,19 @@ def check_arrays(
         )
 
 
-def check_writers(what: str, writers: np.ndarray, count: int) -> None:
-    """Raise a UsageError that begins with `what` unless there is a writer of each image."""
+def check_writers(
+    what: str, writers: np.ndarray, count: int, names: Sequence[str] | None = None
+) -> None:
+    """Raise a UsageError that begins with `what` unless there is a writer of each image.
+
+    With `names`, each writer must have one.
+    """
     _expect(f"{what} writers", writers, "int64", (count,))
+    if names and count and not (writers.min() >= 0 and writers.max() < len(names)):
+        raise UsageError(
+            f"{what} writers run from {writers.min()} to {writers.max()}, but there are "
+            f"{len(names)} names of writers"
+        )
 
 
 def _expect(what: str, array: np.ndarray, dtype: str, shape: tuple[int, ...]) -> None:

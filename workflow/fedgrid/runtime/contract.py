@@ -35,6 +35,11 @@ def texts(value: Any) -> bool:
     return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
 
 
+def different(value: Any) -> bool:
+    """Whether `value` is a tuple or list of different texts."""
+    return texts(value) and len({*value}) == len(value)
+
+
 def named(value: Any) -> bool:
     """Whether `value` is a dict whose keys are texts."""
     return isinstance(value, dict) and texts([*value])
@@ -74,6 +79,7 @@ MAY: dict[str, Rule] = {  # optional constants of a dataset's file
     "WRITERS": BOOL,
     "TEST_WRITERS": BOOL,
     "FLOATS": BOOL,
+    "CLASS_NAMES": ('a list of different texts, such as ["cat", "dog"]', different),
 }
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
@@ -134,6 +140,12 @@ def dataset(name: str) -> None:
         raise UsageError(
             f"{source.file(module)}: HASHES has {len(hashes)} texts for {arrays} arrays: give one "
             "for each, in the order of `Split`, or () for none"
+        )
+    names, classes = (source.literal(module, key) for key in ("CLASS_NAMES", "CLASSES"))
+    if names is not None and len(names) != classes:
+        raise UsageError(
+            f"{source.file(module)}: CLASS_NAMES has {len(names)} texts for {classes} CLASSES: "
+            "give one for each"
         )
     channels = source.literal(module, "SHAPE")[0]
     for key, value in source.literal(module, "STATISTICS").items():

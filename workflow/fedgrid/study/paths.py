@@ -29,6 +29,8 @@ COLLECTED = {
     "interpolation": f"interpolation/{RUN}.csv",
 }
 OF_RUN = tuple(kind for kind, path in COLLECTED.items() if RUN in path)  # others share theirs
+# Columns of these files that are texts, whatever they look like: a client may be called NA or 7.
+TEXTS = ("client_name", "class_name")
 # Fields of a protocol that become columns of these tables.
 SUMMED = ("rounds", "metric", "tail", "participation", "sampler", *SHARED)
 INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents", "metrics")  # of stages

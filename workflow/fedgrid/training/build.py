@@ -12,7 +12,7 @@ from fedgrid.engine.device import prepare
 from fedgrid.engine.hooks import state
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
-from fedgrid.federation import seeds
+from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
 from fedgrid.runtime import contract, files, source
@@ -29,6 +29,7 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
     where = prepare(machine.device, machine.threads, protocol["precision"])
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
     data = load_federation(run, paths, where, dtype)
+    schedule.check_someone_trains([*map(len, data.members)], protocol)
     clients = len(data.members)
     artifacts = {
         name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)

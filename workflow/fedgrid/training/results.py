@@ -3,7 +3,7 @@
 import csv
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import torch
 from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
+from fedgrid.federation import schedule
 from fedgrid.runtime import files, records
 from fedgrid.training.rounds import MEANS, diverged
 
@@ -19,9 +20,29 @@ log = logging.getLogger(__name__)
 
 
 def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threads: int) -> dict:
-    """Return the machine and speed of a run; `seconds` cover its rounds from `first` on."""
+    """Return the machine and speed of a run, and how many of its clients never train.
+
+    `seconds` cover its rounds from `first` on.
+    """
     done = {"rounds_per_second": round((state.round - first) / seconds, 3), "resumed_at": first}
-    return machine_facts(engine, seconds, threads) | done
+    names = engine.federation.class_names
+    about = {"clients_that_never_train": count_idle(engine)}
+    about |= {"class_names": [*names]} if names else {}
+    return machine_facts(engine, seconds, threads) | done | about
+
+
+def count_idle(engine: Engine) -> int:
+    """Return how many clients of a run never train, because they have too few samples."""
+    return schedule.count_idle(map(len, engine.federation.members), engine.protocol)
+
+
+def warn_of_idle(engine: Engine) -> None:
+    """Write a warning into the run's log if some of its clients never train."""
+    if idle := count_idle(engine):
+        log.warning(
+            "%d of %d clients have too few training samples, and never train: %s",
+            *(idle, len(engine.federation.members), schedule.describe_need(engine.protocol)),
+        )
 
 
 def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
@@ -90,7 +111,7 @@ def link(out: Path, kept: Path, run: dict) -> list[Path]:
 
 def write(out: Path, state: RunState, history: list[dict], summary: dict) -> list[Path]:
     """Write the files of a finished run, metrics.csv last; return their paths in this order."""
-    history, predictions, clients = apart(history)
+    history, predictions, clients = apart(history, summary.get("class_names", ()))
     summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
         tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
@@ -98,7 +119,7 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
     write_rows(out / "clients.csv", columns(clients, first=CLIENTS), clients)
-    write_rows(out / "predictions.csv", PREDICTIONS, predictions)
+    write_rows(out / "predictions.csv", columns(predictions, first=PREDICTIONS), predictions)
     write_rows(out / "metrics.csv", columns(history, last=MEANS), history)
     log.info("%s: finished after %d rounds: %s", out, state.round, shown(history[-1]))
     return [out / name for name in FILES]
@@ -107,12 +128,18 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
 PREDICTIONS = ("round", "class", "predicted")
 
 
-def apart(history: list[dict]) -> tuple[list[dict], list[dict], list[dict]]:
-    """Return the metrics by round, the images predicted by round and class, and the clients."""
+def apart(
+    history: list[dict], classes: Sequence[str] = ()
+) -> tuple[list[dict], list[dict], list[dict]]:
+    """Return the metrics by round, the images predicted by round and class, and the clients.
+
+    `classes` has the names of the classes, if they have some.
+    """
     listed = ("predicted", "clients", "logged")
     metrics = [{n: value for n, value in row.items() if n not in listed} for row in history]
     predictions = [
         dict(zip(PREDICTIONS, (row["round"], label, count), strict=True))
+        | ({"class_name": classes[label]} if classes else {})
         for row in history
         for label, count in enumerate(row.get("predicted", ()))
     ]
@@ -134,7 +161,8 @@ def shown(row: dict) -> str:
 
 def write_rows(path: Path, columns: list[str], rows: list[dict]) -> None:
     """Write a .csv; missing values stay empty."""
-    with files.replacing(path) as temporary, temporary.open("w") as file:
+    said = {"encoding": "utf-8", "errors": "backslashreplace"}  # names may be no text of Unicode
+    with files.replacing(path) as temporary, temporary.open("w", **said) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

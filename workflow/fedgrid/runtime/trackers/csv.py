@@ -60,7 +60,8 @@ class Running:
             return self.path.unlink(missing_ok=True)
         header = dict(zip(self.columns, self.columns, strict=True))
         with files.replacing(self.path, sync=False) as temporary:
-            temporary.write_text(text(self.columns, [header, *self.rows]))
+            content = text(self.columns, [header, *self.rows])
+            temporary.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def close(self) -> None:
         """Keep the file: a run that stopped can resume."""

@@ -5,6 +5,7 @@ run there, which the tag `fedgrid.key` identifies.
 """
 
 import os
+import re
 import time
 
 from fedgrid.runtime import files
@@ -50,6 +51,11 @@ def made(client, run: Run) -> str:
     return one.info.run_id
 
 
+def allowed(name: str) -> str:
+    """Return a column's name in characters that MLflow takes: a class may have any name."""
+    return re.sub(r"[^/\w.\- ]", "_", name)
+
+
 class Recorded:
     """A run of MLflow."""
 
@@ -66,7 +72,8 @@ class Recorded:
             from mlflow.entities import Metric
 
             now = round(time.time() * 1000)
-            metrics = [Metric(n, value, now, row["round"]) for n, value in numbers(row).items()]
+            named = {allowed(name): value for name, value in numbers(row).items()}
+            metrics = [Metric(name, value, now, row["round"]) for name, value in named.items()]
             self.client.log_batch(self.run, metrics=metrics)
 
     def close(self) -> None:

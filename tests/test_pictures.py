@@ -1,0 +1,354 @@
+"""What a picture file has that its pixels do not show: transparency, 16 bits, frames; equal images.
+
+Pillow reads colours of 16 bits as 8 bits without a word, so some files are made byte by byte here.
+"""
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import fedgrid
+from fedgrid import data, datasets
+from fedgrid.datasets import _archives, _oddities, _pictures
+from fedgrid.federation.stored import open_data, read_statistics
+from fedgrid.runtime import own_data, source
+from fedgrid.runtime.names import UsageError
+from test_own_data import known_as, npz, pictures
+
+SIZE = (4, 4)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """A folder without a config.yaml; the entries end with the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
+    yield
+    source.forget()
+
+
+def saved(image: Image.Image, kind: str, **options) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, kind, **options)
+    return stream.getvalue()
+
+
+# -- transparency ---------------------------------------------------------------------------------
+
+
+def seen_through(mode: str) -> Image.Image:
+    """Black ink in the first column of a picture whose other pixels are transparent black."""
+    alpha = np.zeros(SIZE, np.uint8)
+    alpha[:, 0] = 255
+    image = Image.new("RGBA", SIZE)
+    image.putalpha(Image.fromarray(alpha))
+    if mode != "P":
+        return image.convert(mode)
+    paletted = Image.fromarray((alpha == 0).astype(np.uint8), "P")
+    paletted.putpalette([0, 0, 0, 0, 0, 0])
+    paletted.info["transparency"] = 1
+    return paletted
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("RGBA", "PNG"),
+        ("LA", "PNG"),
+        ("P", "PNG"),
+        ("P", "GIF"),
+        ("RGBA", "WEBP"),
+        ("RGBA", "TIFF"),
+    ],
+)
+def test_transparent_pixels_are_white(mode, kind, channels):
+    options = {"lossless": True} if kind == "WEBP" else {}
+    options |= {"transparency": 1} if mode == "P" else {}
+    found = _pictures.read(saved(seen_through(mode), kind, **options), channels, SIZE)
+    assert found.pixels.shape == (channels, *SIZE)
+    assert (found.pixels[:, :, 0] == 0).all()
+    assert (found.pixels[:, :, 1:] == 255).all()
+    assert found.transparent
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_colour_that_is_named_transparent_is_white(mode):
+    image = Image.new(mode, SIZE, 9 if mode == "L" else (9, 9, 9))
+    content = saved(image, "PNG", transparency=9 if mode == "L" else (9, 9, 9))
+    assert (_pictures.read(content, 3, SIZE).pixels == 255).all()
+
+
+def test_a_picture_without_transparent_pixels_keeps_its_own():
+    random = np.random.default_rng(0).integers(0, 256, (*SIZE, 3), np.uint8)
+    opaque = Image.fromarray(random).convert("RGBA")
+    for channels, mode in ((3, "RGB"), (1, "L")):
+        found = _pictures.read(saved(opaque, "PNG"), channels, SIZE)
+        plain = np.asarray(Image.fromarray(random).convert(mode)).reshape(*SIZE, channels)
+        np.testing.assert_array_equal(np.moveaxis(found.pixels, 0, 2), plain)
+        assert not found.transparent
+
+
+def test_transparent_drawings_stay_different_and_are_told(capsys):
+    """Drawings in black ink on transparent ground had been black squares."""
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        Path("drawings", name).mkdir(parents=True)
+        for i in range(10):
+            image = Image.new("RGBA", (8, 8))
+            image.putalpha(Image.fromarray(random.integers(0, 2, (8, 8), np.uint8) * 255))
+            image.save(f"drawings/{name}/{i}.png")
+    made = decoded("drawings", size=8)
+    assert len(np.unique(np.concatenate([made.train_images, made.test_images]), axis=0)) == 20
+    told = capsys.readouterr().err
+    assert "images have transparent pixels, and are read as on white paper: 16, such as" in told
+    assert "copies" not in told
+
+
+def test_a_dataset_of_files_reads_transparent_pixels_as_white():
+    pixels = _archives.decode("n.png", saved(seen_through("RGBA"), "PNG"), (3, *SIZE))
+    assert (pixels[:, :, 1:] == 255).all()
+
+
+# -- 16 bits --------------------------------------------------------------------------------------
+
+
+def png(colour: int, depth: int = 16) -> bytes:
+    """A PNG of 4 x 4 pixels; its colour type has 1, 3, 2 or 4 channels."""
+    rows = (b"\0" + bytes({0: 1, 2: 3, 4: 2, 6: 4}[colour] * 4 * depth // 8)) * 4
+    parts = {b"IHDR": struct.pack(">IIBBBBB", 4, 4, depth, colour, 0, 0, 0)}
+    parts |= {b"IDAT": zlib.compress(rows), b"IEND": b""}
+    chunks = (
+        struct.pack(">I", len(content))
+        + kind
+        + content
+        + struct.pack(">I", zlib.crc32(kind + content))
+        for kind, content in parts.items()
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+
+
+def tiff(bits: int) -> bytes:
+    """A TIFF of 4 x 4 pixels of three channels, without compression."""
+    of_three, pixels = 8 + 2 + 12 * 9 + 4, bytes(4 * 4 * 3 * bits // 8)
+    tags = [(256, 1, 4), (257, 1, 4), (258, 3, of_three), (259, 1, 1), (262, 1, 2)]
+    tags += [(273, 1, of_three + 6), (277, 1, 3), (278, 1, 4), (279, 1, len(pixels))]
+    entries = b"".join(struct.pack("<HHII", tag, 3, count, value) for tag, count, value in tags)
+    return (
+        b"II*\0" + struct.pack("<IH", 8, 9) + entries + struct.pack("<I3H", 0, *[bits] * 3) + pixels
+    )
+
+
+def changed(content: bytes, mark: bytes, place: int, value: int) -> bytes:
+    """The file with another byte at a place after a mark."""
+    at = content.index(mark) + place
+    return content[:at] + bytes([value]) + content[at + 1 :]
+
+
+def rgb() -> Image.Image:
+    return Image.new("RGB", (16, 16), "red")
+
+
+DEEP = {
+    "grey PNG": lambda: png(0),
+    "colour PNG": lambda: png(2),
+    "grey PNG with transparency": lambda: png(4),
+    "colour PNG with transparency": lambda: png(6),
+    "TIFF": lambda: tiff(16),
+    "PPM": lambda: b"P6 # a comment\n4 4\n65535\n" + bytes(4 * 4 * 3 * 2),
+    "PPM as text": lambda: b"P3\n4 4\n1023\n" + b"1 " * 48,
+    "PGM": lambda: b"P5\n4 4\n1023\n" + bytes(4 * 4 * 2),
+    "JPEG 2000": lambda: changed(saved(rgb(), "JPEG2000"), b"\xff\x4f\xff\x51", 42, 15),
+    "SGI": lambda: changed(saved(rgb(), "SGI"), b"\x01\xda", 3, 2),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_more_than_8_bits_are_found_in_the_file_and_refused(name):
+    content = DEEP[name]()
+    with pytest.raises(ValueError, match="its pixels have more than 8 bits"):
+        _pictures.read(content, 3, SIZE)
+    pictures("photos", classes=["a", "b"])
+    Path("photos/a/deep").write_bytes(content)
+    with pytest.raises(UsageError, match=r"photos/a/deep cannot be read .*more than 8 bits"):
+        decoded("photos")
+    with pytest.raises(UsageError, match="more than 8 bits"):
+        _archives.decode("deep", content, (3, *Image.open(io.BytesIO(content)).size))
+
+
+def test_high_bit_depth_of_avif_is_found():
+    """Pillow writes none, and opens no file that is changed here."""
+    content = saved(rgb(), "AVIF")
+    assert _pictures.of_avif(rgb(), content) == 8
+    assert _pictures.of_avif(rgb(), changed(content, b"av1C", 6, 0x4C)) > 8
+
+
+MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
+WRITTEN = {
+    **{"PNG": MODES[:6], "TIFF": MODES, "PPM": ("1", "L", "RGB"), "SGI": ("L", "RGB", "RGBA")},
+    **{"JPEG": ("1", "L", "RGB", "CMYK", "YCbCr"), "JPEG2000": ("L", "LA", "RGB", "RGBA")},
+    **{"AVIF": ("L", "RGB", "RGBA"), "BMP": ("1", "L", "P", "RGB"), "GIF": MODES[:6]},
+    **{"WEBP": ("L", "P", "RGB", "RGBA"), "TGA": ("1", "L", "P", "LA", "RGB", "RGBA")},
+}
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(k, mode) for k, of in WRITTEN.items() for mode in of])
+def test_8_bits_are_read_in_every_format(kind, mode):
+    image = Image.new("L", (16, 16), 255).convert("RGB").convert(mode)
+    found = _pictures.read(saved(image, kind), 3, SIZE)
+    assert found.pixels.min() > 250  # white is white in every mode
+    assert (found.transparent, found.frames) == (False, False)
+
+
+@pytest.mark.parametrize(("colour", "depth"), [(2, 8), (0, 8), (6, 8), (4, 8), (0, 4)])
+def test_the_files_made_here_are_right(colour, depth):
+    assert _pictures.read(png(colour, depth), 3, SIZE).pixels.shape == (3, *SIZE)
+    assert _pictures.read(tiff(8), 3, SIZE).pixels.shape == (3, *SIZE)
+
+
+def test_a_text_is_no_picture():
+    with pytest.raises(ValueError, match="it has no known format"):
+        _pictures.read(b"# a page", 3, SIZE)
+
+
+# -- frames ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_several_frames_the_first_is_read_and_it_is_told(kind, capsys):
+    pictures("photos", size=(16, 16))
+    first, other = Image.new("RGB", (16, 16), "white"), Image.new("RGB", (16, 16), "black")
+    moving = saved(first, kind, save_all=True, append_images=[other, first])
+    assert _pictures.read(moving, 3, SIZE).pixels.min() > 250
+    for i in range(5):
+        Path(f"photos/ö/{i}.{kind.lower()}").write_bytes(moving)
+    decoded("photos")
+    assert "images have several frames or pages, and only the first is" in capsys.readouterr().err
+
+
+def test_a_picture_of_a_camera_with_a_preview_is_one_picture():
+    content = saved(rgb(), "MPO", save_all=True, append_images=[rgb()])
+    assert not _pictures.read(content, 3, SIZE).frames
+
+
+# -- equal images, constant channels --------------------------------------------------------------
+
+
+def decoded(name: str, **entry):
+    known_as(**{name: {"folder": name} | entry})
+    data.main([name, "--out", f"out-{name}"])
+    return open_data(Path(f"out-{name}"))
+
+
+def told_of(capsys, x_train, x_test, **arrays) -> str:
+    npz(x_train=x_train, x_test=x_test, **arrays)
+    known_as(mine={"npz": "my.npz"})
+    data.main(["mine", "--out", "mine"])
+    return capsys.readouterr().err
+
+
+RANDOM = np.random.default_rng(0).integers(0, 256, (18, 3, 5, 5), np.uint8)
+
+
+def test_many_equal_samples_are_told(capsys):
+    assert told_of(capsys, RANDOM[:12], RANDOM[12:]) == ""
+    equal = np.repeat(RANDOM[:2], [7, 5], axis=0)
+    told = told_of(capsys, equal, RANDOM[12:])
+    assert "mine: 10 of the 18 samples are exact copies of others: check" in told
+    vectors = np.zeros((12, 3)) + np.arange(3)
+    assert "samples are exact copies" in told_of(capsys, vectors, vectors[:6] + np.eye(6, 3))
+
+
+def test_a_test_set_that_was_trained_on_is_told(capsys):
+    assert "6 of the 6 test samples are training samples, too" in told_of(
+        capsys, RANDOM[:12], RANDOM[:6]
+    )
+
+
+def test_equal_pictures_of_a_folder_are_told(capsys):
+    pictures("photos", count=9)
+    for path in Path("photos").rglob("*.png"):
+        Image.new("RGB", (9, 7), "white").save(path)
+    decoded("photos")
+    assert "photos: 17 of the 18 samples are exact copies" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [0, 7, 255])
+def test_a_constant_channel_trains_and_is_told(value, capsys):
+    constant = RANDOM.copy()
+    constant[:, 1] = value
+    told = told_of(capsys, constant[:12], constant[12:])
+    assert "of the 3 channels of the training samples, 1 never change (1, counted from 0)" in told
+    mean, std = read_statistics(open_data(Path("mine")), "standard", Path())
+    assert mean[1] == pytest.approx(value / 255, abs=1e-8)
+    assert std[1] == 1
+    assert 0 < std[0] < 1
+    some = {"rounds": 2, "clients": 2, "participation": 1.0, "batch": 4, "evaluate_every": 1}
+    made = fedgrid.run(dataset="npz:my.npz", partition="iid", model="mlp", **some)
+    assert np.isfinite(made.metrics["loss"]).all()
+
+
+def test_a_channel_of_one_pixel_has_its_own_deviation(capsys):
+    """Nearly constant is not constant."""
+    nearly = np.zeros((12, 1, 5, 5), np.uint8)
+    nearly[3, 0, 2, 2] = 1
+    assert "never change" not in told_of(capsys, nearly, nearly[:6])
+    _, (std,) = read_statistics(open_data(Path("mine")), "standard", Path())
+    assert std == pytest.approx(nearly.std() / 255, rel=1e-4)
+
+
+@pytest.mark.parametrize("factor", [255, 1 / 255])
+def test_a_test_set_on_another_scale_is_told(factor, capsys):
+    x = np.random.default_rng(0).normal(1, 1, (18, 3, 5, 5))
+    assert told_of(capsys, x[:12], x[12:]) == ""
+    assert "the test samples are on another scale" in told_of(capsys, x[:12], factor * x[12:])
+
+
+def test_pictures_beside_the_classes_are_told(capsys):
+    pictures("photos", count=9)
+    Path("photos/README.txt").write_text("no picture")
+    decoded("photos")
+    assert "in no folder" not in capsys.readouterr().err
+    Image.new("RGB", (4, 4)).save("photos/loose.JPG", "JPEG")
+    decoded("photos")
+    assert "images are in no folder of a class, and are left out: 1, such as photos/loo" in (
+        capsys.readouterr().err
+    )
+
+
+def test_folders_beside_train_and_test_are_told(capsys):
+    for part in ("train", "test"):
+        pictures(f"photos/{part}")
+    decoded("photos")
+    assert "beside train" not in capsys.readouterr().err
+    pictures("photos/val")
+    pictures("photos/more")
+    decoded("photos")
+    told = capsys.readouterr().err
+    assert "beside train and test there is more in photos, which is left out, as 1 others" in told
+
+
+def test_a_class_that_is_not_tested_is_told(capsys):
+    told = told_of(capsys, RANDOM[:12], RANDOM[12:], y_test=np.array([0, 2] * 3))
+    assert "the test set has no sample of 1 classes (1, counted from 0)" in told
+
+
+def test_constant_numbers_of_vectors_are_told(capsys):
+    x = np.random.default_rng(0).normal(size=(18, 9))
+    x[:, :7] = 2.5
+    told = told_of(capsys, x[:12], x[12:])
+    assert (
+        "of the 9 channels of the training samples, 7 never change (0, 1, 2, 3, 4 and oth" in told
+    )
+
+
+@pytest.mark.parametrize("name", ["digits", "penmanship", "dialects", "photographs", "synthetic"])
+def test_no_dataset_of_fedgrid_is_odd(name, capsys):
+    split = datasets.load(name, Path())
+    _oddities.warn(name, split, tokens=hasattr(datasets.module(name), "TOKENS"))
+    assert capsys.readouterr().err == ""
