@@ -187,11 +187,19 @@ def resolved(wildcards):
     return resolve(tuple(names.items()))
 
 
-@cache  # once: Snakemake knows what it forces only after it has read this file
 def tell_forced():
-    """Tell the jobs what this command forces; in a job, the command has told it."""
-    if workflow.is_main_process:
-        forced.tell(workflow.dag_settings, STAGE_RULES)
+    """Tell the jobs what this command forces; in a job, the command has told it.
+
+    Snakemake knows it only after it has read this file.
+    """
+    if workflow.is_main_process and workflow.dag_settings is not None:
+        tell_once()
+
+
+@cache
+def tell_once():
+    """Tell the jobs what this command forces."""
+    forced.tell(workflow.dag_settings, STAGE_RULES)
 
 
 # The rule of each stage, which has another name where another workflow uses these rules.
