@@ -59,7 +59,7 @@ def stage(results: Path, name: str, told: tuple[str, dict[str, str]]) -> None:
     given = [f"{one}={results / path}" for one, path in inputs.items()]
     place = {"train": out / "run", "pretrain": out / "models"}.get(name, out / f"{name}.npz")
     more = ["--checkpoint", str(out / "checkpoint")] if name in ("train", "pretrain") else []
-    more += ["--device", "cpu"] if name != "partition" else []
+    more += ["--device", "cpu", "--threads", "1"] if name != "partition" else []
     STAGES[name].main([spec, "--inputs", *given, "--out", str(place), *more])
 
 
@@ -127,7 +127,7 @@ def done(results: Path, work: str) -> dict[str, str] | None:
     shutil.rmtree(out := results / "again", ignore_errors=True)
     out.mkdir()
     try:
-        with quiet(), limited(60):
+        with quiet(), limited(10):
             WORK[work](results, told=told(work))
     except (Exception, SystemExit):
         return None
