@@ -43,12 +43,27 @@ def changed(node: ast.AST) -> Iterator[ast.AST]:
         yield ast.If(ast.UnaryOp(ast.Not(), node.test), node.body, node.orelse)
     if isinstance(node, ast.Return) and node.value is not None:
         yield ast.Return(None)
+        call = f"__import__('mutations').other({ast.unparse(node.value)})"
+        yield ast.Return(ast.parse(call, mode="eval").body)
     if isinstance(node, ast.List | ast.Tuple | ast.Set) and len(node.elts) > 1:
         context = {} if isinstance(node, ast.Set) else {"ctx": node.ctx}
         if not isinstance(context.get("ctx"), ast.Store):
             yield type(node)(node.elts[:-1], **context)
     if isinstance(node, ast.comprehension) and node.ifs:
         yield ast.comprehension(node.target, node.iter, node.ifs[1:], node.is_async)
+
+
+def other(value: object) -> object:
+    """What a function may give back instead: without the last item, one more, the opposite."""
+    if isinstance(value, dict):
+        return dict([*value.items()][:-1])
+    if isinstance(value, set | frozenset):
+        return type(value)(sorted(value, key=repr)[:-1])
+    if type(value) in (list, tuple, str):
+        return value[:-1]
+    if type(value) in (int, float):
+        return value + 1
+    return not value if isinstance(value, bool) else value
 
 
 class Place(ast.NodeTransformer):
