@@ -7,6 +7,7 @@ run of a job, and what a product gets of its study.
     python -m tests.test_mutations      the list: for each function, what its mutants change
 """
 
+import ast
 import hashlib
 import json
 import shutil
@@ -17,6 +18,8 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from io import StringIO
 from pathlib import Path
+
+import pytest
 
 from fedgrid import collect, data, draw, partition, pretrain, saliency, train
 from fedgrid.runtime import source
@@ -196,6 +199,58 @@ def counted(work: str) -> set[mutations.Name]:
 def is_counted(one: mutations.Name, among: set[mutations.Name]) -> bool:
     """Whether a function, or its class, is among these."""
     return (one[0], one[1].partition(".")[0]) in among
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """A folder with what the stages read."""
+    return prepared(tmp_path_factory.mktemp("mutations") / "results")
+
+
+LONG = ("train", "privatization table1")
+
+
+@pytest.mark.parametrize(
+    "work", ["partition", *(pytest.param(work, marks=pytest.mark.slow) for work in LONG)]
+)
+def test_no_change_of_what_does_not_count_changes_a_number(work, results):
+    """Two to five minutes for each slow one."""
+    before = done(results, work)
+    assert before == done(results, work)
+    reached, counting = mutations.called(lambda: done(results, work), FOLDERS), counted(work)
+    others = sorted(one for one in reached if not is_counted(one, counting))
+    assert others
+    found = {one: silent(results, work, one, before) for one in others}
+    assert {".".join(one): said for one, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "entry", ["training.rounds", "training.build", "collect", "draw", "analysis.verdicts"]
+)
+def test_each_mutant_of_a_function_that_counts_makes_results_stale(entry, monkeypatch):
+    """The functions of the two folders that the entry's module names, directly or indirectly."""
+    text, names = source.text, sorted(source.borrowed(entry))
+    functions = [one for one in names if not source.counts(one[0]) and mutations.definition(one)]
+    before = source.of([entry])
+    for module, name in functions:
+        plain = mutations.definition((module, name), source._bare_tree)
+        for _, mutant in mutations.mutants(plain):
+            whole = ast.unparse(with_function(ast.parse(text(module)), mutant))
+            monkeypatch.setattr(
+                source, "text", lambda m, w=whole, of=module: w if m == of else text(m)
+            )
+            source.forget()
+            assert source.of([entry]) != before, (module, name, ast.unparse(mutant))
+    monkeypatch.undo()
+    source.forget()
+    assert functions
+
+
+def with_function(module: ast.Module, function: ast.FunctionDef) -> ast.Module:
+    """A module with another function in the place of that of the same name."""
+    at = [getattr(node, "name", None) for node in module.body].index(function.name)
+    module.body[at] = function
+    return module
 
 
 def main() -> None:
