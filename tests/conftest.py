@@ -252,14 +252,7 @@ def pytest_collection_modifyitems(items) -> None:
 
 # -- the package's source, which is read once -------------------------------------------------
 
-CACHED = ("tree", "reachable", "counted", "_imports", "code", "fingerprint", "literal", "keywords")
-CACHED += ("arguments", "_signature", "summary", "definitions")
-
-
-def forget() -> None:
-    """What the source was when it was last read."""
-    for name in CACHED:
-        getattr(source, name).cache_clear()
+forget = source.forget
 
 
 # -- a copy of the project, for whole workflows ----------------------------------------------

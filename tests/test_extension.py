@@ -1,7 +1,9 @@
-"""Longer runs, and runs that several names share: `training/extension.py`, `fedgrid.train`."""
+"""Longer, shared and forced runs: `training/extension.py`, `runtime/forced.py`, `fedgrid.train`."""
 
 import json
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,13 +11,13 @@ from fedgrid import data, partition, saliency, train
 from fedgrid import pretrain as pretraining
 from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
-from fedgrid.runtime import records
+from fedgrid.runtime import forced, records
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
-from fedgrid.training import extension
+from fedgrid.training import checkpoint, extension
 from fedgrid.training.rounds import is_evaluated
 from made import GRID
 
@@ -228,3 +230,125 @@ def test_stages_before_the_training_are_shared_by_protocols_that_agree(results):
         stage.main([name, "--results", str(results), "--device", "cpu"])
     folder = trained(results, SMALL.format(8, 2), "fedsls", "shared")
     assert summary(folder)["rounds"] == 8
+
+
+# --- forced runs ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(results, tmp_path, monkeypatch):
+    """Begins a command of Snakemake that forces something, with the run of a name in `tmp_path`."""
+    monkeypatch.setenv(forced.VARIABLE, "")
+    monkeypatch.chdir(results.parent)
+
+    def begun(**settings) -> None:
+        given = {"forceall": False, "forcerun": set(), "forcetargets": False, "targets": set()}
+        rules = {"train": "fedgrid_train", "pretrain": "fedgrid_pretrain"}
+        forced.tell(SimpleNamespace(**given | settings), rules)
+
+    return begun
+
+
+FILE = f"runs/{SMALL.format(4, 2)}/digits/dir0.1/{MOON}/seed0/clients.csv"
+FORCES = [
+    {"forceall": True},
+    {"forcerun": {"fedgrid_train"}},
+    {"forcerun": {"{}"}},
+    {"forcetargets": True, "targets": {"{}"}},
+]
+FORCES_NOT = [
+    {},
+    {"forcerun": {"fedgrid_pretrain"}},
+    {"targets": {"{}"}},
+    {"forcetargets": True, "targets": {"results/table1.csv"}},
+]
+
+
+def asked_for(settings: dict, place: str) -> dict:
+    """Settings in which `{}` is a file of the run."""
+    file = f"./{place}/{FILE}"
+    return {k: {w.format(file) for w in v} if v is not True else v for k, v in settings.items()}
+
+
+@pytest.mark.parametrize("settings", [*FORCES, *FORCES_NOT])
+def test_only_a_forced_run_is_trained_again(settings, command, results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    was = contents(first)
+    os.link(first / "model.safetensors", tmp_path / "kept")
+    command(**asked_for(settings, tmp_path.name))
+    again = trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    is_kept = (again / "model.safetensors").samefile(tmp_path / "kept")
+    assert is_kept == (settings in FORCES_NOT)
+    assert (summary(again)["resumed_at"], contents(again)) == (0, was)
+
+
+def test_a_forced_run_is_neither_linked_nor_goes_on_from_a_shorter_one(command, results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    command(forceall=True)
+    same = trained(results, f"{SMALL.format(4, 2)}-tail3", MOON, tmp_path.name)
+    longer = trained(results, SMALL.format(6, 2), MOON, tmp_path.name)
+    assert not (first / "model.safetensors").samefile(same / "model.safetensors")
+    assert contents(same) == contents(first)
+    assert "trained_as" not in summary(same)
+    assert summary(longer)["resumed_at"] == 0
+
+
+class Stopped(Exception):  # noqa: N818
+    """The end of a process."""
+
+
+@pytest.fixture
+def stops(monkeypatch):
+    """Ends a training after its checkpoint of a round."""
+
+    def after(number: int) -> None:
+        def keep(self, state, history, now):
+            checkpoint.save(self.path, self.key, state, history)
+            if state.round == number:
+                raise Stopped
+
+        monkeypatch.setattr(checkpoint.Saved, "keep", keep)
+
+    return after
+
+
+def test_a_forced_run_that_was_stopped_resumes(command, stops, results, tmp_path, monkeypatch):
+    """Whether the command tries it again, or a later command does, which forces nothing."""
+    was = contents(trained(results, SMALL.format(4, 2), MOON, tmp_path.name))
+    command(forceall=True)
+    for number in (1, 3):
+        stops(number)
+        with pytest.raises(Stopped):
+            trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    monkeypatch.undo()
+    os.environ.pop(forced.VARIABLE, None)
+    again = trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    assert (summary(again)["resumed_at"], contents(again)) == (3, was)
+    assert not [*(results.parent / tmp_path.name).rglob("*.forced")]
+
+
+def test_forced_again_a_stopped_run_begins_anew(command, stops, results, tmp_path, monkeypatch):
+    command(forceall=True)
+    stops(2)
+    with pytest.raises(Stopped):
+        trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    monkeypatch.undo()
+    monkeypatch.chdir(results.parent)
+    command(forceall=True)
+    again = trained(results, SMALL.format(4, 2), MOON, tmp_path.name)
+    os.environ.pop(forced.VARIABLE, None)
+    assert summary(again)["resumed_at"] == 0
+
+
+def test_a_forced_pretraining_begins_with_its_first_client(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unfinished = tmp_path / "pretrain.partial"
+    for settings, kept in [({}, True), ({"forceall": True}, False)]:
+        command(**settings)
+        pretraining.begin(unfinished, "key")
+        (unfinished / "client0.safetensors").touch()
+        pretraining.begin_forced(tmp_path / "pretrain", unfinished)
+        assert unfinished.exists() == kept
+    pretraining.begin(unfinished, "key")
+    pretraining.begin_forced(tmp_path / "pretrain", unfinished)  # another attempt of this command
+    assert unfinished.exists()

@@ -725,13 +725,6 @@ def test_a_model_without_convolutions_has_no_saliency():
         fedgrid.run("fedsls", model="mlp")
 
 
-def test_earlier_code_stands_for_the_code_of_today():
-    """A file of earlier/ whose first line is not today's hash is of no use: delete it."""
-    for path in (source.ROOT / "runtime/earlier").glob("*.txt"):
-        now = source.code(path.stem)
-        assert path.read_text().partition("\n")[2] == now, path.name
-
-
 def test_the_description_of_an_unknown_name_is_refused():
     with pytest.raises(UsageError, match="no dataset is called"):
         datasets.module("mine")

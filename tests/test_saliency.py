@@ -1,5 +1,8 @@
 """What the saliency stage says of its weights, and what batches do to them: `fedgrid.saliency`."""
 
+from pathlib import Path
+from unittest import mock
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,13 +36,20 @@ def described(saliencies: list[float], sizes: list[int] | None = None) -> pd.Dat
 # --- the warning -----------------------------------------------------------------------------
 
 
+def doubts(table) -> str:
+    """What a table is warned of; "" if there is nothing."""
+    with mock.patch.object(saliency.cli, "warn") as warn:
+        saliency.warn_of_doubts(Path("s.npz"), table)
+    return warn.call_args.args[0] if warn.called else ""
+
+
 def test_a_few_clients_with_most_of_the_weight_are_named():
     found = [0.05] * 100
     found[12], found[48], found[77] = 7.0, 43.0, 21.0
-    said = saliency.doubts(described(found, [1] * 77 + [2] + [1] * 22))
+    said = doubts(described(found, [1] * 77 + [2] + [1] * 22))
     assert "56.7% of all weight is with client 48 of 100" in said
     found[12], found[48] = 25.0, 23.0
-    said = saliency.doubts(described(found, [1] * 77 + [2] + [1] * 22))
+    said = doubts(described(found, [1] * 77 + [2] + [1] * 22))
     assert "with clients 12 and 48 of 100: R_k / n_k is 25 and 23 there" in said
     assert "the median is 0.05" in said
 
@@ -55,21 +65,21 @@ def test_a_few_clients_with_most_of_the_weight_are_named():
     ],
 )
 def test_weights_that_many_clients_share_raise_no_doubts(saliencies):
-    assert saliency.doubts(described(saliencies)) == ""
+    assert doubts(described(saliencies)) == ""
 
 
 def test_one_client_of_a_few_can_hold_most_of_the_weight():
-    assert "99.0% of all weight is with client 1 of 2" in saliency.doubts(described([1, 99]))
+    assert "99.0% of all weight is with client 1 of 2" in doubts(described([1, 99]))
 
 
 @pytest.mark.parametrize("lost", [float("nan"), float("inf")])
 def test_clients_whose_saliency_is_not_finite_are_named(lost):
-    said = saliency.doubts(described([1.0, lost, 1.0, lost]))
+    said = doubts(described([1.0, lost, 1.0, lost]))
     assert "R_k is not finite for clients 1 and 3: their pretraining diverged" in said
 
 
 def test_a_federation_without_any_saliency_is_named():
-    assert "R_k is 0 for every client" in saliency.doubts(described([0.0, 0.0]))
+    assert "R_k is 0 for every client" in doubts(described([0.0, 0.0]))
 
 
 def test_the_stage_says_it_where_a_person_sees_it(tmp_path, monkeypatch, capsys):

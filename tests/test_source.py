@@ -1,7 +1,6 @@
 """The package's code as a dependency (`fedgrid.runtime.source`), and names as runs."""
 
 import copy
-import hashlib
 import re
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import CACHED, forget
+from conftest import forget
 from fedgrid.runtime import source
 from fedgrid.runtime.names import PACKAGE, UsageError, known, registered
 from fedgrid.study import schema
@@ -56,6 +55,39 @@ def test_only_what_says_a_text_is_left_out(package, line, counts):
     assert (found[0] != found[1]) == counts
 
 
+TEXTS = [
+    "parser.add_argument('--a', type=int, help='{}', metavar='{}')",
+    "parser = argparse.ArgumentParser('x', description='{}', epilog=f'{} {a}')",
+    "raise UsageError(f'{} {a}')",
+    "said = '{}'\n    raise UsageError(said)",
+    "said = f'{} {a}' if a else '{}'\n    cli.warn(said + '{}')",
+    "parts = ', '.join(['{}'])\n    said = f'{} {parts}'\n    log.info('%s', said)",
+    "warnings.warn('{}')",
+    "'{}'\n    # {}",
+]
+VALUES = [
+    "parser.add_argument('--{}', default='a')",
+    "said = '{}'\n    cli.warn(said)\n    return said",
+    "a = '{}'\n    return lambda: a",
+    "said = make('{}')\n    raise UsageError(said)",  # the call may do more than make a text
+    "self.said = '{}'\n    raise UsageError(self.said)",
+    "global said\n    said = '{}'\n    raise UsageError(said)",
+    "print('{}')",
+]
+EITHER = [*((text, False) for text in TEXTS), *((text, True) for text in VALUES)]
+
+
+@pytest.mark.parametrize(("text", "counts"), EITHER)
+def test_a_text_counts_only_if_a_result_may_depend_on_it(text, counts, package):
+    found = []
+    for value in ("one", "another"):
+        code = f"def f(self, a, parser):\n    {text.replace('{}', value)}\n"
+        (package / "methods/mine.py").write_text(code)
+        forget()
+        found.append(source.fingerprint("methods.mine"))
+    assert (found[0] != found[1]) == counts
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the package that may be edited."""
@@ -93,11 +125,6 @@ def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-
-
-def test_every_cache_is_forgotten_in_these_tests():
-    cached = {name for name, value in vars(source).items() if hasattr(value, "cache_clear")}
-    assert cached == set(CACHED)
 
 
 def test_the_copy_has_the_fingerprints_of_the_original(before, package):
@@ -152,6 +179,9 @@ def test_docstrings_do_not_count(before, package):
         ("engine/backends/stacked", "value.sum()", "value.mean()", set(METHODS)),
         ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
         ("training/checkpoint", 'VERSION = "3"', 'VERSION = "4"', set(METHODS)),
+        # of the folders of which only what is named counts
+        ("study/protocol", "of_writers or bool(", "of_writers and bool(", set(METHODS)),
+        ("runtime/files", "arrays[name] for", "arrays[name] * 2 for", set(METHODS)),
     ],
 )
 def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, new, who):
@@ -174,6 +204,7 @@ def test_code_that_no_run_executes_counts_for_none(before, package):
 PRODUCTS = STUDIES["fedsls"]["products"]
 COMPARED = {"ablation_reading", "ablation_static_dynamic", "ablation_tau"}
 OF_VERDICTS = {"claims", "contrasts", "printed", "controls", "concentration", *COMPARED}
+OF_CLAIMS = OF_VERDICTS
 REPORT = "report/fedsls"
 
 
@@ -202,6 +233,10 @@ def drawn_before() -> dict[str, str]:
         ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
         ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
         ("draw", "border=0", "border=1", set(PRODUCTS)),
+        ("study/claims", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
+        ("study/claims", 'OVER = "fedavg"', 'OVER = "moon"', set()),  # which runs are made
+        ("study/products", '"accuracy")} |', '"loss")} |', set(PRODUCTS)),
+        ("runtime/names", "else [value]", "else [value, value]", set(PRODUCTS)),
     ],
 )
 def test_code_counts_for_the_products_that_it_draws(drawn_before, package, module, old, new, who):
@@ -250,28 +285,62 @@ def test_what_can_change_no_number_does_not_count(before, package):
         ("training/results", "finished after %d", "ended after %d"),  # of a log message
         ("train", "stopped after round", "ended after round"),
         ("federation/federation", "is not a partition of", "does not fit"),
+        ("train", "default: under --results, by name", "the file of the last round"),  # help
+        ("study/command", "change fields of the protocol, e.g.", "other fields, such as"),
+        ("study/reading", "cannot be read ({problem})", "is unreadable ({problem})"),
     ]
     edit_all(package, edits)
     assert changed(before, fingerprints()) == set()
 
 
-def test_a_new_module_that_changes_no_result_makes_no_run_stale(before, package):
-    modules = {
-        "engine.backends.loop": source.code("engine.backends.loop"),
-        "engine.backends._new": "",
-    }
-    (package / "engine/backends/_new.py").write_text("NEW = 1\n")
-    where = "from fedgrid.engine.architecture"
-    edit(
-        package / "engine/backends/loop.py",
-        where,
-        f"from fedgrid.engine.backends import _new\n{where}",
-    )
-    assert changed(before, fingerprints()) == set(before)
-    for module, code in modules.items():
-        now = hashlib.sha256(source.code(module).encode()).hexdigest()
-        (package / "runtime/earlier" / f"{module}.txt").write_text(f"{now}\n{code}")
-    assert changed(before, fingerprints()) == set()
+def test_the_text_of_a_warning_makes_no_saliency_stale(package):
+    encoded = fingerprints("saliency")
+    for old in ("their pretraining diverged", "of all weight is with", "is 0 for every client"):
+        edit(package / "saliency.py", old, "something else")
+    assert changed(encoded, fingerprints("saliency")) == set()
+    edit(package / "saliency.py", "weights / weights.sum()", "weights * weights.sum()")
+    assert changed(encoded, fingerprints("saliency")) == set(METHODS)
+
+
+MORE = """
+FACTOR = [2]
+FACTOR.append(3)
+def scale(value):
+    return value * FACTOR[0]
+"""
+MINE = """
+from fedgrid.study._more import scale
+def twice(value):
+    return scale(value)
+def other(value):
+    return value
+"""
+METHOD = """
+from fedgrid.study import mine
+def method():
+    return mine.twice(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "counts"),
+    [
+        ("mine", "return scale(value)", "return -scale(value)", True),
+        ("mine", "    return value", "    return -value", False),
+        ("_more", "value * ", "value + ", True),
+        ("_more", "[2]", "[1]", True),
+        ("_more", "append(3)", "append(4)", True),
+    ],
+)
+def test_what_a_counted_module_names_is_followed(file, old, new, counts, package):
+    files = {"study/_more": MORE, "study/mine": MINE, "methods/mine": METHOD}
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text)
+    forget()
+    before = source.fingerprint("methods.mine")
+    edit(package / f"study/{file}.py", old, new)
+    forget()
+    assert (source.fingerprint("methods.mine") != before) == counts
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,18 @@ import copy
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save
 
 from conftest import ENVIRONMENT
+from fedgrid import again
 from fedgrid import verify as verify_module
 from fedgrid.runtime import own_data, records, source
 from fedgrid.runtime.names import UsageError
@@ -299,3 +303,99 @@ def test_a_record_is_found_from_where_its_files_are(tmp_path):
     assert records.path(Path("a/b.csv")) == Path("a/.b.csv.record")
     assert records.relative(tmp_path / "x/y.npz", tmp_path / "x") == "y.npz"
     assert records.relative(tmp_path / "z.npz", tmp_path / "x") == os.path.join("..", "z.npz")
+
+
+# --- runs that are trained again -----------------------------------------------------------------
+
+
+def test_runs_are_the_same_when_they_are_trained_again(finished):
+    status, said = verified_by_command(finished, "results", "--config", "tiny.yaml", "--again", "9")
+    assert status == 0
+    *runs, count = said.splitlines()
+    assert count == "4 of 4 runs are the same"
+    assert all("seed0 is the same, to the byte; machine, versions, code" in one for one in runs)
+
+
+def test_a_run_that_is_not_the_same_is_told_with_round_and_amount(project):
+    for other in ("fedavg", "fedau", "fedsls"):
+        (project / RUN.replace("moon", other) / "summary.json").unlink()
+    metrics, model = project / RUN / "metrics.csv", project / RUN / "model.safetensors"
+    lines = metrics.read_text().splitlines()
+    names, first, *between, last = lines
+    at = names.split(",").index("loss")
+    changed = last.split(",")
+    changed[at] = str(float(changed[at]) + 0.25)
+    rewritten(metrics, "\n".join([names, first, *between, ",".join(changed)]).encode() + b"\n")
+    tensors = load_file(model)
+    entry = sorted(tensors)[0]
+    rewritten(model, save(tensors | {entry: tensors[entry] + np.float32(0.5)}))
+    status, said = verified_by_command(project, "results", "--config", "tiny.yaml", "--again", "1")
+    assert status == 1
+    assert (
+        f"{RUN} is not the same: metrics.csv differs from round 2 on, in this round by 0.25" in said
+    )
+    assert "in loss; model.safetensors differs by at most 0.5; machine, versions, code and" in said
+    assert "0 of 1 runs are the same" in said
+
+
+def rewritten(path: Path, content: bytes) -> None:
+    """Another file of the same name: the copy beside the checkpoint stays as it is."""
+    path.unlink()
+    path.write_bytes(content)
+
+
+def test_a_run_whose_input_is_gone_cannot_be_trained_again(project):
+    shutil.rmtree(project / "results/data")
+    status, said = verified_by_command(project, "results", "--config", "tiny.yaml", "--again", "1")
+    assert status == 1
+    assert re.search(r"seed0 cannot be trained again: .*results/data/digits is missing: ", said)
+
+
+MADE = {"device": "A", "versions": {"torch": "2.8"}, "code": "a"}
+
+
+@pytest.mark.parametrize(
+    ("now", "found", "said"),
+    [
+        ({}, [], "is the same, to the byte; machine, versions, code and inputs are the same, too"),
+        (
+            {"device": "B"},
+            [],
+            "is the same, to the byte; what has changed since: the machine, A then and B now",
+        ),
+        (
+            {"device": "B", "versions": {"torch": "2.9"}},
+            ["x"],
+            "is not the same: x; what has changed since: the machine, A then and B now and the "
+            "version of torch, 2.8 then and 2.9 now, so that the bytes may differ by rounding",
+        ),
+        (
+            {"code": "b"},
+            ["x"],
+            "is not the same: x; what has changed since: the code, a then and b now",
+        ),
+    ],
+)
+def test_what_has_changed_since_is_told(now, found, said):
+    assert again.sentence(found, again.others(MADE, MADE | now)) == said
+
+
+def test_tables_differ_from_their_first_round_on(tmp_path):
+    one, other = tmp_path / "clients.csv", tmp_path / "other.csv"
+    one.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,nan\n8,0,1,2\n")
+    other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2.5\n4,0,1,nan\n8,0,4,2\n")
+    assert again.of_table(one, other) == (
+        "clients.csv differs from round 0 on, in this round by 0.5 in b, in the last one by 3 in a"
+    )
+    other.write_text("round,client,a,b\n0,0,1,2\n0,1,1,2\n4,0,1,3\n")
+    assert again.of_table(one, other) == (
+        "clients.csv differs from round 4 on, in this round by inf in b"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(0, "--again 0 is no number of runs"), (2, "has no finished run")]
+)
+def test_runs_that_cannot_be_chosen_are_refused(number, said, tmp_path):
+    with pytest.raises(UsageError, match=said):
+        again.chosen(tmp_path, number)

@@ -558,6 +558,38 @@ def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
         assert (project / run).read_bytes() == (finished / run).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [
+        (("--forceall", TABLE), METHODS),
+        (("--force", f"{RUNS}/moon/seed0/metrics.csv"), ["moon"]),
+        (("--forcerun", "partition", "--", TABLE), []),
+    ],
+)
+def test_a_forced_run_is_trained(options, again, project):
+    snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", *options)
+    logs = project / RUNS.replace("results/", "results/logs/")
+    said = {method: (logs / method / "seed0.log").read_text() for method in METHODS}
+    assert {method for method in METHODS if "is forced" in said[method]} == {*again}
+
+
+def test_a_job_of_a_cluster_is_forced_only_if_its_command_forces_it(project):
+    """Snakemake starts each job of a cluster with --force."""
+    names = "protocol=tiny,dataset=digits,partition=dir0.1,method=moon,seed=0"
+    command = ["snakemake", "--cores", "1", "--configfile", "tiny.yaml", "--mode", "remote"]
+    command += ["--force", "--nolock", "--target-jobs", f"train:{names}"]
+    for told, said in [
+        ("", "is not trained again"),
+        ('{"stages": ["train"], "command": "1"}', "is forced"),
+    ]:
+        done = subprocess.run(
+            command, cwd=project, env=ENVIRONMENT | {"FEDGRID_FORCED": told}, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr
+        log = project / RUNS.replace("results/", "results/logs/") / "moon/seed0.log"
+        assert said in log.read_text()
+
+
 LONG = ("clients=5", "participation=0.4", "local=2", "rounds=60", "evaluate_every=3")
 
 

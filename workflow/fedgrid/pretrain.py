@@ -3,7 +3,8 @@
     python -m fedgrid.pretrain fedsls-quick/digits/dir0.1/fedsls/seed0
 
 Writes the clients' models, client0.safetensors and so on, to the folder --out. Stopped and started
-again, it resumes with the next client. The federated training itself starts from the initial model.
+again, it resumes with the next client, unless Snakemake forces it. The federated training itself
+starts from the initial model.
 """
 
 import logging
@@ -11,7 +12,7 @@ import shutil
 import time
 from pathlib import Path
 
-from fedgrid.runtime import cli, files
+from fedgrid.runtime import cli, files, forced
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -38,12 +39,21 @@ def main(arguments: list[str] | None = None) -> None:
     out = asked.out or asked.results / input_paths(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
     with files.alone(folder):
+        begin_forced(out, folder)
         begin(folder, work_key("pretrain", run, paths))
         pretrain(run, paths, folder, machine_of(asked))
         (folder / "run.txt").unlink()
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(folder, out)
+        forced.end(folder)
+
+
+def begin_forced(out: Path, folder: Path) -> None:
+    """Delete unfinished work if Snakemake forces this job and it has not begun yet."""
+    if forced.is_forced("pretrain", [out]) and not forced.has_begun(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        forced.begin(folder)
 
 
 def begin(folder: Path, key: str) -> None:

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from fedgrid.runtime import cli, files, records
+from fedgrid.runtime.names import in_words
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -71,8 +72,7 @@ def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> No
     with files.replacing(out.with_suffix(".json")) as temporary:
         temporary.write_text(json.dumps(costs, indent=1) + "\n")
     log.info("%s: %.1f effective clients of %d", out, table.effective_clients[0], len(table))
-    if sentence := doubts(table):
-        cli.warn(f"{out}: {sentence}")
+    warn_of_doubts(out, table)
 
 
 def encoded(engine, folder: Path):
@@ -124,25 +124,24 @@ def describe(contributions, main, layers: list[str], sizes):
     return table.join(pd.DataFrame(layered.numpy(), columns=names))
 
 
-def doubts(table) -> str:
-    """Return why the weights are unreliable, with the names of clients; "" if they are not."""
+def warn_of_doubts(out: Path, table) -> None:
+    """Warn of weights that are unreliable, with the names of clients."""
     lost = table[~table["R"].abs().lt(float("inf"))]  # infinite or NaN
     if len(lost):
-        return (
-            f"R_k is not finite for {clients(lost)}: their pretraining diverged, and a run with "
-            "these weights will fail; lower the protocol's lr or raise its smallest_batch"
+        cli.warn(
+            f"{out}: R_k is not finite for {clients(lost)}: their pretraining diverged, and a run "
+            "with these weights will fail; lower the protocol's lr or raise its smallest_batch"
         )
-    if not table["R"].sum():
-        return "R_k is 0 for every client: a run with these weights will fail"
-    if (heavy := heaviest(table)).empty:
-        return ""
-    each, share = "R_per_sample", heavy["weight"].sum()
-    there = in_words(f"{one:.3g}" for one in heavy[each])
-    return (
-        f"{share:.1%} of all weight is with {clients(heavy)} of {len(table)}: R_k / n_k is {there} "
-        f"there, and the median is {table[each].median():.3g}; check these clients' images and the "
-        "protocol's smallest_batch and lr before you use these weights"
-    )
+    elif not table["R"].sum():
+        cli.warn(f"{out}: R_k is 0 for every client: a run with these weights will fail")
+    elif not (heavy := heaviest(table)).empty:
+        each, share = "R_per_sample", heavy["weight"].sum()
+        there = in_words(f"{one:.3g}" for one in heavy[each])
+        cli.warn(
+            f"{out}: {share:.1%} of all weight is with {clients(heavy)} of {len(table)}: R_k / n_k "
+            f"is {there} there, and the median is {table[each].median():.3g}; check these clients' "
+            "images and the protocol's smallest_batch and lr before you use these weights"
+        )
 
 
 def heaviest(table):
@@ -155,12 +154,6 @@ def heaviest(table):
 def clients(table) -> str:
     """Return the clients of these rows, in words."""
     return f"client{'s' * (len(table) > 1)} {in_words(map(str, table['client']))}"
-
-
-def in_words(words) -> str:
-    """Return words as a sentence lists them: a, b and c."""
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 
 from fedgrid import verify
 from fedgrid.runtime import cli, own_data, source
+from fedgrid.runtime.harmless import HARMLESS
 from fedgrid.runtime.names import UsageError
 
 IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this process has imported
@@ -109,9 +110,9 @@ def forget_edited() -> None:
 
 
 def note_imports() -> None:
-    """Note the files of all modules that this process has imported and that change results."""
+    """Note the files of all modules that this process has imported and that may change results."""
     for name in [n.removeprefix("fedgrid.") for n in sys.modules if n.startswith("fedgrid.")]:
-        if source.counts(name) and source.path(name).exists():
+        if name not in HARMLESS and source.path(name).exists():
             IMPORTED.setdefault(name, hash_of(name))
 
 

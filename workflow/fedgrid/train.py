@@ -6,12 +6,14 @@ Writes metrics.csv (a row per evaluated round), predictions.csv (a row per class
 summary.json (settings, machine, seconds) and model.safetensors to --out. A checkpoint is written
 every few minutes and on SIGTERM. The same command resumes from it, and its results are those of an
 uninterrupted run. A run that was finished under another name is linked, and one that was finished
-with fewer rounds is continued (`training/extension.py`).
+with fewer rounds is continued (`training/extension.py`). A run that Snakemake forces is trained
+from its first round (`runtime/forced.py`).
 """
 
 import glob
 import logging
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedgrid.runtime import cli, records, source, trackers
+from fedgrid.runtime import cli, forced, records, source, trackers
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -90,7 +92,7 @@ def train(
     A run resumes from its checkpoint. If another process trains it already, such as a child of a
     killed parent, this one waits. A finished run is not trained again while the copy of its results
     beside the checkpoint exists. `others` are the checkpoints of runs with other names: if one of
-    them is the same work, its results are linked.
+    them is the same work, its results are linked. A forced run uses none of these.
     """
     from fedgrid.runtime import files, tracked
     from fedgrid.runtime.trackers import csv
@@ -102,6 +104,7 @@ def train(
         written_to = (place / name for place in (out, kept) for name in results.FILES)
         ended_path = beside(checkpoint_path, ENDED)
         files.sweep(checkpoint_path, ended_path, out / csv.RUNNING, *written_to)
+        others = () if begin_anew(out, checkpoint_path) else others
         copies = (beside(other, FINISHED) for other in others)
         if found := results.finished(out, kept, key, copies):
             log.info("%s was finished before in %s, and is not trained again", out, found)
@@ -115,7 +118,23 @@ def train(
             results.keep(out, kept)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
+        forced.end(checkpoint_path)
     return written
+
+
+def begin_anew(out: Path, checkpoint_path: Path) -> bool:
+    """Return whether Snakemake forces this run; what it was trained to before is then deleted."""
+    from fedgrid.training import checkpoint, results
+
+    if not forced.is_forced("train", [out / name for name in results.FILES]):
+        return False
+    if not forced.has_begun(checkpoint_path):
+        log.info("%s is forced, so it is trained from its first round", out)
+        shutil.rmtree(beside(checkpoint_path, FINISHED), ignore_errors=True)
+        checkpoint.discard(beside(checkpoint_path, ENDED))
+        checkpoint.discard(checkpoint_path)
+        forced.begin(checkpoint_path)
+    return True
 
 
 def beside(path: Path, end: str) -> Path:

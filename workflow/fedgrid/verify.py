@@ -2,6 +2,7 @@
 
     python -m fedgrid.verify results
     python -m fedgrid.verify results --config config.yaml short.yaml
+    python -m fedgrid.verify results --again 3
 
   altered     the file's checksum is not the recorded one
   missing     the record names a file that is not there
@@ -14,6 +15,10 @@
 Prints a line for every file that is not good, and a count. The status is 1 if a file is altered,
 missing or stale. Nothing is changed; `snakemake -n` lists the jobs that Snakemake would run. Give
 files that were used with Snakemake's --configfile to --config, too; later files have precedence.
+
+With --again N it compares no records. It trains N runs, chosen by chance, once more in a temporary
+folder, and says of each run whether metrics.csv, clients.csv, predictions.csv and
+model.safetensors have the same bytes (`again.py`). The status is 1 if one has not.
 """
 
 import argparse
@@ -24,6 +29,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from fedgrid.again import compared
 from fedgrid.runtime import cli, records, source
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.trackers.csv import RUNNING
@@ -45,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
+    if asked.again is not None:
+        return trained_again(asked.results, asked.again, configured(*asked.config))
     found = Counter()
     for file, state, reason in verified(asked.results, configured(*asked.config)):
         found[state] += 1
@@ -55,6 +63,17 @@ def main(arguments: list[str] | None = None) -> None:
         cli.fail(f"{asked.results} differs from its records")
 
 
+def trained_again(results: Path, number: int, everything: Grid) -> None:
+    """Train some runs again, and say of each whether it is the same."""
+    same = []
+    for folder, is_same, said in compared(results, number, everything):
+        same.append(is_same)
+        print(f"{folder} {said}", flush=True)
+    print(f"{sum(same)} of {len(same)} runs are the same")
+    if not all(same):
+        cli.fail(f"{len(same) - sum(same)} of {len(same)} runs are not the same")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = cli.parser(__doc__)
     parser.add_argument("results", type=Path, nargs="?", default=Path("results"))
@@ -62,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, nargs="+", default=[CONFIG], metavar="YAML",
         help="configurations with the protocols and variants of runs (default: config.yaml)",
     )  # fmt: skip
+    parser.add_argument(
+        "--again", type=int, metavar="N", help="train N runs again, and compare their bytes"
+    )
     return parser
 
 

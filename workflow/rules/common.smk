@@ -24,7 +24,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import own_data, records, remaining, source, trackers
+from fedgrid.runtime import forced, own_data, records, remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
@@ -58,7 +58,7 @@ from fedgrid.study.paths import (
     input_paths,
 )
 from fedgrid.study.products import product_module
-from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
+from fedgrid.study.protocol import ANY, ANY_METHOD, AXES, STAGES
 from fedgrid.study.reading import (
     add_products,
     check_config,
@@ -136,6 +136,15 @@ os.environ |= {
     ),
 }
 
+# What this command forces (`tell_forced`); `envvars` gives it to the jobs of every executor.
+if workflow.is_main_process:
+    os.environ[forced.VARIABLE] = ""
+
+
+envvars:
+    forced.VARIABLE,
+
+
 # The products of a study, and its experiments; a part of a study, or more than it, has a folder of
 # its own, so that it never overwrites the study's.
 WHOLE = "results/studies/{study}/{scale}"
@@ -178,10 +187,30 @@ def resolved(wildcards):
 
     The path of a stage that methods share has no method, and a `cell` instead of a protocol.
     """
+    tell_forced()
     names = {"method": ANY_METHOD} | dict(wildcards.items())
     if "cell" in names:
         names["protocol"] = GRID.protocol_of_cell(names["cell"])
     return resolve(tuple(names.items()))
+
+
+def tell_forced():
+    """Tell the jobs what this command forces; in a job, the command has told it.
+
+    Snakemake knows it only after it has read this file.
+    """
+    if workflow.is_main_process and workflow.dag_settings is not None:
+        tell_once()
+
+
+@cache
+def tell_once():
+    """Tell the jobs what this command forces."""
+    forced.tell(workflow.dag_settings, STAGE_RULES)
+
+
+# The rule of each stage, which has another name where another workflow uses these rules.
+STAGE_RULES = {stage: workflow.modifier.modify_rulename(stage) for stage in STAGES}
 
 
 @cache  # a job needs this for its input, its spec and its code
@@ -205,9 +234,14 @@ def memory(wildcards):
 def is_linked(wildcards):
     """Return whether a path's run is trained under another name, and linked from there.
 
-    It is trained anew if other versions of the packages made that run, or if its copy is gone.
+    It is trained anew if other versions of the packages made that run, if its copy is gone, or if
+    this command forces it.
     """
     if "method" not in wildcards.keys() or not (first := first_run(wildcards)):
+        return False
+    if forced.is_forced(
+        "train", [path.format(**wildcards) for path in OF_TRAINING.values()]
+    ):
         return False
     if not Path(metrics_of(first)).exists():
         return True
@@ -216,6 +250,16 @@ def is_linked(wildcards):
         return json.loads(copy.read_text())["versions"] == records.versions()
     except (OSError, ValueError, KeyError):
         return False
+
+
+# The files of a run, by the name of the output.
+OF_TRAINING = {
+    "metrics": f"results/runs/{RUN}/metrics.csv",
+    "predictions": f"results/runs/{RUN}/predictions.csv",
+    "clients": f"results/runs/{RUN}/clients.csv",
+    "summary": f"results/runs/{RUN}/summary.json",
+    "model": f"results/runs/{RUN}/model.safetensors",
+}
 
 
 def first_run(wildcards):

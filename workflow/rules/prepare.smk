@@ -1,6 +1,7 @@
 """What all methods of a seed share: the partition, and what clients compute before training.
 
 With SNAKEMAKE_OUTPUT_CACHE and --cache, checkouts share the results of the rules with `cache:`.
+Snakemake takes them from there for forced jobs, too.
 Snakemake identifies these results by params and inputs, not by wildcards, configuration or imported
 code; `spec` and `code` contain all of these.
 """

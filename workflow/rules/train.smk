@@ -8,11 +8,7 @@ rule train:
     input:
         unpack(inputs("data", "partition", "weights", "needs")),
     output:
-        metrics=f"results/runs/{RUN}/metrics.csv",
-        predictions=f"results/runs/{RUN}/predictions.csv",
-        clients=f"results/runs/{RUN}/clients.csv",
-        summary=f"results/runs/{RUN}/summary.json",
-        model=f"results/runs/{RUN}/model.safetensors",
+        **OF_TRAINING,
     log:
         f"results/logs/runs/{RUN}.log",
     benchmark:

@@ -104,6 +104,12 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def in_words(words: Iterable[str]) -> str:
+    """Return words as a sentence lists them: a, b and c."""
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def is_refusal(problem: Exception) -> bool:
     """Whether the machine refused to read or write a file; the file may be good."""
     return isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS

@@ -1,28 +1,28 @@
 """The package's code as a dependency of its results. The Snakefile imports this: no torch here.
 
-A result depends on the modules that its entry point can reach. The folders `runtime/` and `study/`
-are left out, with the modules that only they import, because they cannot change a number. The rest
-is read without comments, docstrings and layout, and without the texts of errors and of log
-messages.
+A result depends on the modules that its entry point can reach. Of the folders `runtime/` and
+`study/` only those functions, classes and constants count that a module which counts names, and
+those that these name, and so on. `harmless.py` lists the ones that cannot change a number, with the
+reason. What counts is read without the texts that no result depends on (`bare.py`).
 """
 
 import ast
 import hashlib
 import json
-from collections.abc import Callable
 from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime import own_data
+from fedgrid.runtime.bare import bare
+from fedgrid.runtime.harmless import HARMLESS
 from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
-LEFT_OUT = ("runtime", "study")  # folders that cannot change a result
-LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
-# Functions that only say a text.
-SAYING = {"log": LEVELS, "logging": LEVELS, "cli": ("warn", "fail")}
+BY_NAME = ("runtime", "study")  # folders of which only what is named counts
+
+Name = tuple[str, str]  # a module, and what it defines at its top level
 
 
 def path(module: str) -> Path:
@@ -69,6 +69,12 @@ def tree(module: str) -> ast.Module:
     return _parsed(module)
 
 
+@cache
+def _bare_tree(module: str) -> ast.Module:
+    """Return the module's syntax tree without the texts that no result depends on."""
+    return bare(_parsed(module))
+
+
 def _parsed(module: str) -> ast.Module:
     """Return a new syntax tree; UsageError, with the line, for a file that is not Python."""
     try:
@@ -83,44 +89,17 @@ def _parsed(module: str) -> ast.Module:
 
 
 @cache
-def reachable(module: str) -> frozenset[str]:
-    """Return `module` and all modules of this package that it imports, directly or indirectly."""
-    return _reached(module, lambda name: True)
+def _import_nodes(module: str) -> list[ast.Import | ast.ImportFrom]:
+    """Return all imports of a module, also those inside functions."""
+    walked = ast.walk(_bare_tree(module))
+    return [node for node in walked if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
-@cache
-def counted(module: str) -> frozenset[str]:
-    """Return the modules that can change a result of `module`."""
-    return _reached(module, counts)
-
-
-def _reached(module: str, through: Callable[[str], bool]) -> frozenset[str]:
-    """Return a module, and those that it imports through modules of a kind."""
-    found, new = set(), {module}
-    while new:
-        found |= new
-        new = {name for one in new for name in _imports(one) if through(name)} - found
-    return frozenset(found)
-
-
-def counts(module: str) -> bool:
-    """Whether a module can change a result."""
-    return module.partition(".")[0] not in LEFT_OUT
-
-
-@cache
-def _imports(module: str) -> frozenset[str]:
-    names = set()
-    for node in ast.walk(tree(module)):
-        if isinstance(node, ast.ImportFrom):
-            where = origin(module, node)
-            if f"{where}.".startswith(f"{ROOT.name}."):
-                inside = where.removeprefix(ROOT.name).strip(".")
-                names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
-        elif isinstance(node, ast.Import):
-            packages = (alias.name for alias in node.names)
-            names |= {n.removeprefix(f"{ROOT.name}.") for n in packages if n.startswith(ROOT.name)}
-    return frozenset(name for name in names - {"", ROOT.name} if path(name).exists())
+def _inside(name: str) -> str:
+    """Return a module's name without the package's; "." for the package, "" for another one."""
+    if name == ROOT.name:
+        return "."
+    return name.removeprefix(f"{ROOT.name}.") if name.startswith(f"{ROOT.name}.") else ""
 
 
 def origin(module: str, node: ast.ImportFrom) -> str:
@@ -133,50 +112,138 @@ def origin(module: str, node: ast.ImportFrom) -> str:
 
 
 @cache
-def code(module: str) -> str:
-    """Return the code without comments, docstrings, layout, and texts of errors and logs."""
-    found = ast.unparse(_Bare().visit(_parsed(module)))
-    before = earlier(module, found)
-    return found if before is None else before
+def reachable(module: str) -> frozenset[str]:
+    """Return `module` and all modules of this package that it imports, directly or indirectly."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        new = {name for one in new for name in _imports(one)} - found
+    return frozenset(found)
 
 
-def earlier(module: str, found: str) -> str | None:
-    """Return the earlier code of a module whose code now gives the same results, or None.
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """Return the modules of this package that a module imports."""
+    names = set()
+    for node in _import_nodes(module):
+        if isinstance(node, ast.Import):
+            names |= {_inside(alias.name) for alias in node.names}
+        elif inside := _inside(origin(module, node)):
+            names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
+    return frozenset(name for name in names - {"", "."} if path(name).exists())
 
-    A file of `earlier/` has the hash of the code now in its first line, and then the earlier code:
-    nothing, if there was no such module. On a CPU the two give every run that both can make the
-    same bytes, and on a GPU the same up to rounding, so that no result is stale. After the next
-    edit the hash differs, and the module's own code counts again.
+
+@cache
+def counted(module: str) -> frozenset[str]:
+    """Return the modules that can change a result of `module`, without those that count by name."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        near = {name for one in new for name in _imports(one)}
+        near |= {where for one in new for where, _ in borrowed(one)}
+        new = {name for name in near if counts(name)} - found
+    return frozenset(found)
+
+
+def counts(module: str) -> bool:
+    """Whether all of a module can change a result."""
+    return module.partition(".")[0] not in BY_NAME
+
+
+# -- what counts by its name ----------------------------------------------------------------------
+
+
+@cache
+def borrowed(module: str) -> frozenset[Name]:
+    """Return what a module uses of modules that count by name, directly or indirectly."""
+    found: set[Name] = set()
+    new = {*_named(module)}
+    while new:
+        found |= new
+        new = {name for one in new if not counts(one[0]) for name in _uses(one)} - found
+    return frozenset(found)
+
+
+@cache
+def _uses(one: Name) -> frozenset[Name]:
+    """Return what a function, class or constant names, of its module and of others."""
+    module, name = one
+    found = {n for node in _statements(module).get(name, ()) for n in _names(module, node)}
+    imported = _bound(module).get(name, one)
+    return frozenset(found | ({imported} if imported[1] else set()))
+
+
+@cache
+def _named(module: str) -> frozenset[Name]:
+    """Return what a module names of modules that count by name."""
+    if not any(not counts(where) for where, _ in _bound(module).values()):
+        return frozenset()
+    return frozenset(one for one in _names(module, _bare_tree(module)) if not counts(one[0]))
+
+
+def _names(module: str, node: ast.AST) -> set[Name]:
+    """Return what a part of a module names of it and of others; what is harmless is left out."""
+    found, bound = set(), _bound(module)
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id in bound:
+            found.add(bound[one.id])
+        elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name):
+            where, name = bound.get(one.value.id, ("", "."))
+            found |= set() if name or is_harmless(where, one.attr) else {(where, one.attr)}
+    return {one for one in found if one[1]}
+
+
+@cache
+def _bound(module: str) -> dict[str, Name]:
+    """Return what the names in a module stand for; an imported module has no name after it.
+
+    What is harmless is left out.
     """
-    kept = ROOT / "runtime/earlier" / f"{module}.txt"
-    if not kept.exists():
-        return None
-    first, _, text_before = kept.read_text().partition("\n")
-    same = first == hashlib.sha256(found.encode()).hexdigest()
-    return text_before if same else None
+    found = {} if counts(module) else {name: (module, name) for name in _statements(module)}
+    for node in _import_nodes(module):
+        if isinstance(node, ast.ImportFrom) and (where := _inside(origin(module, node))):
+            for alias in node.names:
+                inner = (f"{where}.{alias.name}".strip("."), "")
+                is_module = path(inner[0]).exists()
+                found[alias.asname or alias.name] = inner if is_module else (where, alias.name)
+    return {alias: one for alias, one in found.items() if not is_harmless(*one)}
 
 
-class _Bare(ast.NodeTransformer):
-    """Remove the texts that no result depends on."""
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        """Remove the docstring of a node, and the text of an error or log message."""
-        node = self.generic_visit(node)
-        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-        if documented and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            node.exc.args, node.exc.keywords = [], []
-        if isinstance(node, ast.Expr) and _logs(node.value):
-            node.value.args, node.value.keywords = [], []
-        return node
+def is_harmless(module: str, name: str) -> bool:
+    """Whether a function, class or constant cannot change a number (`harmless.py`)."""
+    return module in HARMLESS or f"{module}.{name}" in HARMLESS
 
 
-def _logs(node: ast.expr) -> bool:
-    """Whether an expression is a call such as log.info(...) or cli.warn(...)."""
-    called = getattr(node, "func", None)
-    owner = getattr(getattr(called, "value", None), "id", None)
-    return isinstance(called, ast.Attribute) and called.attr in SAYING.get(owner, ())
+@cache
+def _statements(module: str) -> dict[str, list[ast.stmt]]:
+    """Return, by name, the top-level statements of a module that assign or change it."""
+    found: dict[str, list[ast.stmt]] = {}
+    for node in _bare_tree(module).body:
+        for name in _defined(node) | _changed(node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _changed(node: ast.stmt) -> set[str]:
+    """Return the names whose content a statement changes: `D[key] = value`, or `D.update(...)`."""
+    targets = [node.value] if isinstance(node, ast.Expr) else getattr(node, "targets", ())
+    return {one.id for to in targets for one in ast.walk(to) if isinstance(one, ast.Name)}
+
+
+@cache
+def _code_of(one: Name) -> str:
+    """Return the code of a function, class or constant, as `code` does."""
+    module, name = one
+    return "\n".join(map(ast.unparse, _statements(module).get(name, ())))
+
+
+# -- fingerprints ---------------------------------------------------------------------------------
+
+
+@cache
+def code(module: str) -> str:
+    """Return the code of a module without comments, layout and texts that change no number."""
+    return ast.unparse(_bare_tree(module))
 
 
 @cache
@@ -186,8 +253,10 @@ def fingerprint(*modules: str) -> str:
 
 
 def of(modules: list[str]) -> str:
-    """Return the fingerprint of exactly these modules."""
-    codes = filter(None, (code(module) for module in modules if counts(module)))
+    """Return the fingerprint of exactly these modules, with what they use of others by name."""
+    own = [module for module in modules if counts(module)]
+    named = frozenset().union(*map(borrowed, own))
+    codes = [*map(code, own), *map(_code_of, sorted(one for one in named if not counts(one[0])))]
     return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 

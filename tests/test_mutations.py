@@ -1,0 +1,270 @@
+"""What counts and what does not: every function of `runtime/` and `study/` is changed and tried.
+
+A function of these folders that results reach either counts, or no change of it changes a number
+without an error. What the workflow compares by value besides the code is compared here, too: the
+run of a job, and what a product gets of its study.
+
+    python -m tests.test_mutations      the list: for each function, what its mutants change
+"""
+
+import ast
+import hashlib
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache, partial
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from fedgrid import collect, data, draw, partition, pretrain, saliency, train
+from fedgrid.runtime import source
+from fedgrid.runtime.names import PACKAGE
+from fedgrid.study import jobs, kept
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import collected_fields, input_paths
+from fedgrid.study.products import product_module
+from fedgrid.study.reading import read_studies, read_study
+
+sys.path[:0] = [str(Path(__file__).parent)]
+import mutations  # noqa: E402
+
+FOLDERS = source.BY_NAME
+FIELDS = "clients4-participation1.0-rounds2-local2-batch16-evaluate_every1-client_test0.2"
+PROTOCOL = f"fedsls-quick-{FIELDS}"
+STAGES = {"partition": partition, "pretrain": pretrain, "saliency": saliency, "train": train}
+INPUTS = {"partition": ("data",), "pretrain": ("data", "partition")}
+INPUTS |= {
+    "saliency": (*INPUTS["pretrain"], "pretrain"),
+    "train": (*INPUTS["pretrain"], "saliency"),
+}
+PRODUCTS = [("normalization", "claims"), ("normalization", "controls"), ("normalization", "table1")]
+PRODUCTS += [("fedsls", "claims"), ("privatization", "table1")]
+SHOWN = ("main", "published", "reference", "curves", "claims", "labels")  # facts of a product
+NUMBERS = ("*.npz", "*.csv", "*.safetensors")
+
+
+def job(name: str) -> tuple[str, dict[str, str]]:
+    """What the workflow tells a job, and its inputs by name: both are compared by value."""
+    names = {"protocol": PROTOCOL, "dataset": "digits", "partition": "dir0.5", "method": "fedsls"}
+    run = Grid(read_studies()).resolve(names | {"seed": 0})
+    spec = json.dumps(jobs.run_of_stage(name, run), sort_keys=True)
+    return spec, {one: input_paths(run)[one] for one in INPUTS[name]}
+
+
+def stage(results: Path, name: str, told: tuple[str, dict[str, str]]) -> None:
+    """A job as the workflow starts it."""
+    out, (spec, inputs) = results / "again", told
+    given = [f"{one}={results / path}" for one, path in inputs.items()]
+    place = {"train": out / "run", "pretrain": out / "models"}.get(name, out / f"{name}.npz")
+    more = ["--checkpoint", str(out / "checkpoint")] if name in ("train", "pretrain") else []
+    more += ["--device", "cpu", "--threads", "1"] if name != "partition" else []
+    STAGES[name].main([spec, "--inputs", *given, "--out", str(place), *more])
+
+
+def product(study: str, name: str) -> tuple[dict, list]:
+    """What the workflow tells the jobs of a product of kept runs, and the product's facts."""
+    grid, found = Grid(read_studies()), {}
+    about = read_study(PACKAGE.parent / f"studies/{study}.yaml")
+    index = kept.read_index(kept.store_folder(study, "small"))
+    for source_name, text in grid.sources(study, "small", name).items():
+        kind, _, of = text.partition("/")
+        runs = map(grid.resolve, grid.runs(study, "small", of))
+        entries = [kept.find_kept(index, kind, run) for run in runs]
+        blocks = grid.narrowed(study, "small", of)
+        protocols = {
+            one: collected_fields(kind, fields) for one, fields in grid.protocols_of(blocks).items()
+        }
+        ids = sorted({entry["id"] for entry in entries if entry})
+        found[source_name] = [kind, json.dumps(blocks), "--protocols", json.dumps(protocols)]
+        found[source_name] += ["--kept", f"{study}/small", "--ids", *ids]
+    return found, [{key: about.get(key) for key in SHOWN}, about["products"][name]]
+
+
+def table(results: Path, study: str, name: str, told: tuple[dict, list]) -> None:
+    """A product, from the collection of its runs on."""
+    out = results / "again"
+    places = {one: out / words[0] / f"{one}.csv" for one, words in told[0].items()}
+    for one, words in told[0].items():
+        collect.main([*words, "--results", str(results / "none"), "--out", str(places[one])])
+    command = [name, "--study", study, "--scale", "small", "--out", str(out / "made.csv")]
+    draw.main([*command, "--sources", *(f"{one}={path}" for one, path in places.items())])
+
+
+TELL = {name: partial(job, name) for name in STAGES}
+TELL |= {f"{study} {name}": partial(product, study, name) for study, name in PRODUCTS}
+WORK = {name: partial(stage, name=name) for name in STAGES}
+WORK |= {f"{study} {name}": partial(table, study=study, name=name) for study, name in PRODUCTS}
+
+
+@contextmanager
+def quiet():
+    """Nothing is printed."""
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        yield
+
+
+@contextmanager
+def limited(seconds: int):
+    """An error ends what does not end by itself."""
+    signal.signal(signal.SIGALRM, lambda number, frame: sys.exit("it does not end"))
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+
+
+@cache
+def told(work: str):
+    """What the workflow tells a job."""
+    return TELL[work]()
+
+
+def done(results: Path, work: str) -> dict[str, str] | None:
+    """The hashes of what a work gives; None if it ends with an error."""
+    shutil.rmtree(out := results / "again", ignore_errors=True)
+    out.mkdir()
+    try:
+        with quiet(), limited(10):
+            WORK[work](results, told=told(work))
+    except (Exception, SystemExit):
+        return None
+    found = sorted(path for form in NUMBERS for path in out.rglob(form))
+    return {str(f.relative_to(out)): hashlib.sha256(f.read_bytes()).hexdigest() for f in found}
+
+
+def is_told(work: str) -> bool:
+    """Whether the workflow tells a job something else than before, so that its result is stale."""
+    try:
+        return repr(TELL[work]()) != repr(told(work))
+    except (Exception, SystemExit):
+        return True
+
+
+def prepared(results: Path) -> Path:
+    """A folder with what the stages read."""
+    name = f"{PROTOCOL}/digits/dir0.5/fedsls/seed0"
+    with quiet():
+        data.main(["digits", "--out", str(results / "data/digits")])
+        for one in ("partition", "pretrain", "saliency"):
+            STAGES[one].main([name, "--results", str(results)])
+    return results
+
+
+def silent(results: Path, work: str, one: mutations.Name, before: dict) -> list[str]:
+    """The mutants of a function that change results, and nothing that is compared by value."""
+    found = []
+    for said, mutant in mutations.mutants(mutations.definition(one)):
+        with mutations.replaced(one, mutant), fresh(one[0]):
+            after = done(results, work)
+            if after and after != before and not is_told(work):
+                found.append(said)
+    return found
+
+
+@contextmanager
+def fresh(module: str):
+    """What a module remembers is computed again, and forgotten at the end."""
+    cached = [
+        f for f in vars(sys.modules[f"fedgrid.{module}"]).values() if hasattr(f, "cache_clear")
+    ]
+    for function in cached:
+        function.cache_clear()
+    yield
+    for function in cached:
+        function.cache_clear()
+
+
+def entry(work: str) -> list[str]:
+    """The modules of a work."""
+    if work in STAGES:
+        run = {"protocol": {"model": "cnn"}, "method": {"fedsls": {}}, "partition": "dir0.5"}
+        return ["data", *jobs.stage_modules(work, run)]
+    study, product = work.split()
+    about = read_study(PACKAGE.parent / f"studies/{study}.yaml")["products"][product]
+    return ["draw", "collect", product_module(study, product, about)]
+
+
+def counted(work: str) -> set[mutations.Name]:
+    """What counts by its name for a work."""
+    modules = frozenset().union(*map(source.counted, entry(work)))
+    return {one for m in modules if source.counts(m) for one in source.borrowed(m)}
+
+
+def is_counted(one: mutations.Name, among: set[mutations.Name]) -> bool:
+    """Whether a function, or its class, is among these."""
+    return (one[0], one[1].partition(".")[0]) in among
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> Path:
+    """A folder with what the stages read."""
+    return prepared(tmp_path_factory.mktemp("mutations") / "results")
+
+
+LONG = ("train", "privatization table1")
+
+
+@pytest.mark.parametrize(
+    "work", ["partition", *(pytest.param(work, marks=pytest.mark.slow) for work in LONG)]
+)
+def test_no_change_of_what_does_not_count_changes_a_number(work, results):
+    """Two to five minutes for each slow one."""
+    before = done(results, work)
+    assert before == done(results, work)
+    reached, counting = mutations.called(lambda: done(results, work), FOLDERS), counted(work)
+    others = sorted(one for one in reached if not is_counted(one, counting))
+    assert others
+    found = {one: silent(results, work, one, before) for one in others}
+    assert {".".join(one): said for one, said in found.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    "entry", ["training.rounds", "training.build", "collect", "draw", "analysis.verdicts"]
+)
+def test_each_mutant_of_a_function_that_counts_makes_results_stale(entry, monkeypatch):
+    """The functions of the two folders that the entry's module names, directly or indirectly."""
+    text, names = source.text, sorted(source.borrowed(entry))
+    functions = [one for one in names if not source.counts(one[0]) and mutations.definition(one)]
+    before = source.of([entry])
+    for module, name in functions:
+        plain = mutations.definition((module, name), source._bare_tree)
+        for _, mutant in mutations.mutants(plain):
+            whole = ast.unparse(with_function(ast.parse(text(module)), mutant))
+            monkeypatch.setattr(
+                source, "text", lambda m, w=whole, of=module: w if m == of else text(m)
+            )
+            source.forget()
+            assert source.of([entry]) != before, (module, name, ast.unparse(mutant))
+    monkeypatch.undo()
+    source.forget()
+    assert functions
+
+
+def with_function(module: ast.Module, function: ast.FunctionDef) -> ast.Module:
+    """A module with another function in the place of that of the same name."""
+    at = [getattr(node, "name", None) for node in module.body].index(function.name)
+    module.body[at] = function
+    return module
+
+
+def main() -> None:
+    """Print the list."""
+    results = prepared(Path(tempfile.mkdtemp()) / "results")
+    for work in sys.argv[1:] or WORK:
+        before = done(results, work)
+        assert before == done(results, work), work
+        for one in sorted(mutations.called(lambda w=work: done(results, w), FOLDERS)):
+            found = silent(results, work, one, before)
+            if found:
+                kind = "counts" if is_counted(one, counted(work)) else "DOES NOT COUNT"
+                print(f"{work}: {'.'.join(one)} {kind}", *found, sep="\n      ", flush=True)
+
+
+if __name__ == "__main__":
+    main()
