@@ -366,6 +366,26 @@ def test_a_resumed_run_forgets_alike():
     assert differ(whole, simulate(methods("sps")).play(4))
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_that_resets_starts_with_the_first_private_weights_at_every_participation(backend):
+    """One round from the start is a round of the plain way; later ones forget what was learnt."""
+    resets, plain = methods("sps") | Method(resets=True), methods("sps")
+    made = simulate(resets, backend, participation=1.0)
+    first = made.engine.start(7)
+    assert_same(made.play(), simulate(plain, backend, participation=1.0).play())
+    second = made.engine.round(made.run)
+    bare = made.engine.round(replace(made.run, memory={}))
+    assert differ(made.run, first) and made.run.memory
+    assert_same(second, bare)
+    assert differ(second, simulate(plain, backend, participation=1.0).play(2))
+
+
+def test_a_method_with_both_placebos_draws_private_weights_anew():
+    both = methods("sp", forgets=True) | Method(resets=True)
+    assert both.forgets and both.resets
+    assert_same(simulate(both).play(2), simulate(methods("sp", forgets=True)).play(2))
+
+
 def words(seed: int = 0) -> Classifier:
     """Tokens (B, 3) of five symbols -> five classes, in three blocks."""
     torch.manual_seed(seed)

@@ -220,14 +220,22 @@ class Engine:
 
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
-        memories = cohort.before
-        if self.method.forgets:
-            drawn = (self.draw_private(cohort.round, client) for client in cohort.clients.tolist())
-            memories = [m | {"private": own} for m, own in zip(memories, drawn, strict=True)]
+        memories = self.begin(cohort)
         if not self.method.send:
             return memories
         sent = self.method.send(cohort)
         return [kept | more for kept, more in zip(memories, sent, strict=True)]
+
+    def begin(self, cohort: Cohort) -> list[Memory]:
+        """Return every client's memory before the round, without what a placebo takes from it."""
+        clients = cohort.clients.tolist()
+        if self.method.forgets:
+            own = [self.draw_private(cohort.round, client) for client in clients]
+        elif self.method.resets:
+            own = [self.private(self._start.server) for _ in clients]
+        else:
+            return cohort.before
+        return [m | {"private": first} for m, first in zip(cohort.before, own, strict=True)]
 
     def draw_private(self, *names) -> Model:
         """Return initial weights for the private entries, drawn from the names."""
