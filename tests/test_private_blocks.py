@@ -33,6 +33,7 @@ from fedgrid.models._branches import Branches, Fusion, shared_path
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from fedgrid.study.checks import check_blocks, check_case, ignores_case
+from fedgrid.training.build import build_method
 
 METHODS = ("ps", "sp", "sps", "ssp", "autocs", "autosa")  # both backends give the same numbers
 LOWER = "body.lower.weight"
@@ -384,6 +385,14 @@ def test_a_method_with_both_placebos_draws_private_weights_anew():
     both = methods("sp", forgets=True) | Method(resets=True)
     assert both.forgets and both.resets
     assert_same(simulate(both).play(2), simulate(methods("sp", forgets=True)).play(2))
+
+
+@pytest.mark.parametrize("method", [{"resets": {}}, {"ps": {"split": 0}, "resets": {}}])
+def test_a_placebo_for_private_entries_needs_some(method):
+    run = {"protocol": {"client_test": 0.2}, "method": method}
+    with pytest.raises(UsageError, match="`.*resets` takes away .* and has none: combine it"):
+        build_method(run)
+    assert build_method(run | {"method": {"fedper": {}, "resets": {}}}).resets
 
 
 def words(seed: int = 0) -> Classifier:

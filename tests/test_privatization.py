@@ -80,12 +80,34 @@ def test_ways_have_both_accuracies_their_placebos_and_the_paired_difference():
 def test_readers_see_ways_as_rows():
     table = made.read(ways.draw(runs(WAYS), STUDY, "quick"))
     shown = ways.wide(table)
-    assert shown.index.tolist() == [("FeCifar10", "alpha=0.1", way) for way in ("AB", "AaB", "aB")]
+    pairs = [("AB", ""), ("AaB", "AaB+forgets"), ("aB", "")]
+    assert shown.index.tolist() == [("FeCifar10", "alpha=0.1", *pair) for pair in pairs]
     row = shown.iloc[1]
     assert row["aggregation", "way - placebo"] == "+1.00 [1.00, 1.00]"
     assert row["personalisation", "way"] == "67.00 [54.29, 79.71]"
     assert shown.iloc[2]["aggregation", "way"] == ""
     assert "2 seeds, 10 rounds, quick scale" in ways.caption(table)
+
+
+def test_a_way_has_a_row_for_each_of_its_placebos():
+    """The differences are of the way to each; where a placebo has no runs, there is no row."""
+    both = WAYS | {"AaB+resets": [(55, 65), (55, 66)]}
+    every = pd.concat([runs(both), runs(WAYS, dataset="mnist")])
+    table = made.read(ways.draw(every, STUDY, "quick", placebo=["+forgets", "+resets"]))
+    rows = table[["dataset", "method", "placebo"]].fillna("").itertuples(index=False, name=None)
+    of_aab = [("AaB", "AaB+forgets"), ("AaB", "AaB+resets")]
+    assert [*rows] == [
+        *(("cifar10", *pair) for pair in (("AB", ""), *of_aab, ("aB", ""))),
+        *(("mnist", *pair) for pair in (("AB", ""), *of_aab[:1], ("aB", ""))),
+    ]
+    found = table[table["dataset"] == "cifar10"].set_index("placebo")
+    assert found.loc["AaB+forgets", "personalisation_gain_mean"] == 3
+    assert found.loc["AaB+resets", "personalisation_gain_mean"] == 1.5
+    assert found.loc["AaB+resets", "personalisation_placebo_mean"] == 65.5
+    assert found.loc["AaB+resets", "aggregation_gain_mean"] == 1
+    assert found["personalisation_mean"].tolist()[1:3] == [67, 67]
+    shown = ways.wide(table).loc[("FeCifar10", "alpha=0.1", "AaB", "AaB+resets")]
+    assert shown["aggregation", "placebo"] == "55.00 [55.00, 55.00]"
 
 
 def test_a_way_whose_run_diverged_has_no_mean():

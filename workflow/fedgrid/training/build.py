@@ -53,6 +53,11 @@ def build_method(run: dict) -> Method:
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
     if (made.private or made.evaluate) and not has_client_test(run["protocol"]):
         raise UsageError(needs_client_test(" with ".join(run["method"])))
+    if (made.forgets or made.resets) and not made.private:
+        raise UsageError(
+            f"method `{' with '.join(run['method'])}` takes away what private entries remember, "
+            "and has none: combine it with a method with private entries, such as fedper"
+        )
     if made.average_optimiser and run["protocol"].get("optimiser_state") == "kept":
         raise UsageError(
             f"method `{' with '.join(run['method'])}` averages the clients' optimisers, and the "
