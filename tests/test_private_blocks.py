@@ -376,21 +376,23 @@ def test_a_client_that_resets_starts_with_the_first_private_weights_at_every_par
     assert_same(made.play(), simulate(plain, backend, participation=1.0).play())
     second = made.engine.round(made.run)
     bare = made.engine.round(replace(made.run, memory={}))
-    assert differ(made.run, first) and made.run.memory
+    assert differ(made.run, first)
+    assert made.run.memory
     assert_same(second, bare)
     assert differ(second, simulate(plain, backend, participation=1.0).play(2))
 
 
 def test_a_method_with_both_placebos_draws_private_weights_anew():
     both = methods("sp", forgets=True) | Method(resets=True)
-    assert both.forgets and both.resets
+    assert both.forgets
+    assert both.resets
     assert_same(simulate(both).play(2), simulate(methods("sp", forgets=True)).play(2))
 
 
 @pytest.mark.parametrize("method", [{"resets": {}}, {"ps": {"split": 0}, "resets": {}}])
 def test_a_placebo_for_private_entries_needs_some(method):
     run = {"protocol": {"client_test": 0.2}, "method": method}
-    with pytest.raises(UsageError, match="`.*resets` takes away .* and has none: combine it"):
+    with pytest.raises(UsageError, match=r"`.*resets` takes away .* and has none: combine it"):
         build_method(run)
     assert build_method(run | {"method": {"fedper": {}, "resets": {}}}).resets
 
