@@ -106,13 +106,14 @@ class Engine:
     def evaluate_validation(self, state: RunState) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
 
-        Without private parameters it is the server's model that is evaluated; with them, each
-        client's own model on its own validation data.
+        It is the server's model that is evaluated. If this is not complete without private entries,
+        it is each client's own model, on its own validation data.
         """
         if not (pool := self.federation.validation):
             return {}
-        parts = [(state.server, pool.ids)]
-        if self.method.private:
+        forward, parts = self.architecture.forward_server, [(state.server, pool.ids)]
+        if not self.architecture.complete_server:
+            forward = self.architecture.forward
             memories = (self.memory(state, k) for k in range(len(self.federation.members)))
             models = (own_model(state.server, memory) for memory in memories)
             parts = [(model, pool.of_client(k)) for k, model in enumerate(models)]
@@ -120,7 +121,7 @@ class Engine:
         for model, ids in parts:
             if len(ids):
                 batches = batches_of_pool(pool, ids)
-                found = evaluate(self.architecture.forward, self.samples, model, batches)
+                found = evaluate(forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
 
