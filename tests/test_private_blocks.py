@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from conftest import (
     BACKENDS,
     CLASSES,
     HAND,
+    SIZES,
     assert_same,
     differ,
     everything,
@@ -25,8 +27,9 @@ from conftest import (
     methods,
     simulate,
     tiny,
+    uneven,
 )
-from fedgrid.federation.federation import Federation
+from fedgrid.federation.federation import Federation, pool
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.models._branches import Branches, Fusion, shared_path
@@ -34,6 +37,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from fedgrid.study.checks import check_blocks, check_case, ignores_case
 from fedgrid.training.build import build_method
+from fedgrid.training.rounds import rounds
 
 METHODS = ("ps", "sp", "sps", "ssp", "autocs", "autosa")  # both backends give the same numbers
 LOWER = "body.lower.weight"
@@ -177,20 +181,52 @@ def test_the_codes_form_has_two_mixed_outputs():
 
 def test_hard_selection_chooses_one_branch_with_the_gradient_of_the_softmax():
     model = Fusion(line(), False, 1.0, noise=True, hard=True).double()
-    found = [model.weights(model.alpha) for _ in range(200)]
+    found = [model.weights(model.alpha, X) for _ in range(200)]
     assert {tuple(weights.tolist()) for weights in found} == {(1.0, 0.0), (0.0, 1.0)}
     assert 60 < sum(weights[0].item() for weights in found) < 140  # the coefficients are equal
     (by_alpha,) = torch.autograd.grad(found[0][0], [model.alpha])
     assert 0 < by_alpha[0] <= 0.25
-    torch.testing.assert_close(model.eval().weights(model.alpha), torch.full((2,), 0.5).double())
 
 
 def test_gumbel_noise_selects_with_the_probabilities_of_the_softmax():
     model = Fusion(line(), False, 1.0, noise=True, hard=True).double()
     with torch.no_grad():
         model.alpha.copy_(torch.tensor([math.log(3), 0.0]))
-    first = torch.stack([model.weights(model.alpha)[0] for _ in range(2000)]).mean()
+    first = torch.stack([model.weights(model.alpha, X)[0] for _ in range(2000)]).mean()
     assert abs(first - 0.75) < 0.05  # five standard errors
+    model.eval()  # the code draws noise there, too: for each batch
+    first = torch.stack([model.weights(model.alpha, X * n)[0] for n in range(2000)])
+    assert {*first.tolist()} == {0, 1}
+    assert abs(first.mean() - 0.75) < 0.05
+
+
+def test_noise_in_evaluation_depends_on_the_batch_alone():
+    """No other random number changes, and a second evaluation is the same."""
+    model = Fusion(line(), False, 1.0, noise=True, hard=True).double().eval()
+    batches = [X * n for n in range(1, 9)]
+    torch.manual_seed(5)
+    first = [model(x)[1] for x in batches]
+    assert torch.rand(1) == torch.rand(1, generator=torch.Generator().manual_seed(5))
+    assert all(map(torch.equal, first, [model(x)[1] for x in batches]))
+
+
+def test_the_text_evaluates_without_noise():
+    model = Fusion(line(), False, 1.0, noise=True).double().eval()
+    assert model.weights(model.alpha, X).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_evaluation_of_noisy_clients_does_not_change_their_training(backend):
+    protocol = {"client_test": 0.2, "evaluate_clients": "cohort", "rounds": 3}
+    data = uneven()
+    tests = pool(data.images, data.labels, [np.arange(k, k + 3) for k in range(len(SIZES))])
+    runs = []
+    for every in (1, 3):
+        made = simulate(methods("autohs", form="code"), backend, replace(data, client_tests=tests),
+                        **protocol, evaluate_every=every)  # fmt: skip
+        *_, last = rounds(made.engine, made.run, [])
+        runs.append(replace(last, logged={}))
+    assert_same(*runs)
 
 
 @pytest.mark.parametrize("product", [False, True])
