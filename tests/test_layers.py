@@ -21,6 +21,7 @@ HARMLESS = {
     "names.registered": "which files a folder has; a run's own are among its code",
     "contract.called": "runs a file's own code, which counts, and names its errors",
     "contract.imported": "imports a file, which counts, and names its errors",
+    "contract.SCALED": "the name of a normalisation; its numbers are in federation/stored.py",
     "contract.dataset": "ends the command for a file that lacks something",
     "source.file": "for the text of an error",
     "source.literal": "a constant of a file that counts",

@@ -1,16 +1,23 @@
 """Products of the study of privatisation ways, by hand."""
 
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import made
 from fedgrid.analysis import figures
+from fedgrid.federation import cohorts
+from fedgrid.federation.augment import normalise
+from fedgrid.federation.stored import Data, read_statistics
 from fedgrid.report import convergence
 from fedgrid.report.privatization import figure3, figure7, figure8, figure9, figure10, table1, ways
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import checks
+from made import GRID
 
 STUDY = {
     "published": {
@@ -58,6 +65,44 @@ def plotted(product, table: pd.DataFrame):
         figure = product.plot(made.read(table), STUDY)
         figure.canvas.draw()
     return figure
+
+
+# --- the settings of the authors' code -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "clients"),
+    [
+        ("privatization-femnist-code", 0.001, 3550),
+        ("privatization-shakespeare-code", 0.01, 1129),
+        ("privatization-fecifar-code", 0.1, 100),
+        ("privatization-small-speakers-participation0.008", 0.01, 256),
+    ],
+)
+def test_the_codes_protocols_have_the_codes_number_of_clients_in_a_round(name, share, clients):
+    protocol = GRID.protocol(name)
+    asked = protocol["participation"], protocol["sampler"]
+    assert protocol["clients"] == clients
+    assert cohorts.size(clients, *asked) == int(share * clients)
+
+
+def test_the_code_only_scales_the_images_of_femnist():
+    checks.check_protocol("p", GRID.protocol("privatization-femnist-code"), "femnist")
+    meta = {"statistics": {"standard": [[0.2], [0.3]]}, "shape": [1, 28, 28], "classes": 62}
+    nothing = np.zeros(0, np.uint8)
+    data = Data(*[nothing] * 4, meta)
+    mean, std = read_statistics(data, "scaled", Path())
+    images = torch.tensor([0, 51, 255], dtype=torch.uint8)[:, None, None, None]
+    found = normalise(images, *(torch.tensor(values)[:, None, None] for values in (mean, std)))
+    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 0.2, 1.0]))
+    assert read_statistics(data, "standard", Path()) == ([0.2], [0.3])
+
+
+@pytest.mark.parametrize("dataset", ["dialects", "tinyshakespeare"])
+def test_tokens_are_not_scaled(dataset):
+    protocol = GRID.protocol("privatization-quick-dialects-normalizationscaled")
+    with pytest.raises(UsageError, match="has no normalization `scaled`, only standard"):
+        checks.check_protocol("p", protocol, dataset)
 
 
 # --- ways ------------------------------------------------------------------------------------
