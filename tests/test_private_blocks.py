@@ -210,6 +210,17 @@ def test_noise_in_evaluation_depends_on_the_batch_alone():
     assert all(map(torch.equal, first, [model(x)[1] for x in batches]))
 
 
+@pytest.mark.parametrize(("hard", "classes"), [(True, {0, 1}), (False, {0})])
+def test_the_code_predicts_with_one_branch_or_the_other_and_the_text_with_both(hard, classes):
+    """The shared classifier says class 0, and louder than the private one says class 1."""
+    model = Fusion(line(), False, 1.0, noise=True, hard=hard).double().eval()
+    with torch.no_grad():
+        model.head.weight.copy_(torch.tensor([[2.0], [0.0]]))
+        model.private.head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    said = [model(X * (1 + n / 100))[1].argmax().item() for n in range(60)]
+    assert {*said} == classes
+
+
 def test_the_text_evaluates_without_noise():
     model = Fusion(line(), False, 1.0, noise=True).double().eval()
     assert model.weights(model.alpha, X).tolist() == [0.5, 0.5]
