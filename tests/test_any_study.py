@@ -417,6 +417,36 @@ def test_hyper_parameters_are_chosen_on_validation_data(tmp_path):
     assert_same_after_reading(tuned, found, tmp_path, "csv", "tex", "html")
 
 
+def own(pair, validation: dict | None = None):
+    """The same runs, whose clients' own models have the server's accuracy, and their validation."""
+    runs, settings = pair
+    runs["own_mean"] = runs["accuracy"]
+    if validation:
+        runs["validation_own_mean"] = runs["method"].map(validation) / 100
+    return runs, settings
+
+
+def test_own_models_are_chosen_by_their_own_validation_and_not_by_the_servers(tmp_path):
+    """The server's validation accuracy is best with mu = 1, and that of own models with 0.01."""
+    theirs = {"prox-a": 90, "prox-b": 80, "prox-c": 70}
+    found = chosen(own(grid(MUS, validation=VALIDATION), theirs), metric="own_mean")
+    assert found[["chosen", "mean", "deciding_score", "deciding_metric"]].values.tolist() == [
+        ["mu=0.01", 51, 90, "validation_own_mean"]
+    ]
+    words = "validation accuracy of clients' own models (mean over clients)"
+    assert tuned.wide(found)[f"{words} (%)"].tolist() == ["90.00"]
+    assert f"with the best mean {words}: 2 seeds" in tuned.caption(found)
+    assert_same_after_reading(tuned, found, tmp_path, "csv", "tex", "html")
+
+
+def test_a_loss_is_chosen_by_the_validation_loss():
+    runs, settings = grid(MUS, validation=VALIDATION)
+    runs["loss"], runs["validation_loss"] = runs["accuracy"], runs["accuracy"]
+    found = tuned.draw(runs, settings, STUDY, "quick", metric="loss")
+    assert found[["chosen", "deciding_metric"]].values.tolist() == [["mu=0.01", "validation_loss"]]
+    assert tuned.wide(found)["validation loss"].tolist() == ["0.51"]
+
+
 def test_tuned_on_test_data_says_so():
     found = chosen(grid(MUS, validation=VALIDATION), chosen_on="test")
     assert found[["chosen", "deciding_score", "chosen_on"]].values.tolist() == [
@@ -472,7 +502,16 @@ def test_settings_are_tuned_apart():
 @pytest.mark.parametrize(
     ("pair", "options", "message"),
     [
-        (grid(MUS), {}, "chooses on validation data, and these runs have none: set `validation`"),
+        (
+            grid(MUS),
+            {},
+            "on validation data by `validation_accuracy`, and these runs have none: set `validat",
+        ),
+        (
+            own(grid(MUS, validation=VALIDATION)),
+            {"metric": "own_mean"},
+            "by `validation_own_mean`, and .* none: set `validation` .* with `validation_from: cli",
+        ),
         (
             grid({("prox-a", 1): [50, 51], ("prox-b", 2): [50]}, validation={}),
             {},
@@ -494,7 +533,14 @@ def test_settings_are_tuned_apart():
             "is chosen by `validation_accuracy`, and the runs of prox-b have none: leave these",
         ),
     ],
-    ids=["no validation", "seeds", "chosen on", "over", "some without validation"],
+    ids=[
+        "no validation",
+        "no validation of own models",
+        "seeds",
+        "chosen on",
+        "over",
+        "some without validation",
+    ],
 )
 def test_what_cannot_be_tuned_is_refused_in_one_sentence(pair, options, message):
     with pytest.raises(UsageError, match=message):

@@ -165,6 +165,47 @@ def test_a_product_is_drawn_of_the_best_runs_and_says_so():
 def test_a_choice_on_validation_data_is_not_too_good():
     said = choice.describe({"over": ["lr", "local"], "by": "validation_accuracy"})
     assert said == "Of each method, the best lr and local by validation accuracy."
+    said = choice.describe({"over": "lr", "by": "validation_own_mean"})
+    assert said.endswith("by validation accuracy of clients' own models (mean over clients).")
+
+
+@pytest.mark.parametrize(
+    ("metric", "by", "right"),
+    [
+        ("own_mean", "validation_accuracy", "validation_own_mean"),
+        ("own_worst", "validation_loss", "validation_own_mean"),
+        ("accuracy", "validation_own_mean", "validation_accuracy"),
+        (["accuracy", "own_mean"], "validation_accuracy", "validation_own_mean"),
+    ],
+)
+def test_models_are_not_chosen_by_the_validation_of_others(metric, by, right):
+    with pytest.raises(UsageError, match=f"by `{by}`, .* of other models: write `by: {right}`"):
+        product("table", metric=metric, best={"over": "lr", "by": by})
+    product("table", metric="own_mean", best={"over": "lr", "by": "validation_own_mean"})
+
+
+def test_every_study_chooses_on_validation_data_by_what_it_shows():
+    for study, about in STUDIES.items():
+        for name, entry in about["products"].items():
+            draw.load_product(study, name, entry)
+
+
+def test_a_table_says_what_was_chosen_for_each_cell():
+    """Although it has no column of protocols; methods have different rates."""
+    found, table = drawn("table", grid(TWO), metric="own_mean", best=BEST)
+    assert table[["method", "chosen", "mean"]].values.tolist() == [
+        ["fedavg", "lr=0.3", 71],
+        ["moon", "lr=0.1", 80],
+    ]
+    cells = found.wide(made.read(table)).iloc[:, 0].tolist()
+    assert cells == ["71.00 ± 1.41 (lr=0.3)", "80.00 ± 0.00 (lr=0.1)"]
+
+
+def test_what_was_chosen_is_left_out_where_a_row_has_several():
+    kept = pd.DataFrame({"method": ["a", "a"], "protocol": ["p", "q"]})
+    kept = kept.assign(chosen=["lr=1", "lr=2"], chosen_by="accuracy")
+    table = pd.DataFrame({"method": ["a"], "mean": [1.0]})
+    assert [*choice.add_choice(table, kept)] == ["method", "mean"]
 
 
 def test_the_metric_of_a_product_is_the_one_to_choose_by():

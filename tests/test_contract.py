@@ -189,7 +189,7 @@ def test_a_dataset_whose_constants_are_measured_can_be_used_but_for_costs(fashio
     fashion("", FASHION.replace("60_000", "None").replace(STANDARD, "{}"))
     check_dataset()
     answer = said(check_protocol, "a", PROTOCOL | {"model": "mine", "normalization": "x"}, "mine")
-    assert "the dataset mine has no normalization `x`, only standard" in answer
+    assert "the dataset mine has no normalization `x`, only standard and scaled" in answer
     setting = {"model": "mine", "dataset": "mine", "images": 1, "chunk": 1}
     assert "dataset mine has no `TRAIN` in its file" in said(costs.check, setting)
 

@@ -321,6 +321,64 @@ def test_validation_of_private_parameters_is_of_each_clients_own_model():
     assert found["validation_loss"] == pytest.approx(loss / 7)
 
 
+CHECKED = [[11], [12], [], [16, 17], [], [19]]  # validation data of clients, apart from TESTED
+
+
+@pytest.mark.parametrize("which", ["all", "cohort"])
+@pytest.mark.parametrize("name", ["fedavg", "fedper", "sps"])
+def test_own_models_are_validated_as_they_are_reported(name, which):
+    """On the same data, `validation_own_mean` and `own_mean` are the same number in every round."""
+    data = with_tests(uneven(), TESTED)
+    made = simulate(
+        methods(name), "loop", replace(data, validation=data.client_tests),
+        **ASKED | {"evaluate_clients": which},
+    )  # fmt: skip
+    history: list[dict] = []
+    for _ in rounds(made.engine, made.run, history):
+        pass
+    evaluated = [row for row in history if "own_mean" in row]
+    assert len(evaluated) > 2
+    assert all(row["validation_own_mean"] == row["own_mean"] for row in evaluated)
+    assert any(row["own_mean"] != row["own_weighted"] for row in evaluated)
+
+
+def test_own_validation_is_on_validation_data_and_not_on_test_data():
+    data = with_tests(uneven(), TESTED)
+    lists = [np.array(ids, int) for ids in CHECKED]
+    data = replace(data, validation=pool(data.images, data.labels, lists))
+    made = simulate(methods("fedper"), "loop", data, **ASKED)
+    state = made.play(2)
+    found = made.engine.evaluate_all_clients(state).results(state.server)
+    expected = []
+    for client in (0, 3):  # those with test data and validation data
+        model = own_model(state.server, made.engine.memory(state, client))
+        x = made.engine.samples.normalise(data.images[CHECKED[client]])
+        said = made.engine.architecture.forward(model, x)[1].argmax(1)
+        expected.append(float((said == data.labels[CHECKED[client]]).double().mean()))
+    assert found["validation_own_mean"] == pytest.approx(np.mean(expected))
+
+
+def test_validation_of_a_complete_server_is_of_the_servers_model():
+    """Also if the method has private entries: `accuracy` is of the same model."""
+    data = with_tests(uneven(), TESTED)
+    same = pool(data.test_images, data.test_labels, [np.arange(len(data.test_labels))])
+    made = simulate(methods("sps"), "loop", replace(data, validation=same), **ASKED)
+    state = made.play(2)
+    found, expected = made.engine.evaluate_validation(state), made.engine.evaluate(state.server)
+    assert found["validation_accuracy"] == expected["accuracy"]
+    assert found["validation_loss"] == pytest.approx(expected["loss"])
+
+
+def test_without_validation_data_of_clients_own_models_are_not_validated():
+    data = with_tests(uneven(), TESTED)
+    central = Pool(data.test_images, data.test_labels, torch.tensor([2, 5]))
+    for validation in (None, central):
+        made = simulate(Method(), "loop", replace(data, validation=validation), **ASKED)
+        assert "validation_own_mean" not in made.engine.evaluate_all_clients(made.run).results(
+            made.run.server
+        )
+
+
 # --- metrics -------------------------------------------------------------------------------------
 
 

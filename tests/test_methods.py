@@ -45,8 +45,9 @@ NEUTRAL = {
 }
 ON_CLIENTS = ("architecture", "loss", "penalty", "correct", "frozen", "private")
 ON_SERVER = ("weigh", "reweigh", "scale", "aggregate", "server", "share", "measure")
-# The methods that change something about FedAvg; the others only look on.
-CHANGING = [n for n in NAMES if replace(methods(n), observe=None) != Method()]
+# The methods that change something about FedAvg; the others only look on, or are placebos for
+# private entries, of which FedAvg has none.
+CHANGING = [n for n in NAMES if replace(methods(n), observe=None, resets=False) != Method()]
 
 
 def t(*values) -> torch.Tensor:

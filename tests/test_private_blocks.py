@@ -9,6 +9,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -18,6 +19,7 @@ from conftest import (
     BACKENDS,
     CLASSES,
     HAND,
+    SIZES,
     assert_same,
     differ,
     everything,
@@ -25,14 +27,17 @@ from conftest import (
     methods,
     simulate,
     tiny,
+    uneven,
 )
-from fedgrid.federation.federation import Federation
+from fedgrid.federation.federation import Federation, pool
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.models._branches import Branches, Fusion, shared_path
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from fedgrid.study.checks import check_blocks, check_case, ignores_case
+from fedgrid.training.build import build_method
+from fedgrid.training.rounds import rounds
 
 METHODS = ("ps", "sp", "sps", "ssp", "autocs", "autosa")  # both backends give the same numbers
 LOWER = "body.lower.weight"
@@ -176,20 +181,63 @@ def test_the_codes_form_has_two_mixed_outputs():
 
 def test_hard_selection_chooses_one_branch_with_the_gradient_of_the_softmax():
     model = Fusion(line(), False, 1.0, noise=True, hard=True).double()
-    found = [model.weights(model.alpha) for _ in range(200)]
+    found = [model.weights(model.alpha, X) for _ in range(200)]
     assert {tuple(weights.tolist()) for weights in found} == {(1.0, 0.0), (0.0, 1.0)}
     assert 60 < sum(weights[0].item() for weights in found) < 140  # the coefficients are equal
     (by_alpha,) = torch.autograd.grad(found[0][0], [model.alpha])
     assert 0 < by_alpha[0] <= 0.25
-    torch.testing.assert_close(model.eval().weights(model.alpha), torch.full((2,), 0.5).double())
 
 
 def test_gumbel_noise_selects_with_the_probabilities_of_the_softmax():
     model = Fusion(line(), False, 1.0, noise=True, hard=True).double()
     with torch.no_grad():
         model.alpha.copy_(torch.tensor([math.log(3), 0.0]))
-    first = torch.stack([model.weights(model.alpha)[0] for _ in range(2000)]).mean()
+    first = torch.stack([model.weights(model.alpha, X)[0] for _ in range(2000)]).mean()
     assert abs(first - 0.75) < 0.05  # five standard errors
+    model.eval()  # the code draws noise there, too: for each batch
+    first = torch.stack([model.weights(model.alpha, X * n)[0] for n in range(2000)])
+    assert {*first.tolist()} == {0, 1}
+    assert abs(first.mean() - 0.75) < 0.05
+
+
+def test_noise_in_evaluation_depends_on_the_batch_alone():
+    """No other random number changes, and a second evaluation is the same."""
+    model = Fusion(line(), False, 1.0, noise=True, hard=True).double().eval()
+    batches = [X * n for n in range(1, 9)]
+    torch.manual_seed(5)
+    first = [model(x)[1] for x in batches]
+    assert torch.rand(1) == torch.rand(1, generator=torch.Generator().manual_seed(5))
+    assert all(map(torch.equal, first, [model(x)[1] for x in batches]))
+
+
+@pytest.mark.parametrize(("hard", "classes"), [(True, {0, 1}), (False, {0})])
+def test_the_code_predicts_with_one_branch_or_the_other_and_the_text_with_both(hard, classes):
+    """The shared classifier says class 0, and louder than the private one says class 1."""
+    model = Fusion(line(), False, 1.0, noise=True, hard=hard).double().eval()
+    with torch.no_grad():
+        model.head.weight.copy_(torch.tensor([[2.0], [0.0]]))
+        model.private.head.weight.copy_(torch.tensor([[0.0], [1.0]]))
+    said = [model(X * (1 + n / 100))[1].argmax().item() for n in range(60)]
+    assert {*said} == classes
+
+
+def test_the_text_evaluates_without_noise():
+    model = Fusion(line(), False, 1.0, noise=True).double().eval()
+    assert model.weights(model.alpha, X).tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_evaluation_of_noisy_clients_does_not_change_their_training(backend):
+    protocol = {"client_test": 0.2, "evaluate_clients": "cohort", "rounds": 3}
+    data = uneven()
+    tests = pool(data.images, data.labels, [np.arange(k, k + 3) for k in range(len(SIZES))])
+    runs = []
+    for every in (1, 3):
+        made = simulate(methods("autohs", form="code"), backend, replace(data, client_tests=tests),
+                        **protocol, evaluate_every=every)  # fmt: skip
+        *_, last = rounds(made.engine, made.run, [])
+        runs.append(replace(last, logged={}))
+    assert_same(*runs)
 
 
 @pytest.mark.parametrize("product", [False, True])
@@ -364,6 +412,36 @@ def test_a_resumed_run_forgets_alike():
     runs[1].play(2)
     assert_same(runs[1].play(2), whole)
     assert differ(whole, simulate(methods("sps")).play(4))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_that_resets_starts_with_the_first_private_weights_at_every_participation(backend):
+    """One round from the start is a round of the plain way; later ones forget what was learnt."""
+    resets, plain = methods("sps") | Method(resets=True), methods("sps")
+    made = simulate(resets, backend, participation=1.0)
+    first = made.engine.start(7)
+    assert_same(made.play(), simulate(plain, backend, participation=1.0).play())
+    second = made.engine.round(made.run)
+    bare = made.engine.round(replace(made.run, memory={}))
+    assert differ(made.run, first)
+    assert made.run.memory
+    assert_same(second, bare)
+    assert differ(second, simulate(plain, backend, participation=1.0).play(2))
+
+
+def test_a_method_with_both_placebos_draws_private_weights_anew():
+    both = methods("sp", forgets=True) | Method(resets=True)
+    assert both.forgets
+    assert both.resets
+    assert_same(simulate(both).play(2), simulate(methods("sp", forgets=True)).play(2))
+
+
+@pytest.mark.parametrize("method", [{"resets": {}}, {"ps": {"split": 0}, "resets": {}}])
+def test_a_placebo_for_private_entries_needs_some(method):
+    run = {"protocol": {"client_test": 0.2}, "method": method}
+    with pytest.raises(UsageError, match=r"`.*resets` takes away .* and has none: combine it"):
+        build_method(run)
+    assert build_method(run | {"method": {"fedper": {}, "resets": {}}}).resets
 
 
 def words(seed: int = 0) -> Classifier:

@@ -1,16 +1,23 @@
 """Products of the study of privatisation ways, by hand."""
 
 from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import made
 from fedgrid.analysis import figures
+from fedgrid.federation import cohorts
+from fedgrid.federation.augment import normalise
+from fedgrid.federation.stored import Data, read_statistics
 from fedgrid.report import convergence
 from fedgrid.report.privatization import figure3, figure7, figure8, figure9, figure10, table1, ways
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import checks
+from made import GRID
 
 STUDY = {
     "published": {
@@ -60,6 +67,44 @@ def plotted(product, table: pd.DataFrame):
     return figure
 
 
+# --- the settings of the authors' code -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "share", "clients"),
+    [
+        ("privatization-femnist-code", 0.001, 3550),
+        ("privatization-shakespeare-code", 0.01, 1129),
+        ("privatization-fecifar-code", 0.1, 100),
+        ("privatization-small-speakers-participation0.008", 0.01, 256),
+    ],
+)
+def test_the_codes_protocols_have_the_codes_number_of_clients_in_a_round(name, share, clients):
+    protocol = GRID.protocol(name)
+    asked = protocol["participation"], protocol["sampler"]
+    assert protocol["clients"] == clients
+    assert cohorts.size(clients, *asked) == int(share * clients)
+
+
+def test_the_code_only_scales_the_images_of_femnist():
+    checks.check_protocol("p", GRID.protocol("privatization-femnist-code"), "femnist")
+    meta = {"statistics": {"standard": [[0.2], [0.3]]}, "shape": [1, 28, 28], "classes": 62}
+    nothing = np.zeros(0, np.uint8)
+    data = Data(*[nothing] * 4, meta)
+    mean, std = read_statistics(data, "scaled", Path())
+    images = torch.tensor([0, 51, 255], dtype=torch.uint8)[:, None, None, None]
+    found = normalise(images, *(torch.tensor(values)[:, None, None] for values in (mean, std)))
+    torch.testing.assert_close(found.flatten(), torch.tensor([0.0, 0.2, 1.0]))
+    assert read_statistics(data, "standard", Path()) == ([0.2], [0.3])
+
+
+@pytest.mark.parametrize("dataset", ["dialects", "tinyshakespeare"])
+def test_tokens_are_not_scaled(dataset):
+    protocol = GRID.protocol("privatization-quick-dialects-normalizationscaled")
+    with pytest.raises(UsageError, match="has no normalization `scaled`, only standard"):
+        checks.check_protocol("p", protocol, dataset)
+
+
 # --- ways ------------------------------------------------------------------------------------
 
 
@@ -80,12 +125,34 @@ def test_ways_have_both_accuracies_their_placebos_and_the_paired_difference():
 def test_readers_see_ways_as_rows():
     table = made.read(ways.draw(runs(WAYS), STUDY, "quick"))
     shown = ways.wide(table)
-    assert shown.index.tolist() == [("FeCifar10", "alpha=0.1", way) for way in ("AB", "AaB", "aB")]
+    pairs = [("AB", ""), ("AaB", "AaB+forgets"), ("aB", "")]
+    assert shown.index.tolist() == [("FeCifar10", "alpha=0.1", *pair) for pair in pairs]
     row = shown.iloc[1]
     assert row["aggregation", "way - placebo"] == "+1.00 [1.00, 1.00]"
     assert row["personalisation", "way"] == "67.00 [54.29, 79.71]"
     assert shown.iloc[2]["aggregation", "way"] == ""
     assert "2 seeds, 10 rounds, quick scale" in ways.caption(table)
+
+
+def test_a_way_has_a_row_for_each_of_its_placebos():
+    """The differences are of the way to each; where a placebo has no runs, there is no row."""
+    both = WAYS | {"AaB+resets": [(55, 65), (55, 66)]}
+    every = pd.concat([runs(both), runs(WAYS, dataset="mnist")])
+    table = made.read(ways.draw(every, STUDY, "quick", placebo=["+forgets", "+resets"]))
+    rows = table[["dataset", "method", "placebo"]].fillna("").itertuples(index=False, name=None)
+    of_aab = [("AaB", "AaB+forgets"), ("AaB", "AaB+resets")]
+    assert [*rows] == [
+        *(("cifar10", *pair) for pair in (("AB", ""), *of_aab, ("aB", ""))),
+        *(("mnist", *pair) for pair in (("AB", ""), *of_aab[:1], ("aB", ""))),
+    ]
+    found = table[table["dataset"] == "cifar10"].set_index("placebo")
+    assert found.loc["AaB+forgets", "personalisation_gain_mean"] == 3
+    assert found.loc["AaB+resets", "personalisation_gain_mean"] == 1.5
+    assert found.loc["AaB+resets", "personalisation_placebo_mean"] == 65.5
+    assert found.loc["AaB+resets", "aggregation_gain_mean"] == 1
+    assert found["personalisation_mean"].tolist()[1:3] == [67, 67]
+    shown = ways.wide(table).loc[("FeCifar10", "alpha=0.1", "AaB", "AaB+resets")]
+    assert shown["aggregation", "placebo"] == "55.00 [55.00, 55.00]"
 
 
 def test_a_way_whose_run_diverged_has_no_mean():

@@ -70,6 +70,15 @@ def test_a_metric_is_taken_at_the_best_round_in_which_it_is_there():
     assert score("own_mean", "best", other)["own_mean"] == pytest.approx(20)
 
 
+def test_own_models_are_validated_by_their_own_accuracy_where_it_is_there():
+    """The server's validation accuracy is best in round 8, and that of own models in round 10."""
+    own = {"own_mean": {6: 0.2, 8: 0.3, 10: 0.9}, "validation_own_mean": {6: 0.2, 8: 0.4, 10: 0.6}}
+    assert score("own_mean", "best", VALIDATED | own)["own_mean"] == pytest.approx(90)
+    assert score("accuracy", "best", VALIDATED | own)["accuracy"] == pytest.approx(50)
+    without = VALIDATED | own | {"validation_own_mean": {}}
+    assert score("own_mean", "best", without)["own_mean"] == pytest.approx(30)
+
+
 def test_validation_data_change_no_score_but_the_best():
     for metric in ("tail", "smoothed"):
         found = score("accuracy", metric, VALIDATED, validation_from="clients")

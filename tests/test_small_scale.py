@@ -89,7 +89,7 @@ def test_fedlmd_has_two_partitions_and_equal_weights_where_these_differ():
 
 def test_privatisation_has_seven_ways_and_their_placebos_on_images_and_text():
     ways = {"AB", "aB", "Ab", "ab", "AaB", "ABb", "AaBb"}
-    placebos = {f"{way}+forgets" for way in ways - {"AB", "ab"}}
+    placebos = {f"{way}+forgets" for way in ways - {"AB", "ab"}} | {"AaB+resets", "ABb+resets"}
     assert names("privatization", "ways", "method") == ways | placebos
     assert names("privatization", "ways", "dataset") == {"cifar10", "tinyshakespeare"}
     assert names("privatization", "ways", "seed") == {0, 1, 2}

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fedgrid.runtime import cli, contract, files, records
-from fedgrid.runtime.names import NothingToDrawError, UsageError, known
+from fedgrid.runtime.names import NothingToDrawError, UsageError, known, listed
 from fedgrid.study.kept import read_index, store_folder
 from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
@@ -103,6 +103,14 @@ def without_rows(product: SimpleNamespace, reason: str):
     return found, pd.DataFrame({NOTHING: [reason]})
 
 
+def check_best(metric: str | list, best: dict) -> None:
+    """Raise a UsageError if `best` chooses by other models than the product shows."""
+    from fedgrid.analysis import choice
+
+    for of in listed(metric):
+        choice.check_best(of, best)
+
+
 def read_entry(text: str) -> dict:
     """Return a product's entry from JSON; UsageError unless it is one."""
     try:
@@ -126,6 +134,8 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(found, function, with_options(getattr(file, function), options))
     found.best = best_of_product(module, options)
+    if found.best and "metric" in options:
+        check_best(options["metric"], found.best)
     if BEST in options and hasattr(found, "caption"):
         found.caption = partial(with_choice, found.caption, found.best or options[BEST])
     if hasattr(found, "caption"):

@@ -177,7 +177,9 @@ class Method:
     optimisers: tuple[str, ...] = OPTIMISERS  # of local training, for which its equations hold
     frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
     private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
-    forgets: bool = False  # whether private entries are drawn anew when their client takes part
+    # placebos: with which private entries a client begins a round, instead of those that it kept
+    forgets: bool = False  # drawn anew for it
+    resets: bool = False  # those with which all clients began the run; `forgets` comes first
     # architecture -> the module of the server's model if it is complete without private entries; it
     # has the same parameters, under the same names
     served: Callable[[nn.Module], nn.Module] | None = None

@@ -21,7 +21,6 @@ from fedgrid.runtime.names import UsageError, known, listed
 CANDIDATE = ["method", "protocol"]
 GROUP = ["method", "dataset", "partition", "setting"]  # whose protocols are compared
 CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
-VALIDATION = "validation_accuracy"
 
 # Returns the rows of a table that belong to the runs that are best by a metric.
 Chooser = Callable[[pd.DataFrame, str], pd.DataFrame]
@@ -134,10 +133,29 @@ def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
 
 
 def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    """Add what was chosen, by the runs `kept`, to a table whose rows are of methods in settings."""
-    if not {*CELL} <= {*table} or {*CHOICE} & {*table} or not {*CHOICE} <= {*kept}:
+    """Add what was chosen, by the runs `kept`, to a table whose rows are of methods.
+
+    A table without a column for one of the axes of CELL has runs of one name of this axis in each
+    row. If what was chosen differs by an axis that a table lacks, nothing is added.
+    """
+    if "method" not in table or {*CHOICE} & {*table} or not {*CHOICE} <= {*kept}:
         return table
-    return table.merge(kept[[*CELL, *CHOICE]].drop_duplicates(), how="left", on=CELL)
+    axes = [axis for axis in CELL if axis in table]
+    found = kept[[*axes, *CHOICE]].drop_duplicates()
+    return table if found[axes].duplicated().any() else table.merge(found, how="left", on=axes)
+
+
+def check_best(metric: str, best: dict) -> None:
+    """Raise a UsageError if `best` chooses on validation data of other models than `metric` is of.
+
+    Otherwise a table of clients' own models could be chosen by the server's.
+    """
+    by, right = best["by"], metrics.validation_of(metric)
+    if by.startswith(metrics.VALIDATION) and metrics.is_own(by) != metrics.is_own(right):
+        raise UsageError(
+            f"`best` chooses by `{by}`, and the product shows `{metric}`, which is of other "
+            f"models: write `by: {right}`"
+        )
 
 
 def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None) -> Chooser:
@@ -163,5 +181,7 @@ def describe(best: dict | None, by: str = "each number itself") -> str:
         return ""
     over, by = " and ".join(listed(best["over"])), best.get("by", by)
     chosen = f"Of each method, the best {over} by {metrics.words(by)}"
-    data = "" if by == VALIDATION else "; chosen on the test data, so it is too good"
+    data = (
+        "" if by.startswith(metrics.VALIDATION) else "; chosen on the test data, so it is too good"
+    )
     return f"{chosen}{data}."

@@ -7,7 +7,8 @@ shown as they were recorded. Only the name decides, so that two tables of a colu
 import re
 
 SHARE = re.compile(  # the names of metrics between 0 and 1
-    r"accuracy|balanced_accuracy|validation_accuracy|macro_f1|auroc|calibration_error|recall_.+"
+    r"accuracy|balanced_accuracy|macro_f1|auroc|calibration_error|recall_.+"
+    r"|validation_(accuracy|own_mean)"
     r"|(server|own)_(weighted|mean|worst|decile[1-9])"
 )
 OF_CLASS = re.compile("(own_)?recall_.+")  # they end with the name of a class
@@ -21,10 +22,30 @@ WORDS = {
     "train_loss": "training loss",
     "validation_accuracy": "validation accuracy",
     "validation_loss": "validation loss",
+    "validation_own_mean": "validation accuracy of clients' own models (mean over clients)",
     "effective_clients": "effective number of clients",
 }
 MODELS = {"server": "accuracy of the server's model", "own": "accuracy of clients' own models"}
 OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "worst": "worst client"}
+
+
+VALIDATION = "validation_"  # how the names of metrics on validation data begin
+
+
+def is_own(of: str) -> bool:
+    """Whether a metric is of clients' own models."""
+    return of.removeprefix(VALIDATION).startswith("own_")
+
+
+def validation_of(of: str) -> str:
+    """Return the metric on validation data by which to choose what is reported as `of`.
+
+    It is of the same models: of clients' own, or of the server's, which has no other metric on
+    validation data than its accuracy and its loss.
+    """
+    if is_own(of):
+        return f"{VALIDATION}own_mean"
+    return f"{VALIDATION}{'loss' if of == 'loss' else 'accuracy'}"
 
 
 def in_percent(of: str) -> bool:

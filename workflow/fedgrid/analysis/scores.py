@@ -3,7 +3,8 @@
 A score is of one metric, a column of the runs' metrics, and the protocol's `metric` decides how it
 is taken: the mean of the evaluations in the last `tail` rounds, the best evaluation, or the last
 moving average. If a run has validation data, its best evaluation is that of the round with the
-highest validation accuracy, the first of several. Otherwise it is the highest value; of a column
+highest validation accuracy, the first of several; for a metric of clients' own models this accuracy
+is theirs, if the run has it. Otherwise it is the highest value; of a column
 whose name ends with `loss` or `error` it is the lowest. Rounds in which the column is empty do not
 count.
 
@@ -17,7 +18,7 @@ whose column is empty has no score either, but it did not diverge.
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.metrics import in_percent, lower_is_better
+from fedgrid.analysis.metrics import in_percent, is_own, lower_is_better, validation_of
 from fedgrid.federation import cohorts
 from fedgrid.runtime.names import NothingToDrawError, UsageError, known
 from fedgrid.study.paths import SUMMED
@@ -91,7 +92,11 @@ def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
     if "validation_accuracy" not in runs:
         return pd.Series(False, runs.index)
     keys = [runs[name] for name in RUN]
-    validated = runs["validation_accuracy"].where(runs[of].notna())
+    validated = runs["validation_accuracy"]
+    if is_own(of) and (by := validation_of(of)) in runs:
+        has = runs[by].notna().groupby(keys).transform("any")
+        validated = runs[by].where(has, validated)
+    validated = validated.where(runs[of].notna())
     best = validated.groupby(keys).transform("max")
     first = runs["round"].where(validated == best).groupby(keys).transform("min")
     return runs["round"] == first

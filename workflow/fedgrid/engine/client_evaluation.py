@@ -14,6 +14,9 @@ Of the accuracies over clients these columns join the metrics, once for `server`
     own_decile1 .. own_decile9
     own_loss       mean cross-entropy over all test samples
 
+If clients have validation data, `validation_own_mean` is `own_mean` on these: of the same models of
+the same clients. By it one can choose what is reported as `own_mean`.
+
 Clients without test samples have no part in these. The metrics that the protocol asks for are
 computed from the predictions of all clients' own models together: own_macro_f1 and so on. A value
 of the method's `evaluate` joins as the mean over clients.
@@ -47,6 +50,7 @@ class ClientEvaluation:
     asked: tuple[str, ...]  # names of metrics
     clients: list[int] = field(default_factory=list)
     own: dict[int, Found] = field(default_factory=dict)
+    validated: list[float] = field(default_factory=list)  # own accuracies on validation data
     values: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the method's `evaluate`
 
     def see(self, number: int, client: Client, own: bool = True) -> None:
@@ -58,9 +62,18 @@ class ClientEvaluation:
         if own:
             batches = batches_of_pool(pool, pool.of_client(number))
             self.own[number] = judge(self.architecture.forward, self.samples, client.model, batches)
+        self.validate(number, client.model)
         if self.method.evaluate:
             found = self.method.evaluate(client)
             self.values[number] = {name: metrics.plain(value) for name, value in found.items()}
+
+    def validate(self, number: int, model: Model) -> None:
+        """Evaluate a client's own model on the client's own validation data, if it has any."""
+        pool = self.samples.federation.validation
+        if pool and pool.sizes and pool.sizes[number]:
+            batches = batches_of_pool(pool, pool.of_client(number))
+            found = judge(self.architecture.forward, self.samples, model, batches)
+            self.validated.append(float(per_sample(*found)[0].mean()))
 
     def results(self, server: Model) -> dict[str, Any]:
         """Return the columns of this round; `clients` has a row for each client.
@@ -72,6 +85,8 @@ class ClientEvaluation:
         own = {number: self.own.get(number) or theirs[number] for number in self.clients}
         rows = [self.row(number, theirs.get(number), own[number]) for number in self.clients]
         found = spread("server", rows) | spread("own", rows)
+        if self.validated:
+            found["validation_own_mean"] = float(np.mean(self.validated))
         logits, labels = map(torch.cat, zip(*own.values(), strict=True))
         names = self.samples.federation.class_names
         pooled = metrics.compute(self.asked, logits, labels, names) if self.asked else {}

@@ -118,13 +118,14 @@ class Engine:
     def evaluate_validation(self, state: RunState) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
 
-        Without private parameters it is the server's model that is evaluated; with them, each
-        client's own model on its own validation data.
+        It is the server's model that is evaluated. If this is not complete without private entries,
+        it is each client's own model, on its own validation data.
         """
         if not (pool := self.federation.validation):
             return {}
-        parts = [(state.server, pool.ids)]
-        if self.method.private:
+        forward, parts = self.architecture.forward_server, [(state.server, pool.ids)]
+        if not self.architecture.complete_server:
+            forward = self.architecture.forward
             memories = (self.memory(state, k) for k in range(len(self.federation.members)))
             models = (own_model(state.server, memory) for memory in memories)
             parts = [(model, pool.of_client(k)) for k, model in enumerate(models)]
@@ -132,7 +133,7 @@ class Engine:
         for model, ids in parts:
             if len(ids):
                 batches = batches_of_pool(pool, ids)
-                found = evaluate(self.architecture.forward, self.samples, model, batches)
+                found = evaluate(forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
 
@@ -235,15 +236,23 @@ class Engine:
 
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
-        memories = cohort.before
-        if self.method.forgets:
-            drawn = (self.draw_private(cohort.round, client) for client in cohort.clients.tolist())
-            pairs = zip(memories, drawn, strict=True)
-            memories = [self.forget(memory) | {"private": own} for memory, own in pairs]
+        memories = self.begin(cohort)
         if not self.method.send:
             return memories
         sent = self.method.send(cohort)
         return [kept | more for kept, more in zip(memories, sent, strict=True)]
+
+    def begin(self, cohort: Cohort) -> list[Memory]:
+        """Return every client's memory before the round, without what a placebo takes from it."""
+        clients = cohort.clients.tolist()
+        if self.method.forgets:
+            own = [self.draw_private(cohort.round, client) for client in clients]
+        elif self.method.resets:
+            own = [self.private(self._start.server) for _ in clients]
+        else:
+            return cohort.before
+        pairs = zip(cohort.before, own, strict=True)
+        return [self.forget(memory) | {"private": first} for memory, first in pairs]
 
     def forget(self, memory: Memory) -> Memory:
         """Return a client's memory with the optimiser's first state of its private entries."""

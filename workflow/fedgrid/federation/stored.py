@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedgrid.runtime.contract import SCALED
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError
 
@@ -83,11 +84,16 @@ def open_writers(folder: Path, meta: dict, part: str) -> np.ndarray | None:
 
 
 def read_statistics(data: Data, name: str, folder: Path) -> tuple[list[float], list[float]]:
-    """Return the normalisation `name`: mean, and deviation above 0, per channel; none of tokens."""
+    """Return the normalisation `name`: mean, and deviation above 0, per channel; none of tokens.
+
+    SCALED needs no statistics: its means are 0 and its deviations 1.
+    """
     if data.tokens:
         return [], []
+    scaled = {SCALED: ([0.0] * data.shape[0], [1.0] * data.shape[0])}
     with whole(f"the dataset in {folder}"):
-        mean, std = (list(map(float, values)) for values in data.meta["statistics"][name])
+        found = scaled | data.meta["statistics"]
+        mean, std = (list(map(float, values)) for values in found[name])
         right = len(mean) == len(std) == data.shape[0] and np.isfinite(mean + std).all()
         if not (right and min(std) > 0):
             raise ValueError(f"the normalisation {name} is {mean}, {std}")

@@ -7,7 +7,8 @@ the server averages them like shared weights. Each evaluation records them.
 
 The authors' code differs from the text, and `form: code` is its form: each of the two classifiers'
 outputs is a mixture with weights of its own, the loss is the sum of two cross-entropies, and a
-client predicts with the mean of the two probabilities. Its temperature is 1; the text's is 2.
+client predicts with the mean of the two probabilities. Its temperature is 1; the text's is 2. Its
+AutoHS draws noise in evaluation, too (`autohs.py`).
 
 The text says only how both branches are trained together, so that the shared branch alone, which is
 the server's model, would never be trained to work by itself. After every step the code takes a

@@ -2,7 +2,9 @@
 
 In training, noise is drawn once per batch. The text's weights are then the softmax of the noisy
 coefficients. The code's are 1 for the larger one and 0 for the other, with the gradient of the
-softmax. In evaluation there is no noise, and the weights are soft: neither text nor code says more.
+softmax. The text does not say whether clients are evaluated with noise. The form "text" evaluates
+them without it, so that their weights are soft. The authors' code draws noise in evaluation, too,
+for each batch, and so does the form "code": there a client predicts with one branch or the other.
 """
 
 from fedgrid.method import Method

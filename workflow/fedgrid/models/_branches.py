@@ -114,7 +114,8 @@ class Fusion(Branches):
     `alpha` mixes the outputs of both encoders, and `beta` those of both classifiers. A matrix
     (2, 2) has a row for each classifier; a pair (2,) is for both. Weights are the softmax of
     coefficients divided by `temperature`. With `noise` Gumbel noise is added to them in training,
-    once per batch, and with `hard` the larger weight is then 1 in the forward pass.
+    once per batch. With `hard` it is added in evaluation, too, and the larger weight is then 1 in
+    the forward pass.
 
     There is one output, or, if `beta` has the form of `alpha` (`two_outputs`), there are two.
     """
@@ -145,19 +146,31 @@ class Fusion(Branches):
 
     def mix(self, coefficients: Tensor, shared: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mixture for the shared and that for the private branch."""
-        rows = self.weights(coefficients).expand(2, 2)
+        rows = self.weights(coefficients, shared).expand(2, 2)
         return tuple(row[0] * shared + row[1] * own for row in rows)
 
-    def weights(self, coefficients: Tensor) -> Tensor:
-        """Return weights that sum to 1 in each row."""
-        noisy = self.noise and self.training
+    def weights(self, coefficients: Tensor, features: Tensor) -> Tensor:
+        """Return weights that sum to 1 in each row, for a batch with these features."""
+        noisy = self.noise and (self.training or self.hard)
         if noisy:
-            coefficients = coefficients - (-torch.rand_like(coefficients).log()).log()
+            coefficients = coefficients - (-self.uniform(coefficients, features).log()).log()
         soft = torch.softmax(coefficients / self.temperature, -1)
         if not (noisy and self.hard):
             return soft
         largest = (soft == soft.amax(-1, keepdim=True)).to(soft)
         return largest - soft.detach() + soft
+
+    def uniform(self, coefficients: Tensor, features: Tensor) -> Tensor:
+        """Return a random number in [0, 1) for each coefficient.
+
+        In evaluation the batch seeds them: evaluating a model changes neither the random numbers of
+        its training nor those of its next evaluation.
+        """
+        if self.training:
+            return torch.rand_like(coefficients)
+        about = seeds.seed("noise", coefficients.tolist(), features.sum().item())
+        drawn = torch.rand(coefficients.shape, generator=torch.Generator().manual_seed(about))
+        return drawn.to(coefficients)
 
 
 def shared_path(model: Branches) -> Classifier:

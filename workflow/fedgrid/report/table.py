@@ -2,7 +2,8 @@
 
 Rows and columns are axes of the runs (AXES), or fields of protocols and methods such as `lr` or
 `mu`, which are read from the source `settings`. All runs of a cell must have the same method,
-dataset, partition and protocol, so that its mean is over seeds only.
+dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, what
+was chosen stands behind the number.
 """
 
 import pandas as pd
@@ -85,9 +86,15 @@ def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> p
     """Return the cells as texts, in the rows and columns asked for."""
     form, index, heads = tables.form(table), listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: written(table, name) for name in [*index, *heads]})
-    texts["cell"] = [tables.cell(facts, form) for facts in table.to_dict("records")]
+    texts["cell"] = [cell(facts, form) for facts in table.to_dict("records")]
     shown = texts.pivot(index=index, columns=heads, values="cell")
     return shown.reindex(index=ordered(texts, index), columns=ordered(texts, heads)).fillna("")
+
+
+def cell(facts: dict, form: str) -> str:
+    """Return the text of a cell, with what was chosen for its runs."""
+    text, chosen = tables.cell(facts, form), facts.get("chosen")
+    return f"{text} ({chosen})" if text and isinstance(chosen, str) and chosen else text
 
 
 def ranked(row: tuple, column: tuple) -> bool:

@@ -2,8 +2,10 @@
 
 Methods of a family are combined from the same files. The candidates of a family, on a dataset and
 partition, are its methods. With `over`, protocols that differ only in these fields are candidates,
-too. The candidate with the best mean validation accuracy over seeds is chosen, or the first of
-several. A candidate with a diverged run is chosen only if all candidates have one.
+too. The candidate with the best mean validation score over seeds is chosen, or the first of
+several. This score is of the same models as the score that is shown: of clients' own models it is
+`validation_own_mean`, and of the server's `validation_accuracy` or `validation_loss`. A candidate
+with a diverged run is chosen only if all candidates have one.
 """
 
 import pandas as pd
@@ -34,9 +36,10 @@ def draw(
     itself.
     """
     known("value of `chosen_on`", chosen_on, (VALIDATION, TEST))
+    deciding = metric if chosen_on == TEST else metrics.validation_of(metric)
     if chosen_on == VALIDATION:
-        check_validation(runs)
-    scores, deciding = score_runs(runs, metric), metric if chosen_on == TEST else choice.VALIDATION
+        check_validation(runs, deciding)
+    scores = score_runs(runs, metric)
     every = fields.select_runs(fields.read_fields(settings), scores)
     scores["deciding_score"] = score_runs(runs, deciding)[deciding]
     choice.refuse_undecided(scores, deciding, ADVICE)
@@ -51,12 +54,14 @@ def draw(
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
 
-def check_validation(runs: pd.DataFrame) -> None:
-    """Raise a UsageError if there is no run with validation data."""
-    if choice.VALIDATION not in runs or runs[choice.VALIDATION].isna().all():
+def check_validation(runs: pd.DataFrame, deciding: str) -> None:
+    """Raise a UsageError if no run has the score on validation data that decides."""
+    if deciding not in runs or runs[deciding].isna().all():
+        clients = " with `validation_from: clients`" * metrics.is_own(deciding)
         raise UsageError(
-            "tuned chooses on validation data, and these runs have none: set `validation` in the "
-            "protocol, or `with: {chosen_on: test}`, which the table will say"
+            f"tuned chooses on validation data by `{deciding}`, and these runs have none: set "
+            f"`validation` in the protocol{clients}, or `with: {{chosen_on: test}}`, which the "
+            "table will say"
         )
 
 
@@ -78,18 +83,26 @@ def choose(
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per family and setting: chosen values, number of candidates, both scores."""
     form, score = tables.form(table), tables.metric_of(table)
+    on_test = (table["chosen_on"] == TEST).any()
     shown = pd.DataFrame({
         "method": table["family_label"], "dataset": table["dataset_label"],
         "partition": table["partition"].map(write_label), "protocol": table["setting_label"],
         "chosen": table["chosen"], "candidates": table["candidates"],
-        "validation accuracy (%)": table["deciding_score"].map("{:.2f}".format, na_action="ignore"),
+        **({} if on_test else deciding_scores(table)),
         metrics.words(score) + metrics.unit(score):
             [tables.cell(facts, form) for facts in table.to_dict("records")],
     })  # fmt: skip
     several = table["setting"].nunique() > 1
-    on_test = (table["chosen_on"] == TEST).any()
-    hidden = ["protocol"] * (not several) + ["validation accuracy (%)"] * bool(on_test)
-    return shown.drop(columns=hidden).astype(object).fillna("").set_index("method")
+    shown = shown if several else shown.drop(columns="protocol")
+    return shown.astype(object).fillna("").set_index("method")
+
+
+def deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return the scores by which the candidates were chosen as texts, under their name."""
+    deciding = table["deciding_metric"].iloc[0]
+    form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
+    texts = table["deciding_score"].map(form.format, na_action="ignore")
+    return {metrics.words(deciding) + metrics.unit(deciding): texts}
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -100,5 +113,6 @@ def caption(table: pd.DataFrame) -> str:
             f"{score}, of the best candidate of each method: {tables.scope(table)}. The candidates "
             "were chosen on the test data by this score, so it is too good."
         )
-    chosen = "of the candidate of each method with the best mean validation accuracy"
+    deciding = metrics.words(table["deciding_metric"].iloc[0])
+    chosen = f"of the candidate of each method with the best mean {deciding}"
     return f"{score}, {chosen}: {tables.scope(table)}."

@@ -64,6 +64,7 @@ DATASET: dict[str, Rule] = {
         lambda value: named(value) and (value == {} or "standard" in value),
     ),
 }
+SCALED = "scaled"  # the normalisation of 8-bit images that needs no STATISTICS: to [0, 1] only
 MOST_TOKENS = 256  # different values of a uint8
 HASH = re.compile("[0-9a-f]{8,64}")
 MAY: dict[str, Rule] = {  # optional constants of a dataset's file

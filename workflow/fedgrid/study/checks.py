@@ -32,7 +32,9 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    check_normalization(name, protocol["normalization"], dataset, [*(statistics or ("standard",))])
+    there = [*(statistics or ("standard",))]
+    there += [contract.SCALED] if have_pixels(dataset) else []
+    check_normalization(name, protocol["normalization"], dataset, there)
     check_tokens(f"protocol `{name}`", protocol, dataset)
     check_client_test(f"protocol `{name}`", protocol, dataset)
     for key in protocol["augment"]:
@@ -110,11 +112,11 @@ def check_client_test(where: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_normalization(name: str, normalization: str, dataset: str, there: list[str]) -> None:
+def check_normalization(name: str, asked: str, dataset: str, there: list[str]) -> None:
     """Refuse a normalisation that the dataset does not have."""
-    if normalization not in there:
+    if asked not in there:
         raise UsageError(
-            f"protocol `{name}`: the dataset {dataset} has no normalization `{normalization}`, "
+            f"protocol `{name}`: the dataset {dataset} has no normalization `{asked}`, "
             f"only {' and '.join(there)}: for it take the protocol {name}-normalization{there[0]}"
         )
 
@@ -224,6 +226,12 @@ def check_images(what: str, dataset: str) -> None:
 def are_vectors(dataset: str) -> bool:
     """Whether the inputs of a dataset are vectors (D, 1, 1): data of one's own may be."""
     return tuple(source.literal(f"datasets.{dataset}", "SHAPE")[1:]) == (1, 1)
+
+
+def have_pixels(dataset: str) -> bool:
+    """Whether the inputs of a dataset are images of whole numbers from 0 to 255."""
+    others = (source.literal(f"datasets.{dataset}", name, 0) for name in ("TOKENS", "FLOATS"))
+    return not (any(others) or are_vectors(dataset))
 
 
 def check_needs(name: str, method: dict, dataset: str) -> None:

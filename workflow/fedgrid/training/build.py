@@ -61,6 +61,11 @@ def check_method(name: str, made: Method, protocol: dict) -> None:
     """Refuse a method that the protocol, or one of its own functions, makes impossible."""
     if (made.private or made.evaluate) and not has_client_test(protocol):
         raise UsageError(needs_client_test(name))
+    if (made.forgets or made.resets) and not made.private:
+        raise UsageError(
+            f"method `{name}` takes away what private entries remember, and has none: combine it "
+            "with a method with private entries, such as fedper"
+        )
     check_weights(name, made)
     check_allowed(name, made.optimisers, protocol)
     if made.average_optimiser and protocol.get("optimiser_state") == "kept":

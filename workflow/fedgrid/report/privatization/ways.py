@@ -1,7 +1,9 @@
-"""Both accuracies of every way to keep a part of the network private, beside the way's placebo.
+"""Both accuracies of every way to keep a part of the network private, beside the way's placebos.
 
-The placebo of a way draws the private part anew whenever its client takes part, so that it cannot
-learn from one round to the next. Only what a way has beyond its placebo speaks for private parts.
+With a placebo, the private part cannot learn from one participation to the next. Only what a way
+has beyond its placebos speaks for what private parts remember. Of the placebo `forgets` the private
+part is drawn anew for each client and round. Of `resets` it begins each round with the weights with
+which all clients began the run. What `resets` has beyond `forgets` is due to these common weights.
 """
 
 import pandas as pd
@@ -9,10 +11,13 @@ import pandas as pd
 from fedgrid.analysis import choice, figures, gains, tables, verdicts
 from fedgrid.analysis.scores import CELL, SETTING, score_runs, scored, whole_mean
 from fedgrid.partitions import write_label
+from fedgrid.runtime.names import listed
 
 OPTIONS = {"placebo": "ending"}  # what they name (study/options.py)
 ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
 STATISTICS = ["mean", "low", "high"]
+ROW = ["method", "placebo", *SETTING]
+LABELLED = ("method", "placebo", "dataset", "protocol")
 FACTS = ("rounds", "metric", "tail")
 
 
@@ -21,41 +26,47 @@ def draw(
     study: dict,
     scale: str,
     settings: pd.DataFrame | None = None,
-    placebo: str = "+forgets",
+    placebo: str | list[str] = "+forgets",
     best: dict | None = None,
 ) -> pd.DataFrame:
-    """Return a row per way and setting: means with 95 % intervals over seeds, and gains.
+    """Return a row per way, placebo and setting: means with 95 % intervals over seeds, and gains.
 
-    `placebo` is what the names of placebos end with. `best` keeps the best runs by each accuracy,
-    and reads the runs' `settings`.
+    A way without a placebo in the runs of a setting has one row, whose placebo is empty. `placebo`
+    is what the names of placebos end with, one end or several. `best` keeps the best runs by each
+    accuracy, and reads the runs' `settings`.
     """
-    choose = choice.chooser(runs, settings, best)
-    parts = [summarise(name, choose(runs, of), of, placebo) for name, of in ACCURACIES.items()]
-    table = parts[1].merge(parts[0], how="left", on=CELL, suffixes=("", "_server"))
+    choose, ends = choice.chooser(runs, settings, best), listed(placebo)
+    parts = [summarise(name, choose(runs, of), of, ends) for name, of in ACCURACIES.items()]
+    table = parts[1].merge(parts[0], how="left", on=ROW, suffixes=("", "_server"))
     table = table.drop(columns=[name for name in table if name.endswith("_server")])
-    for axis in ("method", "dataset", "protocol"):
+    for axis in LABELLED:
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.assign(scale=scale).round(4)
 
 
-def summarise(name: str, runs: pd.DataFrame, of: str, placebo: str) -> pd.DataFrame:
-    """Return a row per way and setting: one accuracy, that of its placebo, and the difference."""
+def summarise(name: str, runs: pd.DataFrame, of: str, ends: list[str]) -> pd.DataFrame:
+    """Return a row per way, placebo and setting: an accuracy, the placebo's, the difference."""
     found = score_runs(scored(runs, of), of).rename(columns={of: "accuracy"})
-    pairs = gains.name_pairs(found["method"], placebo, needed=False)
+    back = ways_of(found["method"], ends)
     facts = found.groupby(CELL, sort=False).agg(
         seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS}
     )
     table = facts.reset_index().merge(intervals(found, name), on=CELL)
-    back = {of_placebo: way for way, of_placebo in pairs.items()}
     theirs = intervals(found[found["method"].isin(back)], f"{name}_placebo")
-    gain = gains.compute_gains(found, back)
-    gain = gain.rename(columns={"gain": "mean"}).replace({"method": back})
+    gain = gains.compute_gains(found, back).rename(columns={"gain": "mean"})
     gain = gain.rename(columns={key: f"{name}_gain_{key}" for key in (*STATISTICS, gains.PAIRS)})
-    table = table[~table["method"].isin(back)]
-    table = table.merge(theirs.replace({"method": back}), how="left", on=CELL)
-    table = table.merge(gain, how="left", on=["method", *SETTING])
+    placebos = theirs.merge(gain, how="left", on=CELL).rename(columns={"method": "placebo"})
+    placebos.insert(0, "method", placebos["placebo"].map(back))
+    table = table[~table["method"].isin(back)].merge(placebos, how="left", on=CELL)
+    table = table.fillna({"placebo": ""})
     chosen = choice.add_choice(table[CELL], runs)
     return table.assign(**{f"{name}_chosen": chosen.get("chosen", pd.Series("", chosen.index))})
+
+
+def ways_of(methods: pd.Series, ends: list[str]) -> dict[str, str]:
+    """Return the way of each placebo among the methods; `ends` are the ends of placebos' names."""
+    pairs = [gains.name_pairs(methods, end, needed=False) for end in ends]
+    return {placebo: way for of in pairs for way, placebo in of.items()}
 
 
 def intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -70,11 +81,12 @@ def intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per way and setting: accuracies, placebo and gain as texts."""
-    axes = ["dataset_label", "partition", "protocol_label", "method_label"]
+    """Return a row per way, placebo and setting: accuracies and gain as texts."""
+    axes = ["dataset_label", "partition", "protocol_label", "method_label", "placebo_label"]
     if not tables.varies(table, "protocol"):
         axes.remove("protocol_label")
-    index = table[axes].assign(partition=table["partition"].map(write_label))
+    index = table[axes].astype(object).fillna("")
+    index = index.assign(partition=table["partition"].map(write_label))
     index.columns = [name.removesuffix("_label") for name in axes]
     shown = {}
     for name in ACCURACIES:
@@ -103,6 +115,8 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"The {metric} in percent with its 95 % interval over seeds, of the server's model on the "
         "test set (aggregation) and of clients' own models on their own test samples, mean over "
-        "clients (personalisation); the same of each way's placebo, whose private part is drawn "
-        f"anew at every participation, and the paired difference: {tables.scope(table)}."
+        "clients (personalisation); the same of each way's placebos, whose private part remembers "
+        "nothing from one participation to the next (with forgets it is drawn anew, with resets it "
+        "begins with the common initial weights), and the paired difference: "
+        f"{tables.scope(table)}."
     )
