@@ -21,12 +21,12 @@ from fedgrid.study.stated import Names
 OPTIONS = "OPTIONS"  # the constant in a product's file
 WAYS = ("tail", "best", "smoothed", "final")  # to score a run
 METRICS = ("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy")
-METRICS += ("validation_loss", "distance_bound", "weight_distance")
+METRICS += ("validation_loss", "validation_own_mean", "distance_bound", "weight_distance")
 ON_REQUEST = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error")
 OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in range(1, 10)))
 METRICS += (*ON_REQUEST, *(f"own_{name}" for name in ON_REQUEST))
 METRICS += tuple(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS)
-RECALL = re.compile(r"(own_)?recall_\d+")
+RECALL = re.compile("(own_)?recall_.+")
 LIKE = 0.85  # how like fedgrid's own name of a metric a misspelt one is
 HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records columns of its own
 
