@@ -645,12 +645,16 @@ LOST = float("nan")
 
 
 def spoilt(value: float, who: str) -> Method:
-    """A penalty that is `value` for the clients `who`: in `two_clients` one has one sample."""
+    """A penalty that is `value` for the clients `who`: in `two_clients` one has one sample.
+
+    If it is not finite, it begins in the second round: before, it is a mistake of the method.
+    """
+    first = 0 if np.isfinite(value) else 1
     mine = {"one": lambda step: step.counts[0] > 0, "all": lambda step: step.counts[0] >= 0}[who]
 
     def penalty(step):
         w = step.params["head.weight"].sum()
-        return torch.where(mine(step), w * value, w * 0)
+        return torch.where(mine(step) & (step.round >= first), w * value, w * 0)
 
     return Method(penalty=penalty)
 
@@ -696,38 +700,52 @@ def test_a_client_of_lost_numbers_is_recorded_and_not_averaged(value, who, backe
     assert "1/3 diverged" in text
 
 
-WEIGHTS = {  # by the clients: whether the run is lost
-    "zero for one": (lambda cohort: t([0.0, 1.0]).double(), False),
-    "zero for all": (lambda cohort: t([0.0, 0.0]).double(), True),
-    "of sum zero": (lambda cohort: t([1.0, -1.0]).double(), None),
-    "not a number": (lambda cohort: t([LOST, 1.0]).double(), True),
-    "infinite": (lambda cohort: t([float("inf"), 1.0]).double(), True),
+WEIGHTS = {  # by the clients, and a part of the error
+    "zero for all": ([0.0, 0.0], "the sum 0, not 1"),
+    "of sum zero": ([1.0, -1.0], "the sum 0, not 1"),
+    "not a number": ([LOST, 1.0], "not finite"),
+    "infinite": ([float("inf"), 1.0], "not finite"),
 }
 
 
 @both_backends
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_that_are_no_weights_are_recorded(name, backend, tmp_path):
-    weigh, lost = WEIGHTS[name]
-    simulation = hand(Method(weigh=weigh), backend)
-    summary = written(simulation, tmp_path)
-    if lost is None:  # a method may subtract one client from the other
-        assert summary["final"]["effective_clients"] == 0
-    else:
-        assert (summary["diverged"] is not None) == lost
+def test_weights_that_are_no_weights_are_refused(name, backend, tmp_path):
+    given, error = WEIGHTS[name]
+    simulation = hand(Method(weigh=lambda cohort: t(given).double()), backend)
+    with pytest.raises(UsageError, match=f"`weigh` gives .*{error}"):
+        written(simulation, tmp_path)
+
+
+@both_backends
+def test_a_client_may_weigh_nothing(backend, tmp_path):
+    simulation = hand(Method(weigh=lambda cohort: t([0.0, 1.0]).double()), backend)
+    assert written(simulation, tmp_path)["diverged"] is None
+
+
+@both_backends
+def test_a_method_may_subtract_one_client_from_the_other(backend, tmp_path):
+    method = Method(weigh=lambda cohort: t([1.0, -1.0]).double(), any_sum=True)
+    assert written(hand(method, backend), tmp_path)["final"]["effective_clients"] == 0
 
 
 @both_backends
 @pytest.mark.parametrize("name", ["fedsls", "fedsl"])
 @pytest.mark.parametrize("value", [0.0, LOST, float("inf")])
-def test_saliency_that_weighs_nobody_loses_the_run(value, name, backend, tmp_path):
+def test_saliency_that_weighs_nobody_is_refused_or_loses_the_run(value, name, backend, tmp_path):
     needed = artifacts(name, 2)
     for found in needed.values():
         for key in {"contributions", "norms"} & found.keys():
             found[key] = torch.full_like(found[key], value)
     fields = conftest.HAND | {"rounds": 4}
     simulation = simulate(methods(name), backend, two_clients(), pixel, needed, **fields)
-    assert written(simulation, tmp_path)["diverged"] is not None
+    if value == 0:  # shares of nothing
+        with pytest.raises(
+            UsageError, match=rf"methods/{name}.py, line .*`weigh` gives .*not finite"
+        ):
+            written(simulation, tmp_path)
+    else:
+        assert written(simulation, tmp_path)["diverged"] is not None
 
 
 @both_backends
