@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid.federation import schedule
 from fedgrid.federation.client_names import find_names, write_names
 from fedgrid.federation.holdout import give_tests, hold_out
 from fedgrid.federation.members import write_partition
@@ -56,6 +55,8 @@ def tell_idle(out: Path, sizes: list[int], protocol: dict) -> None:
     The workflow's partitions are shared by protocols with other batches. Then the default fields
     are taken, and the log alone says it; each run says it for its own fields.
     """
+    from fedgrid.federation import schedule  # which imports PyTorch
+
     fields = PROTOCOL | protocol
     if not (idle := schedule.count_idle(sizes, fields)):
         return

@@ -174,8 +174,7 @@ class Engine:
         memories = self.send(cohort)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
         after, measured, losses, optimisers = [], [], [], []
-        clients = Clients(self.samples, work, state.server, state.shared, memories, state.round, lr)
-        for which, models, loss, optimiser in self.train(clients):
+        for which, models, loss, optimiser in self.train(state, work, memories, lr):
             left = self.leave(state, work, which, models, optimiser, memories, seen)
             sums.add(which, models)
             losses.append(loss)
@@ -185,8 +184,8 @@ class Engine:
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
         server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
-        numbers = map(int, work.clients)
-        memory = state.memory | {k: m for k, m in zip(numbers, after, strict=True) if m}
+        clients = map(int, work.clients)
+        memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
         values = {"train_loss": trained.mean()}
         if self.method.follows_weights:
@@ -269,12 +268,15 @@ class Engine:
         """Return the entries of the model that never leave their client."""
         return {name: w for name, w in model.items() if name.startswith(self.method.private)}
 
-    def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+    def train(
+        self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
+    ) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
+        clients = Clients(self.samples, work, state.server, state.shared, memories, state.round, lr)
         if not self.tried:
-            busy = int((clients.work.steps > 0).argmax())
+            busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
-        with unchanged_by_steps(self.method, (clients.server, clients.given, clients.memories)):
+        with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
 
     def leave(
