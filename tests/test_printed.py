@@ -10,8 +10,12 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 
 WRONG = {
-    "no dataset": (["table3", "columns", 0, 0], "mnits", "no dataset .*table3 is called `mnits`"),
-    "no partition": (["table3", "columns", 0, 1], "shard2", "no partition is called `shard2`"),
+    "no dataset": (["table3", "columns", 0, 0], "mnits", r"table3: no dataset .*is called `mnits`"),
+    "no partition": (
+        ["table3", "columns", 0, 1],
+        "shard2",
+        r"table3: no partition .*is called `shard2`",
+    ),
     "no protocol": (["table4", "columns", 1, 2], "fedlmd-mobile", "no protocol .* `fedlmd-mobile`"),
     "a short row": (["table5", "rows", "fedlmd"], [], r"rows\.fedlmd has 0 values for 1 columns"),
     "a long row": (["table3", "speedups", "fedrs"], [1.0] * 15, "has 15 values for 14 columns"),
@@ -37,7 +41,7 @@ def test_published_numbers_without_a_place_are_refused(path, value, message):
 
 
 def test_the_main_setting_is_of_protocols_that_there_are():
-    with pytest.raises(UsageError, match=r"no protocol of `main` in fedlmd\.yaml .*`fedlmt`"):
+    with pytest.raises(UsageError, match=r"fedlmd\.yaml: no protocol of `main` .*`fedlmt`"):
         Grid(changed(["main", 0], "fedlmt"))
 
 

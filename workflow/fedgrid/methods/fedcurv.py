@@ -41,7 +41,7 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
     def curvature(step: Step) -> Tensor:
         everybody = step.shared["fedcurv"]
         gone = step.memory["missing" if in_place else "fedcurv"]
-        total = 0.0
+        total = next(iter(step.params.values())).new_zeros(())
         for name, w in ((n, w) for n, w in step.params.items() if n in everybody["u"]):
             u, uw = (everybody[part][name] - gone[part][name] for part in ("u", "uw"))
             total = total + (u * w.square()).sum() - 2 * (uw * w).sum()

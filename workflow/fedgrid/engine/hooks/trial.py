@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.backends.stacked import Masked
 from fedgrid.engine.client import LocalWork
 from fedgrid.engine.hooks.arguments import finite, same, versions
 from fedgrid.engine.hooks.calling import IN_STEP, Hook, hooks, untouched_generators
@@ -66,7 +67,8 @@ def padded_result(call: Callable[[Step], Any], step: Step) -> Any:
 
     batch = {name: longer(getattr(step, name)) for name in ("x", "y", "features", "logits")}
     valid = torch.cat([step.valid, torch.zeros_like(step.valid[:1]).expand(PADDING)])
-    return call(replace(step, valid=valid, **batch))
+    with Masked(valid, {}):  # a teacher may use batch statistics
+        return call(replace(step, valid=valid, **batch))
 
 
 def first_step(architecture: Architecture, client: LocalWork) -> tuple[Step, Model]:
