@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from fedgrid.engine.hooks.arguments import changed, same, versions
-from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, weights
+from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
@@ -91,7 +91,7 @@ def checked(method: Method) -> Method:
         if isinstance(function, Joined):
             parts = (wrapped(name, part) for part in (function.ours, function.theirs))
             return Joined(function.join, *parts)
-        rule = weights if RULES[name].__name__ == "summing" and method.any_sum else RULES[name]
+        rule = weights if RULES[name] is summing and method.any_sum else RULES[name]
         return Hook(name, function, rule, often=name in (*IN_STEP, *MAKERS))
 
     return replace(method, **{name: wrapped(name, f) for name, f in functions(method).items()})
