@@ -130,13 +130,30 @@ def shrunk(study: dict) -> dict:
     for name, fields in study["protocols"].items():
         if "quick" in name:
             fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
-    quick = study["scales"]["quick"]
+    quick, before = study["scales"]["quick"], names_of_grids(study)
     for block in (block for blocks in quick["grids"].values() for block in blocks):
         block |= {axis: listed(block[axis])[:1] for axis in ("partition", "protocol")}
         for field, values in block.get("sweep", {}).get("protocol", {}).items():
             block["sweep"]["protocol"][field] = values[:1]
     quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}
+    gone = before - names_of_grids(study)
+    study["claims"] = [claim for claim in study["claims"] if not gone & names_of_claim(claim)]
     return study
+
+
+def names_of_grids(study: dict) -> set[str]:
+    """The partitions and protocols in all grids."""
+    grids = [grid for scale in study["scales"].values() for grid in scale["grids"].values()]
+    blocks = [block for grid in grids for block in grid]
+    return {
+        n for block in blocks for axis in ("partition", "protocol") for n in listed(block[axis])
+    }
+
+
+def names_of_claim(claim: dict) -> set[str]:
+    """The partitions and protocols of a claim, which must be in a grid."""
+    given = [claim.get("partition"), claim.get("protocol"), *claim.get("along", {}).values()]
+    return {name for names in given for name in listed(names)}
 
 
 def run(project: Path, *command: str) -> None:
