@@ -86,10 +86,15 @@ def turns(rounds: int, population: int, participation: float, sampler: str, *nam
     return parts.cumsum(0) - parts
 
 
+def trains(samples: int, batch: int, smallest: int) -> bool:
+    """Whether a client with so many samples has a batch."""
+    return samples > 0 and not 2 < min(smallest, batch) > samples
+
+
 def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
     """Split samples into batches in this order; return none if they are too few to train on."""
     smallest = min(smallest, batch)
-    if not len(order) or 2 < smallest > len(order):
+    if not trains(len(order), batch, smallest):
         return []
     if len(order) == 1:
         return [order.repeat(2)]
@@ -100,7 +105,7 @@ def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
 def count_idle(sizes: Iterable[int], protocol: dict) -> int:
     """Return how many clients of these numbers of samples never train: they have no batch."""
     batch, smallest = protocol["batch"], protocol["smallest_batch"]
-    return sum(not split(np.arange(size), batch, smallest) for size in sizes)
+    return sum(not trains(size, batch, smallest) for size in sizes)
 
 
 def check_someone_trains(sizes: list[int], protocol: dict) -> None:
