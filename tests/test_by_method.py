@@ -222,5 +222,6 @@ def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep():
     grid = resolver(kept=ADAM | {"optimiser_state": "kept", "model": "resnet18"})
     run = grid.resolve(NAMES | {"protocol": "kept", "method": "fedavg"})
     reset = run | {"protocol": run["protocol"] | {"optimiser_state": "reset"}}
-    clients = run["protocol"]["clients"]
-    assert memory_mb(run) - memory_mb(reset) == 2 * 45 * clients
+    clients, share = run["protocol"]["clients"], run["protocol"]["participation"]
+    used_last = min(2 * 45 * clients, 1500)
+    assert memory_mb(run) - memory_mb(reset) == 2 * 45 * 2 * clients * share + used_last

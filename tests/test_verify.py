@@ -292,7 +292,7 @@ def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
 def test_memory_is_for_the_model_the_cohort_and_what_clients_keep():
     protocol = {"model": "resnet18", "clients": 100, "participation": 0.1}
     asked = [memory_mb({"protocol": protocol, "method": {name: {}}}) for name in ("fedavg", "moon")]
-    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 100)]
+    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 2 * 10) + 1500]
 
 
 def test_a_fingerprint_is_of_these_modules_only():

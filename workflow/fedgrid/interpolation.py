@@ -105,17 +105,18 @@ def last_round(metrics: Path) -> int:
 def last_state(ended, rounds: int, metrics: Path, checkpoint: Path):
     """Return the state of a run after its last round, its own or that of the same run's namesake.
 
-    The state stays on the CPU: it holds a model for every client.
+    What the clients keep is read from disk when it is used.
     """
     from fedgrid.training import checkpoint as states
     from fedgrid.training.extension import rounds_of
+    from fedgrid.training.sealed import UnusableError
 
     for path in (ended.own, *ended.others):
         if rounds_of(path, ended.key) != rounds:
             continue
         try:
             return states.read(path, ended.key, "cpu")[0]
-        except states.UnusableError as problem:
+        except UnusableError as problem:
             log.warning("%s %s: it is not used", path, problem)
     raise UsageError(
         f"the clients' models after round {rounds} of {metrics.parent} are not kept: raise "

@@ -12,6 +12,7 @@ from its first round (`runtime/forced.py`).
 
 import glob
 import logging
+import math
 import os
 import shutil
 import signal
@@ -32,11 +33,11 @@ from fedgrid.study.command import (
     work_key,
     work_on,
 )
-from fedgrid.study.jobs import needed_stages, run_of_stage, stage_modules
+from fedgrid.study.jobs import is_state_read, needed_stages, run_of_stage, stage_modules
 from fedgrid.study.paths import RUN
 
 SAVE_EVERY = 120  # seconds between two checkpoints
-KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept
+KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept, unless it is read
 FINISHED, ENDED = ".finished", ".ended"  # beside a checkpoint: a finished run's results, last state
 
 log = logging.getLogger(__name__)
@@ -113,9 +114,11 @@ def train(
             ended = ended_states(run, paths, checkpoint_path, others)
             saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
             rows = partial(tracked.Rows, told, out, run, key)
-            state, history, facts = run_rounds(run, paths, saved, machine, rows)
-            written = results.write(out, state, history, {"run": run, "key": key} | facts)
-            results.keep(out, kept)
+            last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
+            with saved.safe(last, history):
+                written = results.write(out, whole, history, {"run": run, "key": key} | facts)
+                results.keep(out, kept)
+            saved.end(last, history)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
         forced.end(checkpoint_path)
@@ -148,11 +151,12 @@ def ended_states(run: dict, paths: dict[str, Path], path: Path, others: Sequence
 
     key = work_key("train", without_length(run), paths)
     limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
+    limit = math.inf if is_state_read(run["name"]) else limit
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
 
 
 def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
-    """Return the state after the last round, all evaluations, and facts for the summary."""
+    """Return the last state, all evaluations, the state for the results, and facts on the run."""
     from fedgrid.engine.hooks.state import Watch
     from fedgrid.runtime import energy, progress
     from fedgrid.training import results, rounds
@@ -163,7 +167,7 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
     results.warn_of_idle(engine)
     meter = energy.Meter(engine.device)
     protocol = run["protocol"]
-    start, history = saved.load(engine.device, protocol) or (start, [])
+    start, history = saved.begin(start, engine.device, protocol)
     rows, watch = tracked(history), Watch(engine.method)
     state, began = start, time.monotonic()
     with rows, progress.Rounds(start.round, protocol["rounds"]) as shown:
@@ -175,10 +179,9 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
-    saved.end(state, history)
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
     facts |= {"joules": meter.joules(), "code": source.fingerprint(*stage_modules("train", run))}
-    return replace(state, server=engine.complete(state.server)), history, facts
+    return state, history, replace(state, server=engine.complete(state.server)), facts
 
 
 class Interrupt:

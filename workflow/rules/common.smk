@@ -30,7 +30,9 @@ from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import (
+    STATES_READ,
     code_behind,
+    is_state_read,
     memory_mb,
     needed_stages,
     run_of_stage,
@@ -131,6 +133,9 @@ os.environ |= {
     "FEDGRID_TRACK": ",".join(TRACKERS),
     "FEDGRID_DATA": config["data_root"],
     "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
+    STATES_READ: json.dumps(
+        GRID.blocks_of_kind("interpolation", config["study"], config["scale"])
+    ),
     "FEDGRID_WARM": str(
         os.getpid() if config["warm"] and not workflow.remote_exec else ""
     ),
@@ -308,8 +313,9 @@ def inputs_with_state(*names):
     """Return `inputs`; refuse a run whose last state would be too large to be kept."""
 
     def found(wildcards):
-        need, limit = state_gb(resolved(wildcards)), config.get("keep_state_gb", 1)
-        if need > limit:
+        run, limit = resolved(wildcards), config.get("keep_state_gb", 1)
+        need = state_gb(run)
+        if need > limit and not is_state_read(GRID.first_name(run)):
             raise WorkflowError(
                 f"the interpolation of {RUN.format(**wildcards)} reads the run's last state, of up "
                 f"to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: {ceil(need)}`"

@@ -184,8 +184,6 @@ class Engine:
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
         server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
-        clients = map(int, work.clients)
-        memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
         values = {"train_loss": trained.mean()}
         if self.method.follows_weights:
@@ -193,7 +191,10 @@ class Engine:
         if self.method.observe:
             values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
         self.tried = True
-        return RunState(server, shared, memory, add_to_log(state.logged, values), state.round + 1)
+        clients = map(int, work.clients)
+        state.memory.update({k: m for k, m in zip(clients, after, strict=True) if m})
+        logged = add_to_log(state.logged, values)
+        return RunState(server, shared, state.memory, logged, state.round + 1)
 
     def plan(self, number: int) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""

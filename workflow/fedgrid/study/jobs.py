@@ -1,23 +1,30 @@
 """The memory of a job, the stages before it, and the modules of its code."""
 
+import json
+import os
+
 from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
-from fedgrid.study.protocol import ANY, OF_METHOD, STAGES
+from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES
+
+KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the rest is on disk
+STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_state_read`
 
 
 def memory_mb(run: dict) -> int:
     """Return the memory in MB that a run's process may use.
 
     It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
-    and statistics, the models that the method keeps per client (its literal `MODELS_KEPT`), and the
-    clients' optimisers if these are kept.
+    and statistics, and what clients keep: that of the cohort before and after its round, and that
+    of the clients used last (`training/memories.py`).
     """
-    protocol = run["protocol"] | run.get("own", {})
+    protocol, each = run["protocol"] | run.get("own", {}), models_kept(run)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
-    kept = models_kept(run) * protocol["clients"]
-    return round(4000 + model_mb(protocol) * (12 + 2 * cohort + kept))
+    megabytes = model_mb(protocol)
+    used_last = min(megabytes * each * protocol["clients"], 1.5 * KEPT_MB)  # and while it is saved
+    return round(4000 + megabytes * (12 + 2 * cohort * (1 + each)) + used_last)
 
 
 def state_gb(run: dict) -> float:
@@ -28,13 +35,26 @@ def state_gb(run: dict) -> float:
     return model_mb(protocol) * (2 + models_kept(run) * keepers) / 1000
 
 
+def is_state_read(name: dict) -> bool:
+    """Whether products of the configuration's study read the last state of the run of this name.
+
+    The Snakefile writes the blocks of their grids into the environment. Such a state is kept
+    whatever its size.
+    """
+    blocks = json.loads(os.environ.get(STATES_READ) or "[]")
+    return any(all(name[axis] in block[axis] for axis in AXES) for block in blocks)
+
+
 def model_mb(protocol: dict) -> float:
     """Return the size of the protocol's model in MB."""
     return source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
 
 
 def models_kept(run: dict) -> float:
-    """Return the number of models that each client keeps, counting those of its optimiser."""
+    """Return the number of models that each client keeps, counting those of its optimiser.
+
+    The method's literal MODELS_KEPT says how many it keeps.
+    """
     protocol = run["protocol"] | run.get("own", {})
     kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
     if protocol.get("optimiser_state") == "kept":
