@@ -13,11 +13,13 @@ from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, records
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import jobs
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
 from fedgrid.training import checkpoint, extension
+from fedgrid.training import results as writing
 from fedgrid.training.rounds import is_evaluated
 from made import GRID
 
@@ -194,6 +196,43 @@ def test_means_are_over_the_rounds_between_evaluations():
     assert [one["round"] for one in rows] == [0, 4]
     assert rows[1]["train_loss"] == (1 + 2 + 3 + 5) / 4
     assert found.logged["train_loss"].tolist() == [7.0]
+
+
+@pytest.mark.parametrize("problem", [OSError(28, "full"), ValueError("header"), RuntimeError()])
+def test_results_are_there_whatever_happens_to_the_last_state(
+    problem, results, tmp_path, monkeypatch, caplog
+):
+    def fails(*arguments):
+        raise problem
+
+    whole = contents(trained(results, SMALL.format(4, 2), SCAFFOLD, f"{tmp_path.name}-whole"))
+    monkeypatch.setattr(checkpoint, "save", fails)
+    out = trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    assert contents(out) == whole
+    assert "the last state is not kept" in caplog.text
+    assert not [*(results.parent / tmp_path.name).rglob("*.ended*")]
+
+
+def test_a_run_whose_results_cannot_be_written_goes_on_after_its_last_round(
+    results, tmp_path, monkeypatch
+):
+    whole = contents(trained(results, SMALL.format(4, 2), SCAFFOLD, f"{tmp_path.name}-whole"))
+    monkeypatch.setattr(writing, "write", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    monkeypatch.undo()
+    out = trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    assert (contents(out), summary(out)["resumed_at"]) == (whole, 4)
+
+
+def test_a_state_that_a_product_reads_is_kept_whatever_its_size(results, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDGRID_KEEP_STATE_GB", "0")
+    blocks = [{axis: [value] for axis, value in named(SMALL.format(4, 2), MOON)["name"].items()}]
+    monkeypatch.setenv(jobs.STATES_READ, json.dumps(blocks))
+    for method in (MOON, SCAFFOLD):
+        trained(results, SMALL.format(4, 2), method, tmp_path.name)
+    (ended,) = (results.parent / tmp_path.name).rglob("*.ended")
+    assert f"/{MOON}/" in str(ended)
 
 
 # --- the same work under other names --------------------------------------------------------------

@@ -98,12 +98,14 @@ def test_while_a_checkpoint_is_written(small, ready):
 
     fails(stage(*command, "--checkpoint", place / "kept"))
     assert not (ready.parent / "out/metrics.csv").exists()
-    assert left(place) == ["kept"]
+    assert left(place) == ["kept", "kept.history"]
     small("10m", "remount")
     assert stage(*command, "--checkpoint", place / "kept").returncode == 0
     assert json.loads((ready.parent / "out/summary.json").read_text())["resumed_at"] > 0
     assert (ready.parent / "out/metrics.csv").read_bytes() == whole
-    assert {name.partition("/")[0] for name in left(place)} == {"kept.finished", "kept.ended"}
+    assert {name.partition("/")[0] for name in left(place)} == {
+        *("kept.finished", "kept.ended", "kept.ended.history")
+    }
 
 
 def test_while_a_runs_results_are_written(small, ready):

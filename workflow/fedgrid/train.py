@@ -104,7 +104,9 @@ def train(
     with files.alone(checkpoint_path):
         written_to = (place / name for place in (out, kept) for name in results.FILES)
         ended_path = beside(checkpoint_path, ENDED)
-        files.sweep(checkpoint_path, ended_path, out / csv.RUNNING, *written_to)
+        states = checkpoint_path, ended_path
+        histories = map(checkpoint.history_of, states)
+        files.sweep(*states, *histories, out / csv.RUNNING, *written_to)
         others = () if begin_anew(out, checkpoint_path) else others
         copies = (beside(other, FINISHED) for other in others)
         if found := results.finished(out, kept, key, copies):
@@ -121,6 +123,8 @@ def train(
             saved.end(last, history)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
+        if not ended_path.exists():
+            checkpoint.discard(ended_path)  # what a killed process has left of it
         forced.end(checkpoint_path)
     return written
 
