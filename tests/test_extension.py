@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
-from fedgrid.training import checkpoint, extension
+from fedgrid.training import checkpoint, extension, same_work
 from fedgrid.training import results as writing
 from fedgrid.training.rounds import is_evaluated
 from made import GRID
@@ -51,8 +52,7 @@ def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one
         partition.main([name, "--results", str(results)])
     home = results.parent / place
     out, checkpoint = home / "runs" / name, home / f"checkpoints/runs/{name}.safetensors"
-    others = [other for other in train.same_cell(home, run) if other != checkpoint]
-    train.train(run, paths, out, checkpoint, Machine("cpu"), others=others)
+    train.train(run, paths, out, checkpoint, Machine("cpu"), home=home)
     return out
 
 
@@ -145,13 +145,9 @@ def test_a_shorter_run_of_its_own_name_is_trained(results, tmp_path):
     assert summary(trained(results, SMALL.format(2, 2), place=tmp_path.name))["resumed_at"] == 0
 
 
-@pytest.mark.parametrize("other", ["lr0.2", "seed", "batch16", "client_test0.2"])
+@pytest.mark.parametrize("other", ["lr0.2", "batch16", "client_test0.2"])
 def test_another_run_is_not_gone_on_from(other, results, tmp_path):
     trained(results, SMALL.format(4, 2), place=tmp_path.name)
-    if other == "seed":
-        run = named(SMALL.format(8, 2), PLAIN)
-        assert not train.same_cell(tmp_path, run | {"name": run["name"] | {"seed": 1}})
-        return
     found = trained(results, f"{SMALL.format(8, 2)}-{other}", place=tmp_path.name)
     assert summary(found)["resumed_at"] == 0
 
@@ -247,6 +243,33 @@ def test_the_same_work_under_another_name_is_linked(results, tmp_path):
     assert summary(again)["run"]["name"] == names
     assert summary(again)["trained_as"] == summary(first)["run"]["name"]
     assert "trained_as" not in summary(first)
+
+
+def test_a_job_reads_no_run_but_those_of_its_key(results, tmp_path, monkeypatch):
+    """Its time does not depend on the number of runs."""
+    trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    for mu in (0.1, 0.2, 0.3):
+        trained(results, SMALL.format(4, 2), f"fedprox-mu{mu}", tmp_path.name)
+    read, readers = [], (writing.read_summary, extension.rounds_of)
+    monkeypatch.setattr(writing, "read_summary", lambda f: read.append(f) or readers[0](f))
+    monkeypatch.setattr(extension, "rounds_of", lambda f, key: read.append(f) or readers[1](f, key))
+    trained(results, SMALL.format(4, 2), "fedprox-mu0.4", tmp_path.name)
+    assert all("fedprox-mu0.4" in str(path) for path in read)
+
+
+@pytest.mark.parametrize("lost", ["all notes", "the run", "no note"])
+def test_notes_of_runs_may_be_lost(lost, results, tmp_path):
+    home = results.parent / tmp_path.name
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    if lost == "all notes":  # they are made again from the runs that are there
+        shutil.rmtree(home / same_work.NOTES)
+    elif lost == "the run":
+        shutil.rmtree(home / same_work.RUNS)
+    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
+    assert ("trained_as" in summary(again)) == (lost != "the run")
+    assert contents(again) == contents(first)
+    longer = trained(results, SMALL.format(6, 2), "fedprox", tmp_path.name)
+    assert summary(longer)["resumed_at"] == 4
 
 
 def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path, monkeypatch):

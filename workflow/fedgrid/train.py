@@ -10,14 +10,12 @@ with fewer rounds is continued (`training/extension.py`). A run that Snakemake f
 from its first round (`runtime/forced.py`).
 """
 
-import glob
 import logging
 import math
 import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,10 +33,11 @@ from fedgrid.study.command import (
 )
 from fedgrid.study.jobs import is_state_read, needed_stages, run_of_stage, stage_modules
 from fedgrid.study.paths import RUN
+from fedgrid.training import same_work
+from fedgrid.training.same_work import ENDED, FINISHED
 
 SAVE_EVERY = 120  # seconds between two checkpoints
 KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept, unless it is read
-FINISHED, ENDED = ".finished", ".ended"  # beside a checkpoint: a finished run's results, last state
 
 log = logging.getLogger(__name__)
 
@@ -60,22 +59,8 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
-    others = [path for path in same_cell(asked.results, run) if path != places[1]]
-    written = train(run, paths, *places, machine_of(asked), asked.save_every, others, told)
+    written = train(run, paths, *places, machine_of(asked), asked.save_every, asked.results, told)
     return work_on(run, paths, *written) if written else None
-
-
-def same_cell(results: Path, run: dict) -> list[Path]:
-    """Return the paths of checkpoints of all runs of the dataset, partition and seed of a run."""
-    folder = results / "checkpoints/runs"
-    fixed = {axis: glob.escape(str(run["name"][axis])) for axis in ("dataset", "partition", "seed")}
-    pattern = RUN.format(protocol="*", method="*", **fixed)
-    found = (
-        path.with_name(path.name.removesuffix(end))
-        for end in (FINISHED, ENDED)
-        for path in folder.glob(f"{pattern}.safetensors{end}")
-    )
-    return sorted({*found})
 
 
 def train(
@@ -85,15 +70,16 @@ def train(
     checkpoint_path: Path,
     machine: Machine,
     save_every: float = SAVE_EVERY,
-    others: Sequence[Path] = (),
+    home: Path | None = None,
     told: trackers.Asked = trackers.NOTHING,
 ) -> list[Path]:
     """Train a resolved run to its end; return the files that it wrote, none if it was finished.
 
     A run resumes from its checkpoint. If another process trains it already, such as a child of a
     killed parent, this one waits. A finished run is not trained again while the copy of its results
-    beside the checkpoint exists. `others` are the checkpoints of runs with other names: if one of
-    them is the same work, its results are linked. A forced run uses none of these.
+    beside the checkpoint exists. `home` is the folder of results in which runs of other names are
+    looked for: if one of them is the same work, its results are linked. A forced run uses none of
+    these.
     """
     from fedgrid.runtime import files, tracked
     from fedgrid.runtime.trackers import csv
@@ -107,13 +93,14 @@ def train(
         states = checkpoint_path, ended_path
         histories = map(checkpoint.history_of, states)
         files.sweep(*states, *histories, out / csv.RUNNING, *written_to)
-        others = () if begin_anew(out, checkpoint_path) else others
+        anew = begin_anew(out, checkpoint_path)
+        others = [] if anew else same_work.find(home, key, checkpoint_path)
         copies = (beside(other, FINISHED) for other in others)
         if found := results.finished(out, kept, key, copies):
             log.info("%s was finished before in %s, and is not trained again", out, found)
             written = [] if found == kept else results.link(out, kept, run)
         else:
-            ended = ended_states(run, paths, checkpoint_path, others)
+            ended = ended_states(run, paths, checkpoint_path, None if anew else home)
             saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
             rows = partial(tracked.Rows, told, out, run, key)
             last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
@@ -121,6 +108,8 @@ def train(
                 written = results.write(out, whole, history, {"run": run, "key": key} | facts)
                 results.keep(out, kept)
             saved.end(last, history)
+            same_work.note(home, ended.key, checkpoint_path)
+        same_work.note(home, key, checkpoint_path)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
         if not ended_path.exists():
@@ -149,11 +138,12 @@ def beside(path: Path, end: str) -> Path:
     return path.with_name(f"{path.name}{end}")
 
 
-def ended_states(run: dict, paths: dict[str, Path], path: Path, others: Sequence[Path]):
-    """Return the last states of finished runs that this run can go on from."""
+def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | None):
+    """Return the last states of finished runs, in the results `home`, that this run can use."""
     from fedgrid.training.extension import Ended, without_length
 
     key = work_key("train", without_length(run), paths)
+    others = same_work.find(home, key, path)
     limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
     limit = math.inf if is_state_read(run["name"]) else limit
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
