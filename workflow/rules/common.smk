@@ -24,7 +24,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import forced, own_data, records, remaining, source, trackers
+from fedgrid.runtime import cli, forced, own_data, records, remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
@@ -487,30 +487,30 @@ def store_tables(kind, wildcards):
     return [str(folder / INDEX), str(folder / f"{kind}.csv")]
 
 
-def collected_blocks(kind):
-    """Return the argument `grid` of the command, and after it what is taken from kept runs."""
+def collected_grid(kind):
+    """Return the path of a file with the arguments of the command that are about the grid.
 
-    def found(wildcards):
-        blocks = json.dumps(GRID.narrowed(*place(wildcards)))
-        ids = [str(one) for one in kept_ids(kind, wildcards)]
-        where = f"{wildcards.study}/{wildcards.scale}"
-        return [blocks, "--kept", where, "--ids", *ids] if ids else blocks
-
-    return found
-
-
-def collected_protocols(kind):
-    """Return the argument `--protocols`: of each protocol only what the command reads.
-
-    All fields would be too long: a command can have about a hundred thousand characters.
+    The file is written when the table is planned, unless nothing is to be run.
     """
 
     def found(wildcards):
-        every = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
-        read = {name: collected_fields(kind, of) for name, of in every.items()}
-        return json.dumps(read)
+        words = grid_words(kind, wildcards)
+        return str(
+            cli.write_arguments(words, Path("results/grids"), not workflow.dryrun)
+        )
 
     return found
+
+
+def grid_words(kind, wildcards):
+    """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
+    blocks = GRID.narrowed(*place(wildcards))
+    every = GRID.protocols_of(blocks)
+    read = {name: collected_fields(kind, of) for name, of in every.items()}
+    words = [json.dumps(blocks), "--protocols", json.dumps(read)]
+    ids = [str(one) for one in kept_ids(kind, wildcards)]
+    where = f"{wildcards.study}/{wildcards.scale}"
+    return [*words, "--kept", where, "--ids", *ids] if ids else words
 
 
 def table_content(kind):
