@@ -571,7 +571,11 @@ BAD_ARRAYS = [
     ({"x_train": FEW * np.nan}, {}, "not finite"),
     ({"x_train": np.full((12, 3), 1e300)}, {}, "not finite"),
     ({"x_train": FEW.astype(int)}, {}, "sequences of tokens need `tokens`"),
-    ({"x_train": FEW.astype(int) + 9}, {"tokens": 7}, "tokens from 9 to 9"),
+    (
+        {"x_train": FEW.astype(int) + 9, "x_test": FEW[:6].astype(int)},
+        {"tokens": 7},
+        "tokens from 9 to 9",
+    ),
     ({"x_train": FEW}, {"tokens": 7}, "sequences of tokens are whole numbers"),
     ({"x_train": np.zeros((12, 9, 8, 3))}, {}, "looks like .height, width, channels."),
     ({"x_train": np.zeros(12)}, {}, "has samples of the shape"),
