@@ -1,23 +1,26 @@
 """The memory of a job, the stages before it, and the modules of its code."""
 
+import json
+
 from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
+from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, OF_METHOD, STAGES
 
 
 def memory_mb(run: dict) -> int:
     """Return the memory in MB that a run's process may use.
 
-    It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
-    and statistics, the models that the method keeps per client (its literal `MODELS_KEPT`), and the
-    clients' optimisers if these are kept.
+    It holds PyTorch, the activations of a batch, several models, the cohort's deltas and
+    statistics, the models that the method keeps per client (its literal `MODELS_KEPT`), and the
+    clients' optimisers if these are kept. The dataset is a memory map.
     """
     protocol = run["protocol"] | run.get("own", {})
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
     kept = models_kept(run) * protocol["clients"]
-    return round(4000 + model_mb(protocol) * (12 + 2 * cohort + kept))
+    return round(4000 + model_mb(run) * (12 + 2 * cohort + kept) + batch_mb(run))
 
 
 def state_gb(run: dict) -> float:
@@ -25,12 +28,26 @@ def state_gb(run: dict) -> float:
     protocol = run["protocol"] | run.get("own", {})
     cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
     keepers = min(protocol["clients"], cohort * protocol["rounds"])
-    return model_mb(protocol) * (2 + models_kept(run) * keepers) / 1000
+    return model_mb(run) * (2 + models_kept(run) * keepers) / 1000
 
 
-def model_mb(protocol: dict) -> float:
-    """Return the size of the protocol's model in MB."""
-    return source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+def model_mb(run: dict) -> float:
+    """Return the size of the run's model in MB."""
+    return size_of(run)["weights"]
+
+
+def batch_mb(run: dict) -> float:
+    """Return the MB of the activations of a batch, in training or in evaluation."""
+    size, batch = size_of(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
+    tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
+    return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
+
+
+def size_of(run: dict) -> dict[str, float]:
+    """Return the MB of the run's model, and of a sample in training and in evaluation."""
+    data = f"datasets.{run['dataset']}"
+    inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
+    return sizes.measured(run["protocol"]["model"], json.dumps(inputs))
 
 
 def models_kept(run: dict) -> float:
