@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedgrid.runtime import files
+from fedgrid.runtime import files, own_data
 
 pytestmark = [
     pytest.mark.slow,
@@ -79,6 +80,21 @@ def test_while_data_are_prepared(small):
     assert not left(place)
     small("10m", "remount")
     assert stage("data", "digits", "--out", place / "digits").returncode == 0
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_while_data_of_ones_own_are_decoded(order, small, tmp_path, monkeypatch):
+    x = np.random.default_rng(0).normal(size=(20_000, 30)).astype(np.float32, order)
+    y = np.arange(len(x)) % 2
+    np.savez(tmp_path / "my.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    entry = {"mine": {"npz": str(tmp_path / "my.npz")}}
+    monkeypatch.setitem(ENVIRONMENT, own_data.VARIABLE, json.dumps(entry))
+    place = small("2m")  # the array has 2.4 MB, and so has its copy
+    fails(stage("data", "mine", "--out", place / "mine"))
+    assert not left(place)
+    small("10m", "remount")
+    assert stage("data", "mine", "--out", place / "mine").returncode == 0
+    assert (np.load(place / "mine/train_images.npy")[:, :, 0, 0] == x).all()
 
 
 def test_while_the_results_of_a_stage_are_written(small, ready):

@@ -7,6 +7,7 @@ from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
+from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES
 
 KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the rest is on disk
@@ -16,15 +17,16 @@ STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_st
 def memory_mb(run: dict) -> int:
     """Return the memory in MB that a run's process may use.
 
-    It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
-    and statistics, and what clients keep: that of the cohort before and after its round, and that
-    of the clients used last (`training/memories.py`).
+    It holds PyTorch, the activations of a batch, several models, the cohort's deltas and
+    statistics, and what clients keep: that of the cohort before and after its round, and that of
+    the clients used last (`training/memories.py`). The dataset is a memory map.
     """
     protocol, each = run["protocol"] | run.get("own", {}), models_kept(run)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
-    megabytes = model_mb(protocol)
+    megabytes = model_mb(run)
     used_last = min(megabytes * each * protocol["clients"], 1.5 * KEPT_MB)  # and while it is saved
-    return round(4000 + megabytes * (12 + 2 * cohort * (1 + each)) + used_last)
+    several = megabytes * (12 + 2 * cohort * (1 + each))
+    return round(4000 + several + used_last + batch_mb(run))
 
 
 def state_gb(run: dict) -> float:
@@ -32,7 +34,7 @@ def state_gb(run: dict) -> float:
     protocol = run["protocol"] | run.get("own", {})
     cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
     keepers = min(protocol["clients"], cohort * protocol["rounds"])
-    return model_mb(protocol) * (2 + models_kept(run) * keepers) / 1000
+    return model_mb(run) * (2 + models_kept(run) * keepers) / 1000
 
 
 def is_state_read(name: dict) -> bool:
@@ -45,9 +47,23 @@ def is_state_read(name: dict) -> bool:
     return any(all(name[axis] in block[axis] for axis in AXES) for block in blocks)
 
 
-def model_mb(protocol: dict) -> float:
-    """Return the size of the protocol's model in MB."""
-    return source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+def model_mb(run: dict) -> float:
+    """Return the size of the run's model in MB."""
+    return size_of(run)["weights"]
+
+
+def batch_mb(run: dict) -> float:
+    """Return the MB of the activations of a batch, in training or in evaluation."""
+    size, batch = size_of(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
+    tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
+    return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
+
+
+def size_of(run: dict) -> dict[str, float]:
+    """Return the MB of the run's model, and of a sample in training and in evaluation."""
+    data = f"datasets.{run['dataset']}"
+    inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
+    return sizes.measured(run["protocol"]["model"], json.dumps(inputs))
 
 
 def models_kept(run: dict) -> float:
