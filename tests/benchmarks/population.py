@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,13 @@ def main(arguments: list[str] | None = None) -> None:
         return
     for cohort in asked.cohorts:
         sizes = sorted(size for size in asked.populations if size >= cohort)
-        rows = {size: in_process(size, cohort, asked) for size in sizes}
         print(f"\ncohorts of {cohort}, {asked.method}, {asked.batches} batches; CPU seconds")
-        print("\n".join(lines(rows)), flush=True)
+        print("clients".rjust(12) + "".join(name.rjust(12) for name in COLUMNS), flush=True)
+        rows = {}
+        for size in sizes:
+            rows[size] = row = in_process(size, cohort, asked)
+            print(f"{size:12,}" + "".join(f"{row[name]:12.4g}" for name in COLUMNS), flush=True)
+        print("\n".join(slopes(rows)), flush=True)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -139,9 +144,7 @@ def write_partition(folder: Path, protocol: dict) -> None:
     """The partition of the data, as `python -m fedgrid.partition` makes it."""
     data, names = open_data(folder), NAMES.values()
     drawn = NAMES["dataset"], NAMES["seed"]
-    made = draw_partition(
-        NAMES["partition"], data, protocol["clients"], protocol["recipe"], *drawn
-    )
+    made = draw_partition(NAMES["partition"], data, protocol["clients"], protocol["recipe"], *drawn)
     made = hold_out(made, data.train_labels, len(data.test_labels), protocol, *names)
     members.write_partition(made, folder / "partition.npz")
 
@@ -176,23 +179,26 @@ def remember_all(engine: Engine, state: RunState) -> None:
 
 
 def saved(path: Path, state: RunState, history: list[dict]) -> tuple[float, float]:
-    """CPU seconds of writing a checkpoint and of reading it, as train.py does both."""
-    save, _ = timed(checkpoint.save, path, "key", state, history)
-    load, found = timed(checkpoint.load, path, "key", torch.device("cpu"))
-    assert found, f"{path} was not read"
+    """CPU seconds of writing a checkpoint and of reading it, as train.py does both.
+
+    They are NaN if the checkpoint cannot be written, and the reason is printed.
+    """
+    try:
+        save, _ = timed(checkpoint.save, path, "key", state, history)
+        load, _ = timed(checkpoint.load, path, "key", torch.device("cpu"))
+    except Exception as problem:
+        print(f"no checkpoint: {problem}", file=sys.stderr)
+        return math.nan, math.nan
     return save, load
 
 
-def lines(rows: dict[int, dict[str, float]]) -> list[str]:
-    """The table: a line per population, and then the slopes."""
-    found = ["clients".rjust(12) + "".join(name.rjust(12) for name in COLUMNS)]
-    for size, row in rows.items():
-        found.append(f"{size:12,}" + "".join(f"{row[name]:12.4g}" for name in COLUMNS))
-    sizes = [*rows]
-    for small, large in zip(sizes, sizes[1:], strict=False):
-        cells = (slope(rows, small, large, name) for name in COLUMNS)
-        found.append(f"slope to 1e{math.log10(large):.0f}".rjust(12) + "".join(cells))
-    return found
+def slopes(rows: dict[int, dict[str, float]]) -> list[str]:
+    """A line for each population but the first: the slopes of all columns up to it."""
+    return [
+        f"slope to 1e{math.log10(large):.0f}".rjust(12)
+        + "".join(slope(rows, small, large, name) for name in COLUMNS)
+        for small, large in pairwise(rows)
+    ]
 
 
 def slope(rows: dict[int, dict[str, float]], small: int, large: int, name: str) -> str:
