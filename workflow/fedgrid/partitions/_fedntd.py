@@ -57,6 +57,10 @@ def shards(
 ) -> list[np.ndarray]:
     """Return the samples of each client: `each` shards of one class; a class may occur twice.
 
+    For each shard, numpy shuffles the numbers of all shards of its class that are left, as in the
+    published code. So the time grows with the square of the clients: with two shards each and ten
+    classes, about 1 second for 16,000 clients.
+
     UsageError unless the shards can be dealt out evenly.
     """
     per_class, rest = divmod(each * clients, classes)

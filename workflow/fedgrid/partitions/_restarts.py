@@ -62,6 +62,6 @@ class Draws:
         """Return the error that says that no draw succeeded."""
         return UsageError(
             f"no balanced partition of dir{self.alpha:g} over {self.clients} clients was found: in "
-            f"{self.made} draws, {self.total / self.made:.3g} clients on average got fewer than "
+            f"{self.made} draws, {self.total / self.made:.1f} clients on average got fewer than "
             f"{SMALLEST} samples: raise alpha, or lower the protocol's `clients`"
         )
