@@ -24,7 +24,16 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import cli, forced, own_data, records, remaining, source, trackers
+from fedgrid.runtime import (
+    cli,
+    forced,
+    own_data,
+    records,
+    remaining,
+    source,
+    timers,
+    trackers,
+)
 from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
@@ -81,6 +90,7 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
+timers.merge()
 if not workflow.remote_exec:
     manager = getattr(workflow, "logger_manager", None)
     remaining.show(getattr(manager, "plugin_handlers", ()))
