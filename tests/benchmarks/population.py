@@ -11,7 +11,9 @@ has a process of its own, which measures in CPU seconds:
     read        read the data and the partition, and check that they fit
     round       the median of the rounds after the first one
     evaluate    all clients on their own tests
-    save, load  a checkpoint after that evaluation; each client has a memory if the method keeps one
+    save        a checkpoint after that evaluation; each client has a memory if the method keeps one
+    save next   the checkpoint after one more round
+    load        read that checkpoint
 
 and the process's peak memory. Below the table is, for each column, the slope of log(measured) over
 log(population) between each population and the next one: 1 is linear growth, 2 is quadratic. Small
@@ -46,6 +48,7 @@ from fedgrid.partitions import draw_partition
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training import checkpoint
 from fedgrid.training.build import build_part
+from fedgrid.training.history import History
 
 POPULATIONS = (100, 1_000, 10_000, 100_000, 1_000_000)
 COHORTS = (10, 100)
@@ -53,7 +56,8 @@ SAMPLES, CLASSES, SHAPE, TESTS = 4, 10, (1, 2, 2), 1000
 ROUNDS = 9
 NAMES = {"dataset": "population", "partition": "dir0.5", "seed": 0}
 FIELDS = {"client_test": 0.5, "batch": 2, "smallest_batch": 1, "local": 2, "rounds": ROUNDS}
-COLUMNS = ("partition", "read", "round", "evaluate", "save", "load", "memory_mb")
+COLUMNS = ("partition", "read", "round", "evaluate", "save", "save next", "load")
+COLUMNS += ("memory_mb",)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -110,14 +114,18 @@ def measured(population: int, cohort: int, asked) -> dict[str, float]:
         found["partition"], _ = timed(write_partition, folder, protocol)
         found["read"], data = timed(read, folder, protocol)
         engine = Engine(build, build_part(asked.method, {}), protocol, data)
-        state, rounds = engine.start(0), []
+        state, history = checkpoint.new(engine.start(0), folder / "checkpoint")
+        rounds = []
         for _ in range(ROUNDS):
             seconds, state = timed(engine.round, state)
             rounds.append(seconds)
         found["round"] = statistics.median(rounds[1:])
         remember_all(engine, state)
         found["evaluate"], row = timed(evaluate, engine, state)
-        found["save"], found["load"] = saved(folder / "checkpoint", state, [row])
+        found["save"], _ = timed(save, folder / "checkpoint", state, history, [row])
+        state = engine.round(state)
+        found["save next"], _ = timed(save, folder / "checkpoint", state, history, [])
+        found["load"], _ = timed(checkpoint.load, folder / "checkpoint", "key", state.memory.device)
     return found | {"memory_mb": measure.memory("VmHWM") / 2**20}
 
 
@@ -178,18 +186,11 @@ def remember_all(engine: Engine, state: RunState) -> None:
             }
 
 
-def saved(path: Path, state: RunState, history: list[dict]) -> tuple[float, float]:
-    """CPU seconds of writing a checkpoint and of reading it, as train.py does both.
-
-    They are NaN if the checkpoint cannot be written, and the reason is printed.
-    """
-    try:
-        save, _ = timed(checkpoint.save, path, "key", state, history)
-        load, _ = timed(checkpoint.load, path, "key", torch.device("cpu"))
-    except Exception as problem:
-        print(f"no checkpoint: {problem}", file=sys.stderr)
-        return math.nan, math.nan
-    return save, load
+def save(path: Path, state: RunState, history: History, rows: list[dict]) -> None:
+    """Write more evaluations and a checkpoint, as train.py does."""
+    for row in rows:
+        history.append(row)
+    checkpoint.save(path, "key", state, history)
 
 
 def slopes(rows: dict[int, dict[str, float]]) -> list[str]:
