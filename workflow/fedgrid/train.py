@@ -93,6 +93,7 @@ def train(
         states = checkpoint_path, ended_path
         histories = map(checkpoint.history_of, states)
         files.sweep(*states, *histories, out / csv.RUNNING, *written_to)
+        same_work.note(home, key, checkpoint_path)
         anew = begin_anew(out, checkpoint_path)
         others = [] if anew else same_work.find(home, key, checkpoint_path)
         copies = (beside(other, FINISHED) for other in others)
@@ -101,6 +102,7 @@ def train(
             written = [] if found == kept else results.link(out, kept, run)
         else:
             ended = ended_states(run, paths, checkpoint_path, None if anew else home)
+            same_work.note(home, ended.key, checkpoint_path)
             saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
             rows = partial(tracked.Rows, told, out, run, key)
             last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
@@ -108,8 +110,6 @@ def train(
                 written = results.write(out, whole, history, {"run": run, "key": key} | facts)
                 results.keep(out, kept)
             saved.end(last, history)
-            same_work.note(home, ended.key, checkpoint_path)
-        same_work.note(home, key, checkpoint_path)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
         if not ended_path.exists():

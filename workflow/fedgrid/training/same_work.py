@@ -1,10 +1,10 @@
 """Find the runs of other names that are the same work, without reading all runs.
 
-A run writes a note when it is finished: a small file in the folder of its key, with the path of its
+A run writes a note before it begins: a small file in the folder of its key, with the path of its
 checkpoint below `checkpoints/runs`. A run has two keys: one of all its settings, and one of those
-that its last state depends on (`extension.py`). A note whose run is gone does no harm, because
-whoever follows it reads the key of the run itself. If there are no notes at all, they are made from
-the runs that are there.
+that its last state depends on (`extension.py`). A note of a run that is not finished, or is gone,
+does no harm, because whoever follows it reads the key of the run itself. If there are no notes at
+all, they are made from the runs that are there.
 """
 
 import json
@@ -32,7 +32,7 @@ def find(results: Path | None, key: str, own: Path) -> list[Path]:
 
 
 def note(results: Path | None, key: str, checkpoint: Path) -> None:
-    """Write that a run has this key, if its checkpoint is below the folder of results."""
+    """Note that a run has this key, if its checkpoint is below the folder of results."""
     if results is not None and checkpoint.is_relative_to(results / RUNS):
         make_notes(results)
         write_note(results / NOTES, key, str(checkpoint.relative_to(results / RUNS)))
