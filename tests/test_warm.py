@@ -14,14 +14,15 @@ from fedgrid.runtime import warm
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux has warm starts")
 
-# An entry point that says what it was given and whether somebody had imported torch for it.
+# An entry point that says what it was given and whether somebody had imported torch for it, and
+# torch._dynamo, which a stacked run imports.
 ENTRY = """
 import os, sys, time
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
 
 def main(arguments):
-    warm = "torch" in sys.modules
+    warm = {"torch", "torch._dynamo"} <= {*sys.modules}
     print(warm, sys.argv[1:], os.getcwd(), os.environ.get("COLOUR"), sys.stdin.read(), flush=True)
     if "wrong" in sys.argv:
         raise UsageError("that is wrong")
@@ -35,6 +36,27 @@ def main(arguments):
 
 if __name__ == "__main__":
     cli.run(main)
+"""
+
+# Imports what the keeper imports, and writes what this asked of CUDA: after CUDA has started in a
+# process, it works in no fork of it.
+ASKING = """
+import torch
+from fedgrid.runtime import warm
+
+asked = []
+
+def noted(name, function):
+    return lambda *given, **named: (asked.append(name), function(*given, **named))[1]
+
+for module, names in ((torch._C, dir(torch._C)), (torch.cuda, ("is_available", "device_count"))):
+    for name in names:
+        if name.startswith("_cuda_") or module is torch.cuda:
+            setattr(module, name, noted(name, getattr(module, name)))
+torch.cuda.is_available()
+control = len(asked)
+warm.import_each(warm.PACKAGES + warm.LATER)
+print(control, asked[control:])
 """
 
 
@@ -180,3 +202,22 @@ def test_other_threads_mean_another_keeper(monkeypatch):
     one = warm.name("1")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert warm.name("1") != one != warm.name("2")
+
+
+def test_the_keepers_imports_leave_cuda_alone():
+    package = str(Path(warm.__file__).parents[2])
+    command = [sys.executable, "-c", ASKING]
+    said = subprocess.check_output(command, env=os.environ | {"PYTHONPATH": package}, text=True)
+    control, _, asked = said.strip().partition(" ")
+    assert int(control), "the test does not see what is asked of CUDA"
+    assert asked == "[]"
+
+
+def test_differentiation_imports_nothing_that_the_keeper_lacks():
+    call = "from torch.func import grad, vmap; import torch; old = {*sys.modules}; "
+    call += "vmap(grad(torch.sum))(torch.ones(2, 3)); print(*sys.modules.keys() - old)"
+    imports = "import sys; from fedgrid.runtime import warm; "
+    imports += "warm.import_each(warm.PACKAGES + warm.LATER); "
+    environment = os.environ | {"PYTHONPATH": str(Path(warm.__file__).parents[2])}
+    command = [sys.executable, "-c", imports + call]
+    assert not subprocess.check_output(command, env=environment, text=True).split()

@@ -25,6 +25,9 @@ import sys
 import traceback
 
 PACKAGES = ("torch", "safetensors.torch", "pandas", "matplotlib.figure")
+# What `torch.func.grad` imports at its first call, in every stacked run: it takes two seconds. A
+# command that asks meanwhile waits, for less time than the other packages would take it.
+LATER = ("torch._dynamo",)
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows lacks the last three
 NUMBER = struct.Struct("q")  # a message of the keeper: the child's id, then its wait status
 STREAMS = 3  # standard input, output and error
@@ -124,10 +127,9 @@ def keep(owner: int) -> None:
         ended = os.pidfd_open(owner)
     except OSError:
         return  # another keeper was faster, or the owner has ended
-    for package in PACKAGES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(package)
+    import_each(PACKAGES)
     listener.listen()
+    import_each(LATER)
     children = {}  # by the child's pidfd: its process id, and the connection of the command
     with selectors.DefaultSelector() as watched:
         watched.register(listener, selectors.EVENT_READ)
@@ -144,6 +146,13 @@ def keep(owner: int) -> None:
                     finish(key.fd, watched, children)
                 else:
                     stop(key.data, watched, key.fileobj)
+
+
+def import_each(packages: tuple[str, ...]) -> None:
+    """Import the packages, except those that are not installed."""
+    for package in packages:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(package)
 
 
 def accept(listener: socket.socket, watched, children: dict) -> None:
