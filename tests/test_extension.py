@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,11 +14,13 @@ from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, records
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import siblings
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
 from fedgrid.training import checkpoint, extension
+from fedgrid.training import results as written
 from fedgrid.training.rounds import is_evaluated
 from made import GRID
 
@@ -49,8 +52,7 @@ def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one
         partition.main([name, "--results", str(results)])
     home = results.parent / place
     out, checkpoint = home / "runs" / name, home / f"checkpoints/runs/{name}.safetensors"
-    others = [other for other in train.same_cell(home, run) if other != checkpoint]
-    train.train(run, paths, out, checkpoint, Machine("cpu"), others=others)
+    train.train(run, paths, out, checkpoint, Machine("cpu"), home=home / "checkpoints")
     return out
 
 
@@ -143,13 +145,9 @@ def test_a_shorter_run_of_its_own_name_is_trained(results, tmp_path):
     assert summary(trained(results, SMALL.format(2, 2), place=tmp_path.name))["resumed_at"] == 0
 
 
-@pytest.mark.parametrize("other", ["lr0.2", "seed", "batch16", "client_test0.2"])
+@pytest.mark.parametrize("other", ["lr0.2", "batch16", "client_test0.2"])
 def test_another_run_is_not_gone_on_from(other, results, tmp_path):
     trained(results, SMALL.format(4, 2), place=tmp_path.name)
-    if other == "seed":
-        run = named(SMALL.format(8, 2), PLAIN)
-        assert not train.same_cell(tmp_path, run | {"name": run["name"] | {"seed": 1}})
-        return
     found = trained(results, f"{SMALL.format(8, 2)}-{other}", place=tmp_path.name)
     assert summary(found)["resumed_at"] == 0
 
@@ -217,6 +215,63 @@ def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path,
     monkeypatch.setattr(records, "versions", lambda: {"torch": "0.1"})
     other = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
     assert not (first / "model.safetensors").samefile(other / "model.safetensors")
+
+
+@pytest.fixture
+def reads(monkeypatch) -> list[Path]:
+    """The summaries and last states that are read from now on, and the versions asked for."""
+    found = []
+    for module, name in ((written, "read_summary"), (extension, "rounds_of")):
+        read = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda path, *key, read=read: (found.append(path), read(path, *key))[1]
+        )
+    return found
+
+
+def test_a_run_reads_nothing_of_other_runs_of_its_cell(reads, results, tmp_path):
+    """A grid of thousands of runs would have cost each of its jobs thousands of reads."""
+    trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    alone = len(reads)
+    for value in range(1, 6):
+        reads.clear()
+        trained(results, SMALL.format(4, 2), f"fedprox-mu{value}", tmp_path.name)
+        assert len(reads) == alone
+
+
+def test_a_note_that_leads_to_nothing_or_to_other_work_does_no_harm(results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    home = results.parent / tmp_path.name / "checkpoints"
+    key = summary(first)["key"]
+    (note,) = home.rglob(f"{key}-*")
+    for end, wrong in enumerate(("runs/nowhere.safetensors", "", "\0\0", note.read_text())):
+        note.with_name(f"{key}-{end}").write_text(wrong)
+    other = trained(results, SMALL.format(4, 2), "fedprox-mu3", tmp_path.name)
+    (wrong,) = home.rglob(f"{summary(other)['key']}-*")
+    shutil.copy(wrong, note.with_name(f"{key}-4"))
+    note.rename(note.with_name(f"{key}-5"))  # the last one that is followed
+    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
+    assert (first / "model.safetensors").samefile(again / "model.safetensors")
+
+
+def test_without_notes_the_same_work_is_trained_again(results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    shutil.rmtree(results.parent / tmp_path.name / "checkpoints" / siblings.FOLDER)
+    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
+    assert "trained_as" not in summary(again)
+    assert contents(again) == contents(first)
+    assert trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name) == first
+    third = trained(results, f"{SMALL.format(4, 2)}-tail5", "fedprox", tmp_path.name)
+    assert summary(third)["trained_as"]
+
+
+def test_a_run_outside_of_the_results_finds_their_runs_but_is_not_found(results, tmp_path):
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    home, key = results.parent / tmp_path.name / "checkpoints", summary(first)["key"]
+    siblings.note(home, key, tmp_path / "elsewhere/checkpoint")
+    (found,) = siblings.find(home, key)
+    assert found.is_relative_to(home)
+    assert siblings.find(home, key, but=found) == []
 
 
 def test_stages_before_the_training_are_shared_by_protocols_that_agree(results):

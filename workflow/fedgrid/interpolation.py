@@ -32,7 +32,7 @@ from fedgrid.study.command import (
 )
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN
-from fedgrid.train import FINISHED, beside, ended_states, same_cell
+from fedgrid.train import FINISHED, beside, ended_states
 
 # Every tenth, and more values near the ends, where the paper's figure of FEMNIST is finer. They
 # cost little, so all datasets have the same grid.
@@ -54,9 +54,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     name = RUN.format(**run["name"])
     out = asked.out or asked.results / "interpolation" / f"{name}.csv"
     checkpoint = asked.checkpoint or asked.results / "checkpoints/runs" / f"{name}.safetensors"
-    others = [path for path in same_cell(asked.results, run) if path != checkpoint]
     machine = Machine(asked.device, "loop", asked.threads)
-    interpolate(run, paths, checkpoint, others, out, machine)
+    interpolate(run, paths, checkpoint, asked.results / "checkpoints", out, machine)
     return work_on(run, paths, out)
 
 
@@ -64,17 +63,17 @@ def interpolate(
     run: dict,
     paths: dict[str, Path],
     checkpoint: Path,
-    others: list[Path],
+    home: Path,
     out: Path,
     machine: Machine,
 ) -> None:
-    """Write the table of a resolved run; `others` are checkpoints of runs with other names."""
+    """Write the table of a resolved run; `home` is the folder with all checkpoints."""
     from fedgrid.training.build import build_engine
 
     inputs = {name: path for name, path in paths.items() if name != "metrics"}
     engine, _ = build_engine(run, inputs, machine)
     check_branches(run, engine)
-    ended = ended_states(run, inputs, checkpoint, others)
+    ended = ended_states(run, inputs, checkpoint, home)
     state = last_state(ended, last_round(paths["metrics"]), paths["metrics"], checkpoint)
     table = described(accuracies(engine, state))
     with files.replacing(out) as temporary:

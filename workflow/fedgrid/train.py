@@ -10,18 +10,17 @@ with fewer rounds is continued (`training/extension.py`). A run that Snakemake f
 from its first round (`runtime/forced.py`).
 """
 
-import glob
 import logging
 import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fedgrid.runtime import cli, forced, records, source, trackers
+from fedgrid.study import siblings
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -59,22 +58,9 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
-    others = [path for path in same_cell(asked.results, run) if path != places[1]]
-    written = train(run, paths, *places, machine_of(asked), asked.save_every, others, told)
+    home = asked.results / "checkpoints"
+    written = train(run, paths, *places, machine_of(asked), asked.save_every, home, told)
     return work_on(run, paths, *written) if written else None
-
-
-def same_cell(results: Path, run: dict) -> list[Path]:
-    """Return the paths of checkpoints of all runs of the dataset, partition and seed of a run."""
-    folder = results / "checkpoints/runs"
-    fixed = {axis: glob.escape(str(run["name"][axis])) for axis in ("dataset", "partition", "seed")}
-    pattern = RUN.format(protocol="*", method="*", **fixed)
-    found = (
-        path.with_name(path.name.removesuffix(end))
-        for end in (FINISHED, ENDED)
-        for path in folder.glob(f"{pattern}.safetensors{end}")
-    )
-    return sorted({*found})
 
 
 def train(
@@ -84,15 +70,15 @@ def train(
     checkpoint_path: Path,
     machine: Machine,
     save_every: float = SAVE_EVERY,
-    others: Sequence[Path] = (),
+    home: Path | None = None,
     told: trackers.Asked = trackers.NOTHING,
 ) -> list[Path]:
     """Train a resolved run to its end; return the files that it wrote, none if it was finished.
 
     A run resumes from its checkpoint. If another process trains it already, such as a child of a
     killed parent, this one waits. A finished run is not trained again while the copy of its results
-    beside the checkpoint exists. `others` are the checkpoints of runs with other names: if one of
-    them is the same work, its results are linked. A forced run uses none of these.
+    beside the checkpoint exists. `home` is a folder of checkpoints: if one of another name is noted
+    there as the same work (`study/siblings.py`), its results are linked. A forced run uses none.
     """
     from fedgrid.runtime import files, tracked
     from fedgrid.runtime.trackers import csv
@@ -104,13 +90,16 @@ def train(
         written_to = (place / name for place in (out, kept) for name in results.FILES)
         ended_path = beside(checkpoint_path, ENDED)
         files.sweep(checkpoint_path, ended_path, out / csv.RUNNING, *written_to)
-        others = () if begin_anew(out, checkpoint_path) else others
+        siblings.note(home, key, checkpoint_path)
+        there = None if begin_anew(out, checkpoint_path) else home
+        others = siblings.find(there, key, checkpoint_path)
         copies = (beside(other, FINISHED) for other in others)
         if found := results.finished(out, kept, key, copies):
             log.info("%s was finished before in %s, and is not trained again", out, found)
             written = [] if found == kept else results.link(out, kept, run)
         else:
-            ended = ended_states(run, paths, checkpoint_path, others)
+            ended = ended_states(run, paths, checkpoint_path, there)
+            siblings.note(home, ended.key, checkpoint_path)
             saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
             rows = partial(tracked.Rows, told, out, run, key)
             state, history, facts = run_rounds(run, paths, saved, machine, rows)
@@ -142,12 +131,13 @@ def beside(path: Path, end: str) -> Path:
     return path.with_name(f"{path.name}{end}")
 
 
-def ended_states(run: dict, paths: dict[str, Path], path: Path, others: Sequence[Path]):
-    """Return the last states of finished runs that this run can go on from."""
+def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | None):
+    """Return the last states of finished runs that this run can go on from, noted in `home`."""
     from fedgrid.training.extension import Ended, without_length
 
     key = work_key("train", without_length(run), paths)
     limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
+    others = siblings.find(home, key, path)
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
 
 

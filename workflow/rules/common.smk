@@ -26,6 +26,7 @@ from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.runtime import forced, own_data, records, remaining, source, trackers
 from fedgrid.runtime.names import UsageError, printable, within
+from fedgrid.study import siblings
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
@@ -234,8 +235,8 @@ def memory(wildcards):
 def is_linked(wildcards):
     """Return whether a path's run is trained under another name, and linked from there.
 
-    It is trained anew if other versions of the packages made that run, if its copy is gone, or if
-    this command forces it.
+    It is trained anew if other versions of the packages made that run, if its copy or the note that
+    leads to it is gone, or if this command forces it.
     """
     if "method" not in wildcards.keys() or not (first := first_run(wildcards)):
         return False
@@ -245,11 +246,16 @@ def is_linked(wildcards):
         return False
     if not Path(metrics_of(first)).exists():
         return True
-    copy = Path(f"results/checkpoints/runs/{first}.safetensors.finished/summary.json")
+    copy = CHECKPOINTS / f"runs/{first}.safetensors.finished/summary.json"
     try:
-        return json.loads(copy.read_text())["versions"] == records.versions()
+        summary = json.loads(copy.read_text())
+        found = siblings.find(CHECKPOINTS, summary["key"])
+        return bool(found) and summary["versions"] == records.versions()
     except (OSError, ValueError, KeyError):
         return False
+
+
+CHECKPOINTS = Path("results/checkpoints")
 
 
 # The files of a run, by the name of the output.

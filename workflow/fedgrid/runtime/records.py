@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def of_process() -> Command:
     return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], modules, BEGAN)
 
 
+@cache  # a grid of runs asks for each of its runs
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change numbers."""
     found = {"python": platform.python_version()}

@@ -13,6 +13,7 @@ depends on. The index has a hash of the content, and a hash of the item's rows o
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from hashlib import sha256
 from io import StringIO
@@ -85,8 +86,8 @@ def read_index(folder: Path) -> dict[str, Entry]:
         return {}
     rows = read_rows(path, COLUMNS)
     for column in ("id", "path"):
-        values = [row[column] for row in rows]
-        if twice := {value for value in values if values.count(value) > 1}:
+        numbers = Counter(row[column] for row in rows)
+        if twice := [value for value, number in numbers.items() if number > 1]:
             raise UsageError(f"{path} has the {column} {shown(min(twice))} twice: {MEND}")
     for column, form in FORMS.items():
         if wrong := [row[column] for row in rows if not form.fullmatch(row[column])]:
