@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -25,7 +25,8 @@ from fedgrid.models import Classifier
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
 from fedgrid.study import protocol
-from fedgrid.training.checkpoint import before, flatten
+from fedgrid.training.checkpoint import before
+from fedgrid.training.sealed import flatten
 
 torch.set_num_threads(1)
 
@@ -205,7 +206,12 @@ def by_hand(
 def everything(run: RunState) -> dict[str, Tensor]:
     """All that a run holds between two rounds, by name."""
     parts = ("server", "shared", "memory", "logged")
-    return flatten({part: getattr(run, part) for part in parts})
+    return flatten({part: numbered(getattr(run, part)) for part in parts})
+
+
+def numbered(part: Mapping) -> dict:
+    """A part of a run as a dict, with texts for the numbers of clients."""
+    return {str(name): value for name, value in part.items()}
 
 
 def assert_same(a: RunState, b: RunState, rtol: float = 0, atol: float = 0) -> None:

@@ -111,6 +111,8 @@ def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if
         (waiting(Method()), Kept),
         (Method(aggregate=weighted_sum), Kept),
         (Method(share=lambda cohort, update: {}), Kept),
+        (Method(observe=lambda end: {}), Kept),
+        (Method(share=lambda cohort, update: {}, uses_deltas=False), Running),
     ):
         made = simulate(method).engine
         work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")

@@ -104,3 +104,26 @@ def test_measured_rounds_are_done_if_they_lead_far_enough_wherever_rounding_lead
     initial, base, state = ({"a": torch.tensor(a)} for a in ([0.0, 0.0], [3.0, 4.0], end))
     assert benchmarks.compare.is_done(state, base, initial) is done
     assert benchmarks.compare.is_done(state, base, None) is done  # as for an encoder's result
+
+
+@pytest.fixture
+def population(benchmarks):
+    """The script that measures populations."""
+    from tests.benchmarks import population
+
+    return population
+
+
+@pytest.mark.parametrize("method", ["fedprox", "scaffold"])
+def test_everything_that_grows_with_the_clients_is_measured(method, population):
+    asked = population.parser().parse_args(["--method", method, "--batches", "continued"])
+    found = population.measured(30, 10, asked)
+    assert [*found] == [*population.COLUMNS]
+    assert all(value > 0 for value in found.values())
+
+
+def test_the_slope_of_a_square_is_two(population):
+    rows = {n: dict.fromkeys(population.COLUMNS, n**2) for n in (100, 1000, 10_000)}
+    assert [line.split() for line in population.slopes(rows)] == [
+        ["slope", "to", power, *["2.00"] * len(population.COLUMNS)] for power in ("1e3", "1e4")
+    ]

@@ -1,5 +1,7 @@
 """Clients with a few whole classes each: the partitions classes5, classes20 and so on."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,37 @@ def test_a_partition_depends_on_the_names_alone():
 def test_what_cannot_be_dealt_out_is_refused(labels, clients, number, says):
     with pytest.raises(UsageError, match=says):
         classes.draw(labels, 10, clients, "classwise", number, "x", 0)
+
+
+def held_by_joining(number: int, clients: int, each: int, rng) -> np.ndarray:
+    """The classes of each client, with all orders joined again for each new order."""
+    entries = np.empty(0, np.int64)
+    while len(entries) < clients * each:
+        order = rng.permutation(number)
+        has = np.isin(order, entries[len(entries) - len(entries) % each :])
+        entries = np.concatenate([entries, order[~has], order[has]])
+    return entries[: clients * each].reshape(clients, each)
+
+
+def test_orders_are_joined_once(monkeypatch):
+    joined = []
+
+    def watched(arrays):
+        joined.append(sum(map(len, arrays)))
+        return np.concatenate(arrays)
+
+    watching = SimpleNamespace(**vars(np) | {"concatenate": watched})
+    for number, each in ((10, 5), (10, 3), (7, 7), (5, 4), (3, 1)):
+        for clients in (1, 2, 9, 50):
+            rngs = [np.random.default_rng(clients) for _ in range(2)]
+            expected = held_by_joining(number, clients, each, rngs[0])
+            joined.clear()
+            with monkeypatch.context() as patched:
+                patched.setattr(classes, "np", watching)
+                found = classes.hold_classes(number, clients, each, rngs[1])
+            np.testing.assert_array_equal(found, expected)
+            assert rngs[0].random() == rngs[1].random()
+            assert sum(joined) <= 2 * (clients * each + number)
 
 
 def test_names_and_labels():

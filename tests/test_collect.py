@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from fedgrid import collect
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED, collected_fields
@@ -233,6 +234,17 @@ def test_a_wrong_command_is_answered_in_one_sentence(arguments, message, tmp_pat
     with pytest.raises(UsageError, match=message):
         collect.main([*arguments, "--out", str(tmp_path / "out.csv")])
     assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_can_be_in_a_file(results, tmp_path):
+    words = [json.dumps([BLOCK]), "--protocols", json.dumps(PROTOCOLS)]
+    outs = [tmp_path / "out.csv", tmp_path / "other.csv"]
+    file = cli.write_arguments(words, tmp_path / "grids", write=False)
+    assert not file.exists()
+    assert file == cli.write_arguments(words, tmp_path / "grids")
+    for given, out in zip((words, [f"@{file}"]), outs, strict=True):
+        collect.main(["runs", *given, "--results", str(results), "--out", str(out)])
+    assert outs[0].read_bytes() == outs[1].read_bytes()
 
 
 def test_a_file_that_protocols_share_is_there_for_each(results):

@@ -21,7 +21,7 @@ import pytest
 from PIL import Image, features
 
 from fedgrid import data, datasets
-from fedgrid.datasets import _statistics, cinic10, tinyimagenet
+from fedgrid.datasets import _statistics, _stream, cinic10, tinyimagenet
 from fedgrid.federation.stored import ARRAYS, open_data
 from fedgrid.runtime import digests, download, source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
@@ -533,11 +533,21 @@ def test_a_root_that_cannot_be_written_stops_nothing(cinic, tmp_path, monkeypatc
 # --- statistics ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("at_once", [1, 4096])
+@pytest.mark.parametrize("at_once", [1, 2**23])
 def test_mean_and_deviation_written_out(at_once, monkeypatch):
-    monkeypatch.setattr(_statistics, "AT_ONCE", at_once)
+    monkeypatch.setattr(_stream, "AT_ONCE", at_once)
     images = np.array([[[[0, 255]], [[51, 51]]], [[[255, 0]], [[51, 51]]]], np.uint8)
     assert _statistics.measured(images) == (pytest.approx([0.5, 0.2]), pytest.approx([0.5, 0.0]))
+
+
+def test_the_mean_and_deviation_of_floats_do_not_depend_on_parts(monkeypatch):
+    images = np.random.default_rng(0).normal(3, 2, (500, 3, 4, 4)).astype(np.float32)
+    once = _statistics.measured(images)
+    monkeypatch.setattr(_stream, "AT_ONCE", 1000)
+    assert _statistics.measured(images) == once
+    wanted = images.mean((0, 2, 3), np.float64), images.std((0, 2, 3), np.float64)
+    for found, right in zip(once, wanted, strict=True):
+        np.testing.assert_allclose(np.array(found) * 255, right, rtol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["digits", "penmanship", "synthetic", "photographs"])

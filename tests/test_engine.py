@@ -327,7 +327,7 @@ def test_a_layout_changes_no_number_beyond_rounding():
 
 def test_a_run_in_another_layout_goes_on_with_the_same_bits(tmp_path):
     whole, begun, resumed = (simulate(methods("moon"), build=channels_last) for _ in range(3))
-    checkpoint.save(tmp_path / "saved", "key", begun.play(2), [])
+    save(tmp_path / "saved", begun.play(2))
     resumed.run, _ = checkpoint.load(tmp_path / "saved", "key", torch.device("cpu"))
     assert_same(whole.play(4), resumed.play(2))
     assert whole.engine.evaluate(whole.run.server) == resumed.engine.evaluate(resumed.run.server)
@@ -711,7 +711,7 @@ def test_batches_of_one_sample_are_taken_where_nothing_speaks_against_them(backe
 def test_a_checkpoint_is_the_run_to_the_last_bit(name, tmp_path):
     run = simulate(methods(name), needed=artifacts(name)).play(2)
     history = [{"round": 0, "loss": 1 / 3}, {"round": 2, "loss": float("nan")}]
-    checkpoint.save(tmp_path / "kept", "key", run, history)
+    save(tmp_path / "kept", run, history=history)
     loaded, read = checkpoint.load(tmp_path / "kept", "key", "cpu")
     assert_same(loaded, run)
     assert all(w.dtype == everything(run)[n].dtype for n, w in everything(loaded).items())
@@ -733,13 +733,21 @@ def test_overlapping_tensors_are_kept(tmp_path):
     assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
 
 
+def save(path, run, key="key", history=()) -> None:
+    """Save a run whose clients' memories are in a dict."""
+    state, rows = checkpoint.new(run, path)
+    for row in history:
+        rows.append(row)
+    checkpoint.save(path, key, state, rows)
+
+
 def saved_and_loaded(run, path) -> RunState:
-    checkpoint.save(path, "key", run, [])
+    save(path, run)
     return checkpoint.load(path, "key", "cpu")[0]
 
 
 def kept(path, key="key") -> None:
-    checkpoint.save(path, key, simulate(Method()).play(), [])
+    save(path, simulate(Method()).play(), key)
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 100, 1000, -1])
@@ -785,8 +793,9 @@ def test_a_flipped_bit_is_seen(where, tmp_path, caplog):
 )
 def test_the_checkpoint_before_a_bad_one_is_used(content, says, tmp_path, caplog):
     path, simulation = tmp_path / "kept", simulate(methods("moon"))
+    simulation.run, history = checkpoint.new(simulation.run, path)
     for _ in range(2):
-        checkpoint.save(path, "key", simulation.play(), [])
+        checkpoint.save(path, "key", simulation.play(), history)
     if content is None:
         save_file({"w": torch.zeros(3)}, path)  # somebody else's
     else:
@@ -826,11 +835,11 @@ def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
         return simulate(methods(name), needed=artifacts(name), rounds=5, participation=1 / 2)
 
     whole, expected = finish(begin())
-    path, history = tmp_path / "kept", []
+    path = tmp_path / "kept"
     for stop in (1, 3, 5):
         simulation = begin()
         saved = checkpoint.load(path, "key", "cpu")
-        simulation.run, history = saved or (simulation.run, [])
+        simulation.run, history = saved or checkpoint.new(simulation.run, path)
         for state in rounds.rounds(simulation.engine, simulation.run, history):
             simulation.run = state
             if state.round == stop:

@@ -23,6 +23,8 @@ from conftest import (
     uneven,
 )
 from fedgrid.engine import metrics
+from fedgrid.engine.client_evaluation import means_of_parts
+from fedgrid.engine.evaluation import per_sample
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import own_model
 from fedgrid.federation.federation import Federation, Pool, load_federation, pool
@@ -187,6 +189,36 @@ def test_a_clients_accuracy_is_that_of_its_own_samples():
         assert row["samples"] == len(TESTED[client])
         assert row["server_accuracy"] == pytest.approx(float(right[TESTED[client]].mean()))
         assert row["own_accuracy"] == row["server_accuracy"]  # FedAvg keeps nothing of its own
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedper", "scaffold"])
+def test_clients_are_measured_together_as_each_alone(name, monkeypatch):
+    """To the last bit; the memories of clients are made only if they are part of a model."""
+    asked = []
+    memory = Engine.memory
+    made, _ = run_of(methods(name))
+    monkeypatch.setattr(
+        Engine, "memory", lambda self, *of: asked.append(of[1]) or memory(self, *of)
+    )
+    found = made.engine.evaluate_all_clients(made.run)
+    assert asked == ([0, 2, 3, 4] if name == "fedper" else [])
+    rows = {row["client"]: row for row in found.results(made.run.server)["clients"]}
+    logits, labels = found.judge_server(made.run.server) if name != "fedper" else (None, None)
+    sizes = [len(TESTED[client]) for client in rows]
+    for place, (client, row) in enumerate(rows.items()):
+        first = sum(sizes[:place])
+        here = slice(first, first + sizes[place])
+        of = found.own[client] if name == "fedper" else (logits[here], labels[here])
+        right, loss = (float(values.mean()) for values in per_sample(*of))
+        assert (row["own_accuracy"], row["own_loss"]) == (right, loss)
+
+
+def test_means_of_parts_are_those_of_each_part_alone():
+    random = torch.Generator().manual_seed(0)
+    for sizes in ([1], [3, 1, 3, 2, 1], [*range(1, 60)] * 3, [700, 2, 700, 5000, 1]):
+        values = torch.rand(sum(sizes), generator=random, dtype=torch.float64)
+        alone = [float(part.mean()) for part in values.split(sizes)]
+        assert means_of_parts(values, sizes) == alone
 
 
 def test_the_spread_over_clients():

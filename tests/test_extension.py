@@ -14,13 +14,13 @@ from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, records
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import siblings
+from fedgrid.study import jobs
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
-from fedgrid.training import checkpoint, extension
-from fedgrid.training import results as written
+from fedgrid.training import checkpoint, extension, same_work
+from fedgrid.training import results as writing
 from fedgrid.training.rounds import is_evaluated
 from made import GRID
 
@@ -52,7 +52,7 @@ def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one
         partition.main([name, "--results", str(results)])
     home = results.parent / place
     out, checkpoint = home / "runs" / name, home / f"checkpoints/runs/{name}.safetensors"
-    train.train(run, paths, out, checkpoint, Machine("cpu"), home=home / "checkpoints")
+    train.train(run, paths, out, checkpoint, Machine("cpu"), home=home)
     return out
 
 
@@ -194,6 +194,43 @@ def test_means_are_over_the_rounds_between_evaluations():
     assert found.logged["train_loss"].tolist() == [7.0]
 
 
+@pytest.mark.parametrize("problem", [OSError(28, "full"), ValueError("header"), RuntimeError()])
+def test_results_are_there_whatever_happens_to_the_last_state(
+    problem, results, tmp_path, monkeypatch, caplog
+):
+    def fails(*arguments):
+        raise problem
+
+    whole = contents(trained(results, SMALL.format(4, 2), SCAFFOLD, f"{tmp_path.name}-whole"))
+    monkeypatch.setattr(checkpoint, "save", fails)
+    out = trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    assert contents(out) == whole
+    assert "the last state is not kept" in caplog.text
+    assert not [*(results.parent / tmp_path.name).rglob("*.ended*")]
+
+
+def test_a_run_whose_results_cannot_be_written_goes_on_after_its_last_round(
+    results, tmp_path, monkeypatch
+):
+    whole = contents(trained(results, SMALL.format(4, 2), SCAFFOLD, f"{tmp_path.name}-whole"))
+    monkeypatch.setattr(writing, "write", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    monkeypatch.undo()
+    out = trained(results, SMALL.format(4, 2), SCAFFOLD, tmp_path.name)
+    assert (contents(out), summary(out)["resumed_at"]) == (whole, 4)
+
+
+def test_a_state_that_a_product_reads_is_kept_whatever_its_size(results, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDGRID_KEEP_STATE_GB", "0")
+    blocks = [{axis: [value] for axis, value in named(SMALL.format(4, 2), MOON)["name"].items()}]
+    monkeypatch.setenv(jobs.STATES_READ, json.dumps(blocks))
+    for method in (MOON, SCAFFOLD):
+        trained(results, SMALL.format(4, 2), method, tmp_path.name)
+    (ended,) = (results.parent / tmp_path.name).rglob("*.ended")
+    assert f"/{MOON}/" in str(ended)
+
+
 # --- the same work under other names --------------------------------------------------------------
 
 
@@ -208,6 +245,33 @@ def test_the_same_work_under_another_name_is_linked(results, tmp_path):
     assert "trained_as" not in summary(first)
 
 
+def test_a_job_reads_no_run_but_those_of_its_key(results, tmp_path, monkeypatch):
+    """Its time does not depend on the number of runs."""
+    trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    for mu in (0.1, 0.2, 0.3):
+        trained(results, SMALL.format(4, 2), f"fedprox-mu{mu}", tmp_path.name)
+    read, readers = [], (writing.read_summary, extension.rounds_of)
+    monkeypatch.setattr(writing, "read_summary", lambda f: read.append(f) or readers[0](f))
+    monkeypatch.setattr(extension, "rounds_of", lambda f, key: read.append(f) or readers[1](f, key))
+    trained(results, SMALL.format(4, 2), "fedprox-mu0.4", tmp_path.name)
+    assert all("fedprox-mu0.4" in str(path) for path in read)
+
+
+@pytest.mark.parametrize("lost", ["all notes", "the run", "no note"])
+def test_notes_of_runs_may_be_lost(lost, results, tmp_path):
+    home = results.parent / tmp_path.name
+    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
+    if lost == "all notes":  # they are made again from the runs that are there
+        shutil.rmtree(home / same_work.NOTES)
+    elif lost == "the run":
+        shutil.rmtree(home / same_work.RUNS)
+    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
+    assert ("trained_as" in summary(again)) == (lost != "the run")
+    assert contents(again) == contents(first)
+    longer = trained(results, SMALL.format(6, 2), "fedprox", tmp_path.name)
+    assert summary(longer)["resumed_at"] == 4
+
+
 def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path, monkeypatch):
     first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
     other = trained(results, SMALL.format(4, 2), "fedprox-mu0.02", tmp_path.name)
@@ -215,63 +279,6 @@ def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path,
     monkeypatch.setattr(records, "versions", lambda: {"torch": "0.1"})
     other = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
     assert not (first / "model.safetensors").samefile(other / "model.safetensors")
-
-
-@pytest.fixture
-def reads(monkeypatch) -> list[Path]:
-    """The summaries and last states that are read from now on, and the versions asked for."""
-    found = []
-    for module, name in ((written, "read_summary"), (extension, "rounds_of")):
-        read = getattr(module, name)
-        monkeypatch.setattr(
-            module, name, lambda path, *key, read=read: (found.append(path), read(path, *key))[1]
-        )
-    return found
-
-
-def test_a_run_reads_nothing_of_other_runs_of_its_cell(reads, results, tmp_path):
-    """A grid of thousands of runs would have cost each of its jobs thousands of reads."""
-    trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
-    alone = len(reads)
-    for value in range(1, 6):
-        reads.clear()
-        trained(results, SMALL.format(4, 2), f"fedprox-mu{value}", tmp_path.name)
-        assert len(reads) == alone
-
-
-def test_a_note_that_leads_to_nothing_or_to_other_work_does_no_harm(results, tmp_path):
-    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
-    home = results.parent / tmp_path.name / "checkpoints"
-    key = summary(first)["key"]
-    (note,) = home.rglob(f"{key}-*")
-    for end, wrong in enumerate(("runs/nowhere.safetensors", "", "\0\0", note.read_text())):
-        note.with_name(f"{key}-{end}").write_text(wrong)
-    other = trained(results, SMALL.format(4, 2), "fedprox-mu3", tmp_path.name)
-    (wrong,) = home.rglob(f"{summary(other)['key']}-*")
-    shutil.copy(wrong, note.with_name(f"{key}-4"))
-    note.rename(note.with_name(f"{key}-5"))  # the last one that is followed
-    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
-    assert (first / "model.safetensors").samefile(again / "model.safetensors")
-
-
-def test_without_notes_the_same_work_is_trained_again(results, tmp_path):
-    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
-    shutil.rmtree(results.parent / tmp_path.name / "checkpoints" / siblings.FOLDER)
-    again = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
-    assert "trained_as" not in summary(again)
-    assert contents(again) == contents(first)
-    assert trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name) == first
-    third = trained(results, f"{SMALL.format(4, 2)}-tail5", "fedprox", tmp_path.name)
-    assert summary(third)["trained_as"]
-
-
-def test_a_run_outside_of_the_results_finds_their_runs_but_is_not_found(results, tmp_path):
-    first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
-    home, key = results.parent / tmp_path.name / "checkpoints", summary(first)["key"]
-    siblings.note(home, key, tmp_path / "elsewhere/checkpoint")
-    (found,) = siblings.find(home, key)
-    assert found.is_relative_to(home)
-    assert siblings.find(home, key, but=found) == []
 
 
 def test_stages_before_the_training_are_shared_by_protocols_that_agree(results):

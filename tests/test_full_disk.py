@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fedgrid.runtime import files
+from fedgrid.runtime import files, own_data
 
 pytestmark = [
     pytest.mark.slow,
@@ -81,6 +82,21 @@ def test_while_data_are_prepared(small):
     assert stage("data", "digits", "--out", place / "digits").returncode == 0
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_while_data_of_ones_own_are_decoded(order, small, tmp_path, monkeypatch):
+    x = np.random.default_rng(0).normal(size=(20_000, 30)).astype(np.float32, order)
+    y = np.arange(len(x)) % 2
+    np.savez(tmp_path / "my.npz", x_train=x, y_train=y, x_test=x[:100], y_test=y[:100])
+    entry = {"mine": {"npz": str(tmp_path / "my.npz")}}
+    monkeypatch.setitem(ENVIRONMENT, own_data.VARIABLE, json.dumps(entry))
+    place = small("2m")  # the array has 2.4 MB, and so has its copy
+    fails(stage("data", "mine", "--out", place / "mine"))
+    assert not left(place)
+    small("10m", "remount")
+    assert stage("data", "mine", "--out", place / "mine").returncode == 0
+    assert (np.load(place / "mine/train_images.npy")[:, :, 0, 0] == x).all()
+
+
 def test_while_the_results_of_a_stage_are_written(small, ready):
     place = small("4k")
     for name in ("partition", "saliency"):
@@ -98,12 +114,14 @@ def test_while_a_checkpoint_is_written(small, ready):
 
     fails(stage(*command, "--checkpoint", place / "kept"))
     assert not (ready.parent / "out/metrics.csv").exists()
-    assert left(place) == ["kept"]
+    assert left(place) == ["kept", "kept.history"]
     small("10m", "remount")
     assert stage(*command, "--checkpoint", place / "kept").returncode == 0
     assert json.loads((ready.parent / "out/summary.json").read_text())["resumed_at"] > 0
     assert (ready.parent / "out/metrics.csv").read_bytes() == whole
-    assert {name.partition("/")[0] for name in left(place)} == {"kept.finished", "kept.ended"}
+    assert {name.partition("/")[0] for name in left(place)} == {
+        *("kept.finished", "kept.ended", "kept.ended.history")
+    }
 
 
 def test_while_a_runs_results_are_written(small, ready):

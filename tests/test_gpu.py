@@ -82,7 +82,8 @@ def test_single_precision_is_near_double(backend):
 def test_a_resumed_run_has_the_same_bits(backend, tmp_path):
     start = partial(simulate, methods("moon"), backend, on_gpu(uneven()))
     whole, begun, resumed = start(), start(), start()
-    checkpoint.save(tmp_path / "saved", "key", begun.play(2), [])
+    begun.run, history = checkpoint.new(begun.run, tmp_path / "saved", DEVICE)
+    checkpoint.save(tmp_path / "saved", "key", begun.play(2), history)
     resumed.run, _ = checkpoint.load(tmp_path / "saved", "key", torch.device(DEVICE))
     assert_same(whole.play(4), resumed.play(2))
 

@@ -187,6 +187,11 @@ MISTAKES = {
         "weigh",
         "set weigh_after_training=True",
     ),
+    "deltas that are added up": (
+        Method(share=lambda c, u: {"h": c.deltas["head.bias"][0]}, shared=zero, uses_deltas=False),
+        "share",
+        "added up, because the method says uses_deltas=False",
+    ),
     "memories before they are there": (
         Method(weigh=lambda c: torch.stack([m["h"] for m in c.memory]), memory=zero),
         "weigh",

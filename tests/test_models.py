@@ -19,7 +19,7 @@ from conftest import (
 from fedgrid import models, weights
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
-from fedgrid.models import _vgg
+from fedgrid.models import _size, _vgg
 from fedgrid.runtime import download, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.command import work_key
@@ -325,3 +325,34 @@ def test_the_stack_leaves_padding_out_of_a_teachers_batch_statistics():
         for backend in ("loop", "stacked")
     ]
     assert_same(*runs, rtol=1e-7, atol=1e-9)
+
+
+# -- sizes ----------------------------------------------------------------------------------------
+
+
+@every_model
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 64, 64)])
+def test_the_size_of_a_model_is_that_of_its_weights(name, shape):
+    model = models.build(name, shape, 10)
+    found = _size.measure(name, [*shape], 10, 0)
+    assert found["weights"] * 1e6 == sum(x.nbytes for x in model.state_dict().values())
+    assert found == _size.measure_on("cpu", name, [*shape], 10, 0)
+    assert found["training"] >= found["evaluation"] > 0
+
+
+def test_the_activations_of_a_model_written_out():
+    """A linear layer keeps its inputs, ReLU its outputs; the second layer is the largest."""
+    found, inputs, units = _size.measure("mlp", [1, 5, 5], 10, 0), 4 * 25, 4 * 200
+    assert found["training"] * 1e6 == inputs + 2 * units + 2 * units
+    assert found["evaluation"] * 1e6 == inputs + 2 * units
+
+
+def test_a_model_that_needs_numbers_is_measured_on_the_cpu(monkeypatch):
+    wanted, plain = _size.measure("cnn", [3, 32, 32], 10, 0), models.draw
+
+    def draw(*arguments):
+        assert float(torch.zeros(1)) == 0  # fails on the device "meta"
+        return plain(*arguments)
+
+    monkeypatch.setattr(models, "draw", draw)
+    assert _size.measure("cnn", [3, 32, 32], 10, 0) == wanted

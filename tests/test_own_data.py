@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 
 import fedgrid
 from fedgrid import collect, data, datasets, partition, train
+from fedgrid.datasets import _npz, _stream
 from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
@@ -209,6 +211,65 @@ def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
     told = "240 of 240 clients have too few training samples, and never train: a client needs 8"
     assert told in caplog.text
     assert told not in capsys.readouterr().err
+
+
+# -- more data than memory -------------------------------------------------------------------------
+
+
+def many_pictures(count: int = 60, side: int = 200) -> dict:
+    random = np.random.default_rng(0)
+    for i in range(count):
+        Path(f"many/{i % 2}").mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 256, (side, side, 3), np.uint8)
+        Image.fromarray(pixels).save(f"many/{i % 2}/{i}.png", compress_level=0)
+    return {"folder": "many", "size": side}
+
+
+def many_arrays(dtype, order: str = "C", save=np.savez) -> dict:
+    """An .npz file of 60 images of three channels, 200 x 200 pixels."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 3, 200, 200)).astype(dtype, order)
+    y = np.arange(60) % 2
+    save("many.npz", x_train=x, y_train=y, x_test=x[:20] + 1, y_test=y[:20])
+    return {"npz": "many.npz"}
+
+
+MANY = {
+    "pictures": many_pictures,
+    "images": lambda: many_arrays(np.uint8),
+    "floats": lambda: many_arrays(np.float32),
+    "compressed": lambda: many_arrays(np.float32, save=np.savez_compressed),
+    "fortran": lambda: many_arrays(np.float32, "F"),
+}
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_data_are_decoded_in_little_memory_and_parts_change_nothing(kind, monkeypatch):
+    entry = MANY[kind]()
+    known_as(many=entry)
+    data.main(["many", "--out", "whole"])
+    images = np.load("whole/train_images.npy")
+    monkeypatch.setattr(_stream, "AT_ONCE", 2**18)
+    monkeypatch.setattr(_npz, "AT_ONCE", 2**18)
+    tracemalloc.start()
+    data.main(["many", "--out", "parts"])
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < images.nbytes / 2 < 2**24
+    for path in Path("whole").iterdir():
+        assert path.read_bytes() == Path("parts", path.name).read_bytes()
+    np.save("saved.npy", images)
+    assert Path("saved.npy").read_bytes() == Path("whole/train_images.npy").read_bytes()
+    if kind != "pictures":
+        np.testing.assert_array_equal(images, np.load("many.npz")["x_train"])
+
+
+def test_an_array_in_fortran_order_that_is_damaged_is_refused():
+    npz(x_train=np.asfortranarray(np.random.default_rng(0).normal(size=(500, 3))),
+        y_train=np.arange(500) % 3)  # fmt: skip
+    content = bytearray(Path("my.npz").read_bytes())
+    content[1500] ^= 0xFF
+    Path("my.npz").write_bytes(content)
+    refused({"npz": "my.npz"}, "x_train cannot be read")
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -571,7 +632,11 @@ BAD_ARRAYS = [
     ({"x_train": FEW * np.nan}, {}, "not finite"),
     ({"x_train": np.full((12, 3), 1e300)}, {}, "not finite"),
     ({"x_train": FEW.astype(int)}, {}, "sequences of tokens need `tokens`"),
-    ({"x_train": FEW.astype(int) + 9}, {"tokens": 7}, "tokens from 9 to 9"),
+    (
+        {"x_train": FEW.astype(int) + 9, "x_test": FEW[:6].astype(int)},
+        {"tokens": 7},
+        "tokens from 9 to 9",
+    ),
     ({"x_train": FEW}, {"tokens": 7}, "sequences of tokens are whole numbers"),
     ({"x_train": np.zeros((12, 9, 8, 3))}, {}, "looks like .height, width, channels."),
     ({"x_train": np.zeros(12)}, {}, "has samples of the shape"),

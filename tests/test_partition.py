@@ -1,11 +1,18 @@
 """Who gets which samples: `fedgrid.partition`."""
 
+from hashlib import sha256
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import torch
 
-from fedgrid.federation.members import Partition, read_partition, write_partition
+from fedgrid.federation import members
+from fedgrid.federation.federation import pool
+from fedgrid.federation.members import Partition, fits, read_partition, write_partition
 from fedgrid.partitions import _fedntd, dirichlet, odd, shards
-from fedgrid.partitions.dirichlet import AT_ONCE, RECIPES
+from fedgrid.partitions._restarts import AT_ONCE, Draws
+from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.runtime.names import UsageError
 
 recipes = pytest.mark.parametrize("recipe", RECIPES)
@@ -52,9 +59,9 @@ def test_every_sample_has_exactly_one_client_where_nobody_wants_a_class(recipe):
 @recipes
 def test_counts_are_those_of_the_members(recipe):
     found = made(recipe)
-    for members, counts in zip(found.members, found.counts, strict=True):
-        assert np.bincount(LABELS[members], minlength=10).tolist() == counts.tolist()
-        assert members.tolist() == sorted(members)
+    for ids, counts in zip(found.members, found.counts, strict=True):
+        assert np.bincount(LABELS[ids], minlength=10).tolist() == counts.tolist()
+        assert ids.tolist() == sorted(ids)
 
 
 @recipes
@@ -111,8 +118,8 @@ def test_too_few_samples_are_refused(recipe, least):
 
 def test_balanced_gives_up_in_the_end(monkeypatch):
     monkeypatch.setattr(dirichlet, "RESTARTS", 1000)
-    with pytest.raises(UsageError, match=r"no balanced partition of dir0.01 over 50 clients"):
-        made("balanced", 0.01, clients=50)
+    with pytest.raises(UsageError, match=r"dir0.1 over 47 clients was found: in 1024 draws"):
+        made("balanced", 0.1, clients=47)
 
 
 def test_an_unknown_recipe_names_the_nearest():
@@ -190,6 +197,8 @@ def test_balanced_restarts_side_by_side_and_leaves_nobody_with_fewer_than_ten(mo
     assert len(shapes) < 10 * 100  # of ten classes each
     assert found.counts.sum(1).min() >= 10
     assert sorted(np.concatenate(found.members)) == list(range(50_000))
+    assert sha256(found.counts.tobytes()).hexdigest()[:12] == "28e2114fbabb"
+    assert sha256(np.concatenate(found.members).tobytes()).hexdigest()[:12] == "b1d96be6a610"
 
 
 def test_balanced_gives_no_more_to_clients_with_their_fair_share():
@@ -214,6 +223,158 @@ def test_cut_rounds_down_cumulatively():
     # Cumulative shares 0.25, 0.5, 1 of 10: ends 2, 5, 10. Of 3: 0, 1, 3.
     shares = np.array([[1, 1, 2], [1, 1, 2]])
     assert dirichlet.cut(shares, np.array([10, 3])).tolist() == [[2, 3, 5], [0, 1, 2]]
+
+
+# --- restarts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipe", "alpha", "clients"),
+    [("balanced", 0.01, 50), ("balanced", 0.1, 125), ("fedntd", 0.02, 50)],
+)
+def test_hopeless_draws_are_refused_after_a_few(recipe, alpha, clients):
+    """2,000 samples: 50 clients have 40 each on average, 125 have 16."""
+    says = rf"over {clients} clients was found: in 256 draws, \d+\.?\d* clients on average got"
+    with pytest.raises(UsageError, match=says):
+        made(recipe, alpha, clients=clients)
+
+
+def test_whether_draws_are_hopeless_is_asked_of_mean_and_variance():
+    def hopeless(*small: int) -> bool:
+        draws = Draws(0.1, 50, allowed=300_000)
+        draws.add(np.repeat(small, 10_000))
+        return draws.are_hopeless()
+
+    # One success in 1,000 times 300,000 draws is exp(-19.5); of a Poisson distribution, exp(-mean).
+    assert hopeless(16, 24, 20, 20, 15, 25, 14, 26)  # the variance is 15.5
+    assert not hopeless(14, 22, 18, 18, 11, 25, 10, 26, 9, 27)  # mean 18, variance 40
+    assert not hopeless(1)  # a variance of 0 says little: one draw with 0 is added
+    assert hopeless(30)
+
+
+@pytest.mark.parametrize(("clients", "alpha", "classes"), [(14, 0.04, 7), (4, 0.005, 2)])
+def test_draws_that_succeed_late_are_not_hopeless(clients, alpha, classes):
+    """One draw in a thousand or less succeeds; whoever draws must not stop before that."""
+    totals, late = np.bincount(np.arange(30 * clients) % classes), 0
+    for seed in range(4):
+        rng, draws = np.random.default_rng(seed), Draws(alpha, clients, 300_000)
+        while (small := dirichlet.draw_many(totals, clients, alpha, rng, kept=0)[0]).all():
+            draws.add(small)
+            assert not draws.are_hopeless()
+        late += draws.made > AT_ONCE
+    assert late > 1
+
+
+def test_balanced_has_the_counts_of_its_first_good_draw(monkeypatch):
+    """The reference keeps the counts of all draws, as this recipe did at first."""
+    first = []
+    for seed in range(6):
+        totals = np.random.default_rng(seed).integers(55, 65, 6)
+        rng, other = (np.random.default_rng(seed) for _ in range(2))
+        monkeypatch.setattr(dirichlet, "CELLS", 12 * 50 * seed)  # parts of 1, 50, 100 draws
+        number, expected = balanced_with_all_counts(totals, 12, 0.12, rng)
+        found = dirichlet.balanced(totals, 12, 0.12, other)
+        np.testing.assert_array_equal(found, expected)
+        assert rng.random() == other.random()
+        first.append(number)
+    assert len({*first}) > 3
+
+
+def balanced_with_all_counts(totals, clients, alpha, rng) -> tuple[int, np.ndarray]:
+    """The number of the first good draw, and its counts."""
+    while True:
+        sizes, pieces = np.zeros((AT_ONCE, clients), np.int64), []
+        for total in totals:
+            shares = rng.standard_gamma(alpha, sizes.shape, np.float32)
+            shares = shares * (sizes < totals.sum() / clients)
+            pieces.append(dirichlet.cut(shares + (shares.sum(1) == 0)[:, None], total))
+            sizes += pieces[-1]
+        good = np.flatnonzero(sizes.min(1) >= 10)
+        if len(good):
+            return good[0], np.stack([piece[good[0]] for piece in pieces], axis=1)
+
+
+# --- many clients ----------------------------------------------------------------------------
+
+
+def classwise_by_sums(totals, clients, alpha, rng) -> np.ndarray:
+    """The counts of `classwise`, with a sum over all clients for each sample that is given."""
+    given = np.zeros((clients, len(totals)), np.int64)
+    for client in np.tile(np.arange(clients), 2):
+        left = np.flatnonzero(given.sum(0) < totals)
+        given[client, rng.choice(left)] += 1
+    shares = rng.dirichlet(np.full(clients, alpha), len(totals))
+    return given + dirichlet.cut(shares, totals - given.sum(0)).T
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_classwise_draws_as_with_sums_over_all_clients(seed):
+    rng = np.random.default_rng(seed)
+    totals = rng.multinomial(rng.integers(80, 200), rng.dirichlet(np.ones(rng.integers(1, 9))))
+    rngs = [np.random.default_rng(seed) for _ in range(2)]
+    drawn = (classwise_by_sums, dirichlet.classwise)
+    one, other = (draw(totals, 40, 0.3, rng) for draw, rng in zip(drawn, rngs, strict=True))
+    np.testing.assert_array_equal(one, other)
+    assert rngs[0].random() == rngs[1].random()
+
+
+def counted(monkeypatch, module, *names: str) -> list[int]:
+    """Have the arguments' lengths of some of numpy's functions counted in a module."""
+    seen: list[int] = []
+
+    def watched(function):
+        return lambda array, *rest, **more: (
+            seen.append(len(array)) or function(array, *rest, **more)
+        )
+
+    functions = {name: watched(getattr(np, name)) for name in names}
+    monkeypatch.setattr(module, "np", SimpleNamespace(**vars(np) | functions))
+    return seen
+
+
+@pytest.mark.parametrize("clients", [10, 500])
+def test_classwise_looks_for_classes_only_when_one_has_run_out(clients, monkeypatch):
+    seen = counted(monkeypatch, dirichlet, "flatnonzero")
+    totals = np.full(10, clients // 5)  # the samples that are given are all that there are
+    dirichlet.classwise(totals, clients, 0.1, np.random.default_rng(0))
+    assert len(seen) <= 1 + 10
+
+
+@pytest.mark.parametrize("clients", [4, 400])
+def test_classes_of_all_clients_are_counted_at_once(clients, monkeypatch):
+    found = made("clientwise", 0.5, clients=clients)
+    seen = counted(monkeypatch, members, "bincount")
+    assert fits(found, LABELS, 10)
+    assert seen == [2000]
+    lists = [ids[::-1] for ids in found.members]
+    np.testing.assert_array_equal(members.of_members(lists, LABELS, 10).counts, found.counts)
+    assert len(seen) == 2
+
+
+class Counting(list):
+    """A list that counts how many of its items were read."""
+
+    read = 0
+
+    def __iter__(self):
+        Counting.read += len(self)
+        return super().__iter__()
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        Counting.read += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_sizes_of_all_clients_are_summed_once():
+    lists = [np.arange(k % 3) + 10 * k for k in range(200)]
+    images = torch.zeros(2000, 1)
+    found = pool(images, torch.zeros(2000), lists)
+    object.__setattr__(found, "sizes", Counting(found.sizes))
+    Counting.read = 0
+    for client, ids in enumerate(lists):
+        assert found.of_client(client).tolist() == ids.tolist()
+    assert Counting.read <= 2 * 200
 
 
 # --- files -----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from conftest import BACKENDS, PROTOCOL, SIZES, artifacts, assert_same, methods, simulate
+from fedgrid.engine.batches import has_single
 from fedgrid.federation import augment, cohorts, schedule, seeds
 from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL as DEFAULTS
@@ -88,6 +89,15 @@ def test_a_lonely_sample_is_taken_twice():
 def test_an_epoch_has_every_sample_once(samples):
     found = schedule.split(np.arange(samples), 4)
     assert np.concatenate(found).tolist() == list(range(samples))
+
+
+def test_batches_are_counted_without_making_them(monkeypatch):
+    sizes = [(n, batch, least) for n in range(30) for batch in range(1, 9) for least in range(10)]
+    splits = [schedule.split(np.arange(n), batch, least) for n, batch, least in sizes]
+    monkeypatch.setattr(schedule, "split", None)
+    for size, made in zip(sizes, splits, strict=True):
+        assert schedule.count_batches(*size) == len(made)
+        assert has_single(*size) == any(len(one) == 1 for one in made)
 
 
 def test_epochs_are_shuffled_anew():
@@ -226,14 +236,39 @@ def test_a_client_goes_on_in_its_epoch_where_its_last_round_ended():
 
 
 def test_rounds_without_the_client_do_not_count():
-    turns = schedule.turns(40, len(SIZES), 1 / 3, "seeded", "x")
+    turns = schedule.Turns(len(SIZES), 1 / 3, "seeded", "x")
     part = [r for r in range(40) if 4 in schedule.cohort(len(SIZES), 1 / 3, "x", r)]
     assert 0 < len(part) < 40
-    assert turns[part, 4].tolist() == list(range(len(part)))
+    assert [turns.before(r)[4] for r in part] == list(range(len(part)))
     always, sometimes = rounds_of(4, 40, **GOES_ON | {"participation": 1.0}), []
     for r in part[:6]:
         sometimes.append(rounds_of(4, r + 1, **GOES_ON | {"participation": 1 / 3})[-1])
     assert sometimes == always[: len(sometimes)]
+
+
+def test_turns_are_counted_in_any_order_of_rounds():
+    """A resumed run begins with a later round, and another run of the same names with round 0."""
+    parts = np.zeros((30, 20), int)
+    for number in range(30):
+        parts[number, schedule.cohort(20, 0.2, "x", number, sampler="round")] = 1
+    turns = schedule.Turns(20, 0.2, "round", "x")
+    for number in [5, 6, 7, 0, 1, 2, 29, 29, 12, 13]:
+        assert turns.before(number).tolist() == parts[:number].sum(0).tolist()
+
+
+def test_turns_draw_each_cohort_once_and_have_one_number_per_client(monkeypatch):
+    drawn, cohort = [], schedule.cohort
+
+    def watched(*arguments, **keywords):
+        drawn.append(arguments[-1])
+        return cohort(*arguments, **keywords)
+
+    monkeypatch.setattr(schedule, "cohort", watched)
+    for number in range(50, 100):
+        made("once", number, **GOES_ON | {"participation": 1 / 3, "rounds": 10_000})
+    assert drawn == [*range(99)]
+    turns = schedule.turns_of(len(SIZES), 1 / 3, PROTOCOL["sampler"], "once")
+    assert (turns.counted, turns.counts.shape) == (99, (len(SIZES),))
 
 
 def test_epochs_are_the_same_whether_batches_go_on_or_not():

@@ -375,7 +375,8 @@ def test_every_module_is_reached_from_an_entry_point():
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
     entries += ["reference", "keep", "verdicts", "front", "notebook", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
-    entries += ["runtime.remaining", "study.given"]  # of the Snakefile
+    entries += ["runtime.remaining", "study.given", "study.jobs"]  # of the Snakefile
+    entries += ["models._size"]  # which study.sizes runs
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
     by_name += ("runtime.trackers",)

@@ -290,12 +290,6 @@ def test_placebos_are_judged_with_every_metric(out):
     assert [of["changes"] for of in controls] == [*map(str, changes)]
 
 
-def test_the_command_of_a_scale_keeps_the_states_that_products_read():
-    assert making.command("privatization", "quick", GRID).endswith("scale=quick")
-    assert making.command("privatization", "paper", GRID).endswith("scale=paper keep_state_gb=25")
-    assert making.command("fedsls", "paper", GRID).endswith("scale=paper")
-
-
 def test_hours_are_those_of_the_summaries(out, results):
     (row,) = rows(out, "fedsls_quick_made.csv")
     folders = (results / "runs/fedsls-quick").rglob("summary.json")

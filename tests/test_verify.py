@@ -19,6 +19,7 @@ from fedgrid import again
 from fedgrid import verify as verify_module
 from fedgrid.runtime import own_data, records, source
 from fedgrid.runtime.names import UsageError
+from fedgrid.study import sizes
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import memory_mb
 from fedgrid.study.reading import laid_over
@@ -289,10 +290,59 @@ def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
     assert stages == {"fedgrid.train", "fedgrid.saliency"}
 
 
-def test_memory_is_for_the_model_the_cohort_and_what_clients_keep():
-    protocol = {"model": "resnet18", "clients": 100, "participation": 0.1}
-    asked = [memory_mb({"protocol": protocol, "method": {name: {}}}) for name in ("fedavg", "moon")]
-    assert asked == [4000 + 45 * (12 + 2 * 10), 4000 + 45 * (12 + 2 * 10 + 100)]
+def test_memory_is_for_the_model_the_cohort_and_what_clients_keep(monkeypatch):
+    size = {"weights": 45, "training": 3, "evaluation": 0.5}
+    monkeypatch.setattr(sizes, "measured", lambda model, inputs: size)
+    protocol = {"model": "resnet18", "clients": 100, "participation": 0.1, "batch": 64}
+    run = {"protocol": protocol, "dataset": "cifar10"}
+    asked = [memory_mb(run | {"method": {name: {}}}) for name in ("fedavg", "moon")]
+    batch = max(64 * 3, 1000 * 0.5)
+    kept = 45 * 2 * 10 + 1500
+    assert asked == [4000 + 45 * (12 + 2 * 10) + batch, 4000 + 45 * (12 + 2 * 10) + kept + batch]
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """The commands that measure a model; the folder of caches is empty."""
+    commands = []
+
+    def run(command, **options):
+        commands.append(command[-2:])
+        fails = "broken" in command
+        out = "" if fails else '{"weights": 2, "training": 1, "evaluation": 0.1}'
+        return subprocess.CompletedProcess(command, int(fails), out, "error: a reason\n" * fails)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sizes.subprocess, "run", run)
+    sizes.measured.cache_clear()
+    yield commands
+    sizes.measured.cache_clear()
+
+
+def test_a_model_is_measured_once_for_each_shape_and_each_code(asked, monkeypatch):
+    for model, inputs in (("cnn", "{}"), ("cnn", "{}"), ("cnn", '{"shape": [1]}'), ("mlp", "{}")):
+        assert sizes.measured(model, inputs)["weights"] == 2
+        sizes.measured.cache_clear()  # as in the next command
+    assert asked == [["cnn", "{}"], ["cnn", '{"shape": [1]}'], ["mlp", "{}"]]
+    monkeypatch.setattr(source, "fingerprint", lambda *modules: "other")
+    sizes.measured("cnn", "{}")
+    assert len(asked) == 4
+
+
+def test_a_model_that_cannot_be_measured_is_told_once_and_asked_again(asked, capsys, monkeypatch):
+    monkeypatch.setattr(source, "fingerprint", lambda *modules: "any")
+    assert [sizes.measured("broken", "{}") for _ in range(2)] == [sizes.UNKNOWN] * 2
+    said = capsys.readouterr().err
+    assert said.count("the memory of the model broken cannot be measured (error: a reason)") == 1
+    sizes.measured.cache_clear()
+    sizes.measured("broken", "{}")
+    assert len(asked) == 2
+
+
+def test_a_folder_of_caches_that_cannot_be_written_stops_nothing(asked, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert sizes.measured("cnn", "{}")["weights"] == 2
 
 
 def test_a_fingerprint_is_of_these_modules_only():

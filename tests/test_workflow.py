@@ -400,6 +400,13 @@ def test_the_code_of_a_stage_counts(result, modules, counted):
     assert repr(source.fingerprint(*modules)) in counted[f"results/{result}"]["params"]
 
 
+def test_the_arguments_of_a_table_do_not_grow_with_its_grid(counted):
+    params = counted[f"results/{OF_TINY}/runs/table1.csv"]["params"]
+    assert len("".join(params)) < 1000
+    (written,) = [text.strip("'") for text in params if "results/grids/" in text]
+    assert re.fullmatch("results/grids/[0-9a-f]{16}.txt", written)
+
+
 def test_what_a_product_is_of_counts_for_its_copy_too(counted):
     (content,) = counted["results/table1.csv"]["params"]
     assert content in counted[f"results/{OF_TINY}/table1.csv"]["params"]

@@ -74,8 +74,10 @@ class Subject:
     def left(self) -> list[str]:
         """Files that should not be there."""
         known = {*RESULTS, "summary.json", "clients.csv"}  # beside the checkpoint, too
-        known.add(f"{self.checkpoint.name}.ended")  # the last state
+        ended = f"{self.checkpoint.name}.ended"  # the last state
+        known |= {ended, f"{ended}.history"}
         files = [file for file in self.out.parent.rglob("*") if file.is_file()]
+        files = [file for file in files if file.parent.name != f"{ended}.clients"]
         return [str(file) for file in files if file.name not in known]
 
     def clear(self) -> None:

@@ -3,8 +3,9 @@ r"""Collect files of the runs of a grid into one table.
     python -m fedgrid.collect runs '[{"protocol": ["fedsls-quick"], ...}]' \
         --protocols '{"fedsls-quick": {"rounds": 40, "tail": 10, ...}}' --out runs.csv
 
-The grid is a list of blocks, each with a list of names for every axis of a run. The kinds of
-tables:
+The grid is a list of blocks, each with a list of names for every axis of a run. A grid that is too
+long for a command can be in a file: `@FILE` stands for the lines of the file, one argument in each.
+The kinds of tables:
 
     runs        a row per run and evaluated round: its metrics
     predictions a row per run, evaluated round and class: how often the server's model predicts it
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command."""
     parser = cli.parser(__doc__)
+    parser.fromfile_prefix_chars = "@"
     parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
     parser.add_argument("--protocols", help="the fields of every protocol, as JSON")

@@ -22,7 +22,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fedgrid.runtime import cli, files, records
+from fedgrid.runtime import cli, records
 
 FILES = ("*.npy", "classes.csv", "writers.csv")  # what a dataset may have beside meta.json
 
@@ -31,26 +31,13 @@ log = logging.getLogger(__name__)
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
-    from fedgrid import datasets
-    from fedgrid.datasets import _oddities
-    from fedgrid.datasets._statistics import measured
-    from fedgrid.runtime import digests
-
     asked = _parser().parse_args(arguments)
     out = asked.out or Path("results/data") / asked.dataset
-    split = datasets.load(asked.dataset, asked.root)
-    module = datasets.module(asked.dataset)
-    described = datasets.describe(asked.dataset, split)
-    if module.STATISTICS:
-        digests.compare(asked.dataset, module.STATISTICS, measured(split.train_images))
-    _oddities.warn(asked.dataset, split, tokens=hasattr(module, "TOKENS"))
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
-        hashes = _write(Path(folder), described, split.arrays)
-        found = {file.removesuffix(".npy"): digits for file, digits in hashes.items()}
-        digests.verify(module, asked.dataset, asked.root, found)
+        sizes = _make(asked.dataset, asked.root, Path(folder))
         _move(Path(folder), out)
-    log.info("%s: %d train, %d test", out, len(split.train_labels), len(split.test_labels))
+    log.info("%s: %d train, %d test", out, sizes["train"], sizes["test"])
     made = [path for kind in FILES for path in sorted(out.glob(kind))]
     return records.Work([*made, out / "meta.json"])
 
@@ -63,22 +50,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write(folder: Path, described: dict, arrays: dict) -> dict[str, str]:
-    """Write the arrays and their description; return the sha256 of every array's file."""
-    import numpy as np
+def _make(name: str, root: Path, folder: Path) -> dict[str, int]:
+    """Write the dataset to a folder; return its sizes.
 
-    hashes = {}
-    for array, values in arrays.items():
-        path = folder / f"{array}.npy"
-        files.save_array(np.ascontiguousarray(values), path)
-        with path.open("rb") as file:
-            hashes[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    meta = described | {"sha256": hashes}
+    Arrays are written first. All that is asked of them is then read from the files, as a part of
+    them at a time, and the files are closed at the end.
+    """
+    from fedgrid import datasets
+    from fedgrid.datasets import _oddities
+    from fedgrid.datasets._statistics import measured
+    from fedgrid.runtime import digests
+
+    split = datasets.load(name, root, folder)
+    module = datasets.module(name)
+    described = datasets.describe(name, split)
+    if module.STATISTICS:
+        digests.compare(name, module.STATISTICS, measured(split.train_images))
+    _oddities.warn(name, split, tokens=hasattr(module, "TOKENS"))
+    found = {array: _sha256(folder / f"{array}.npy") for array in split.arrays}
+    digests.verify(module, name, root, found)
+    hashes = {f"{array}.npy": digits for array, digits in found.items()}
+    _describe(folder, described | {"sha256": hashes})
+    return described["sizes"]
+
+
+def _sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _describe(folder: Path, meta: dict) -> None:
+    """Write the names of classes and writers, and meta.json."""
     for kind, file in (("class", "classes.csv"), ("writer", "writers.csv")):
         if names := meta.get(f"{kind}_names"):
             _write_names(folder / file, kind, names)
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
-    return hashes
 
 
 def _write_names(path: Path, kind: str, names: list[str]) -> None:

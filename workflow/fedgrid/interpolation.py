@@ -32,7 +32,8 @@ from fedgrid.study.command import (
 )
 from fedgrid.study.jobs import needed_stages, run_of_stage
 from fedgrid.study.paths import RUN
-from fedgrid.train import FINISHED, beside, ended_states
+from fedgrid.train import beside, ended_states
+from fedgrid.training.same_work import FINISHED
 
 # Every tenth, and more values near the ends, where the paper's figure of FEMNIST is finer. They
 # cost little, so all datasets have the same grid.
@@ -55,7 +56,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / "interpolation" / f"{name}.csv"
     checkpoint = asked.checkpoint or asked.results / "checkpoints/runs" / f"{name}.safetensors"
     machine = Machine(asked.device, "loop", asked.threads)
-    interpolate(run, paths, checkpoint, asked.results / "checkpoints", out, machine)
+    interpolate(run, paths, checkpoint, asked.results, out, machine)
     return work_on(run, paths, out)
 
 
@@ -67,7 +68,7 @@ def interpolate(
     out: Path,
     machine: Machine,
 ) -> None:
-    """Write the table of a resolved run; `home` is the folder with all checkpoints."""
+    """Write the table of a resolved run; the results `home` may have it under other names."""
     from fedgrid.training.build import build_engine
 
     inputs = {name: path for name, path in paths.items() if name != "metrics"}
@@ -104,17 +105,18 @@ def last_round(metrics: Path) -> int:
 def last_state(ended, rounds: int, metrics: Path, checkpoint: Path):
     """Return the state of a run after its last round, its own or that of the same run's namesake.
 
-    The state stays on the CPU: it holds a model for every client.
+    What the clients keep is read from disk when it is used.
     """
     from fedgrid.training import checkpoint as states
     from fedgrid.training.extension import rounds_of
+    from fedgrid.training.sealed import UnusableError
 
     for path in (ended.own, *ended.others):
         if rounds_of(path, ended.key) != rounds:
             continue
         try:
             return states.read(path, ended.key, "cpu")[0]
-        except states.UnusableError as problem:
+        except UnusableError as problem:
             log.warning("%s %s: it is not used", path, problem)
     raise UsageError(
         f"the clients' models after round {rounds} of {metrics.parent} are not kept: raise "

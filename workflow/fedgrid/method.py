@@ -118,17 +118,18 @@ class Cohort:
     noise: int = 0  # seed of the method's own random numbers in this round
 
 
-class Later:
-    """Stands for a result of local training where it is not there yet; reading it is an error."""
+AFTER_TRAINING = "is there after local training only: if `weigh`, `reweigh` or `scale` reads it, "
+AFTER_TRAINING += "set weigh_after_training=True"
 
-    def __init__(self, name: str):
-        self._name = name
+
+class Later:
+    """Stands for a result of local training where it is not there; reading it is an error."""
+
+    def __init__(self, name: str, why: str = ""):
+        self._name, self._why = name, why or AFTER_TRAINING
 
     def __getattr__(self, attribute: str) -> Any:
-        raise AttributeError(
-            f"`cohort.{self._name}` is there after local training only: if `weigh`, `reweigh` or "
-            "`scale` reads it, set weigh_after_training=True"
-        )
+        raise AttributeError(f"`cohort.{self._name}` {self._why}")
 
     def _read(self, *arguments: Any) -> Any:
         return self.anything
@@ -196,6 +197,8 @@ class Method:
     uses_weights: bool = False  # whether `aggregate` uses the weights that it is given
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
     share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
+    # whether `share` or `observe` reads `cohort.deltas`; if not, no round holds all local models
+    uses_deltas: bool = True
     # after a round: values () that become columns of metrics.csv, as means over rounds
     observe: Callable[[Aggregated], dict[str, Tensor]] | None = None
     # in evaluations: values that become columns of clients.csv and metrics.csv, by name
@@ -210,6 +213,8 @@ class Method:
             _check_type(given.name, getattr(self, given.name), given.default)
         if not (self.loss or self.penalty or self.correct):
             object.__setattr__(self, "padded", True)  # FedAvg's loss does
+        if not (self.share or self.observe):
+            object.__setattr__(self, "uses_deltas", False)
 
     @property
     def follows_weights(self) -> bool:

@@ -11,6 +11,7 @@ from its first round (`runtime/forced.py`).
 """
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -20,7 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from fedgrid.runtime import cli, forced, records, source, trackers
-from fedgrid.study import siblings
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -31,12 +31,13 @@ from fedgrid.study.command import (
     work_key,
     work_on,
 )
-from fedgrid.study.jobs import needed_stages, run_of_stage, stage_modules
+from fedgrid.study.jobs import is_state_read, needed_stages, run_of_stage, stage_modules
 from fedgrid.study.paths import RUN
+from fedgrid.training import same_work
+from fedgrid.training.same_work import ENDED, FINISHED
 
 SAVE_EVERY = 120  # seconds between two checkpoints
-KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept
-FINISHED, ENDED = ".finished", ".ended"  # beside a checkpoint: a finished run's results, last state
+KEEP_STATE_GB = 1.0  # a larger last state of a finished run is not kept, unless it is read
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
-    home = asked.results / "checkpoints"
-    written = train(run, paths, *places, machine_of(asked), asked.save_every, home, told)
+    written = train(run, paths, *places, machine_of(asked), asked.save_every, asked.results, told)
     return work_on(run, paths, *written) if written else None
 
 
@@ -77,8 +77,9 @@ def train(
 
     A run resumes from its checkpoint. If another process trains it already, such as a child of a
     killed parent, this one waits. A finished run is not trained again while the copy of its results
-    beside the checkpoint exists. `home` is a folder of checkpoints: if one of another name is noted
-    there as the same work (`study/siblings.py`), its results are linked. A forced run uses none.
+    beside the checkpoint exists. `home` is the folder of results in which runs of other names are
+    looked for: if one of them is the same work, its results are linked. A forced run uses none of
+    these.
     """
     from fedgrid.runtime import files, tracked
     from fedgrid.runtime.trackers import csv
@@ -89,24 +90,30 @@ def train(
     with files.alone(checkpoint_path):
         written_to = (place / name for place in (out, kept) for name in results.FILES)
         ended_path = beside(checkpoint_path, ENDED)
-        files.sweep(checkpoint_path, ended_path, out / csv.RUNNING, *written_to)
-        siblings.note(home, key, checkpoint_path)
-        there = None if begin_anew(out, checkpoint_path) else home
-        others = siblings.find(there, key, checkpoint_path)
+        states = checkpoint_path, ended_path
+        histories = map(checkpoint.history_of, states)
+        files.sweep(*states, *histories, out / csv.RUNNING, *written_to)
+        same_work.note(home, key, checkpoint_path)
+        anew = begin_anew(out, checkpoint_path)
+        others = [] if anew else same_work.find(home, key, checkpoint_path)
         copies = (beside(other, FINISHED) for other in others)
         if found := results.finished(out, kept, key, copies):
             log.info("%s was finished before in %s, and is not trained again", out, found)
             written = [] if found == kept else results.link(out, kept, run)
         else:
-            ended = ended_states(run, paths, checkpoint_path, there)
-            siblings.note(home, ended.key, checkpoint_path)
+            ended = ended_states(run, paths, checkpoint_path, None if anew else home)
+            same_work.note(home, ended.key, checkpoint_path)
             saved = checkpoint.Saved(checkpoint_path, key, save_every, ended)
             rows = partial(tracked.Rows, told, out, run, key)
-            state, history, facts = run_rounds(run, paths, saved, machine, rows)
-            written = results.write(out, state, history, {"run": run, "key": key} | facts)
-            results.keep(out, kept)
+            last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
+            with saved.safe(last, history):
+                written = results.write(out, whole, history, {"run": run, "key": key} | facts)
+                results.keep(out, kept)
+            saved.end(last, history)
         csv.discard(out)
         checkpoint.discard(checkpoint_path)
+        if not ended_path.exists():
+            checkpoint.discard(ended_path)  # what a killed process has left of it
         forced.end(checkpoint_path)
     return written
 
@@ -132,17 +139,18 @@ def beside(path: Path, end: str) -> Path:
 
 
 def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | None):
-    """Return the last states of finished runs that this run can go on from, noted in `home`."""
+    """Return the last states of finished runs, in the results `home`, that this run can use."""
     from fedgrid.training.extension import Ended, without_length
 
     key = work_key("train", without_length(run), paths)
+    others = same_work.find(home, key, path)
     limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
-    others = siblings.find(home, key, path)
+    limit = math.inf if is_state_read(run["name"]) else limit
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
 
 
 def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
-    """Return the state after the last round, all evaluations, and facts for the summary."""
+    """Return the last state, all evaluations, the state for the results, and facts on the run."""
     from fedgrid.engine.hooks.state import Watch
     from fedgrid.runtime import energy, progress
     from fedgrid.training import results, rounds
@@ -153,7 +161,7 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
     results.warn_of_idle(engine)
     meter = energy.Meter(engine.device)
     protocol = run["protocol"]
-    start, history = saved.load(engine.device, protocol) or (start, [])
+    start, history = saved.begin(start, engine.device, protocol)
     rows, watch = tracked(history), Watch(engine.method)
     state, began = start, time.monotonic()
     with rows, progress.Rounds(start.round, protocol["rounds"]) as shown:
@@ -165,10 +173,9 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
-    saved.end(state, history)
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
     facts |= {"joules": meter.joules(), "code": source.fingerprint(*stage_modules("train", run))}
-    return replace(state, server=engine.complete(state.server)), history, facts
+    return state, history, replace(state, server=engine.complete(state.server)), facts
 
 
 class Interrupt:

@@ -24,14 +24,24 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import forced, own_data, records, remaining, source, trackers
+from fedgrid.runtime import (
+    cli,
+    forced,
+    own_data,
+    records,
+    remaining,
+    source,
+    timers,
+    trackers,
+)
 from fedgrid.runtime.names import UsageError, printable, within
-from fedgrid.study import siblings
 from fedgrid.study.claims import find_claim
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import (
+    STATES_READ,
     code_behind,
+    is_state_read,
     memory_mb,
     needed_stages,
     run_of_stage,
@@ -80,6 +90,7 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     raise WorkflowError(
         f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
+timers.merge()
 if not workflow.remote_exec:
     manager = getattr(workflow, "logger_manager", None)
     remaining.show(getattr(manager, "plugin_handlers", ()))
@@ -132,6 +143,9 @@ os.environ |= {
     "FEDGRID_TRACK": ",".join(TRACKERS),
     "FEDGRID_DATA": config["data_root"],
     "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
+    STATES_READ: json.dumps(
+        GRID.blocks_of_kind("interpolation", config["study"], config["scale"])
+    ),
     "FEDGRID_WARM": str(
         os.getpid() if config["warm"] and not workflow.remote_exec else ""
     ),
@@ -235,8 +249,8 @@ def memory(wildcards):
 def is_linked(wildcards):
     """Return whether a path's run is trained under another name, and linked from there.
 
-    It is trained anew if other versions of the packages made that run, if its copy or the note that
-    leads to it is gone, or if this command forces it.
+    It is trained anew if other versions of the packages made that run, if its copy is gone, or if
+    this command forces it.
     """
     if "method" not in wildcards.keys() or not (first := first_run(wildcards)):
         return False
@@ -246,16 +260,11 @@ def is_linked(wildcards):
         return False
     if not Path(metrics_of(first)).exists():
         return True
-    copy = CHECKPOINTS / f"runs/{first}.safetensors.finished/summary.json"
+    copy = Path(f"results/checkpoints/runs/{first}.safetensors.finished/summary.json")
     try:
-        summary = json.loads(copy.read_text())
-        found = siblings.find(CHECKPOINTS, summary["key"])
-        return bool(found) and summary["versions"] == records.versions()
+        return json.loads(copy.read_text())["versions"] == records.versions()
     except (OSError, ValueError, KeyError):
         return False
-
-
-CHECKPOINTS = Path("results/checkpoints")
 
 
 # The files of a run, by the name of the output.
@@ -314,8 +323,9 @@ def inputs_with_state(*names):
     """Return `inputs`; refuse a run whose last state would be too large to be kept."""
 
     def found(wildcards):
-        need, limit = state_gb(resolved(wildcards)), config.get("keep_state_gb", 1)
-        if need > limit:
+        run, limit = resolved(wildcards), config.get("keep_state_gb", 1)
+        need = state_gb(run)
+        if need > limit and not is_state_read(GRID.first_name(run)):
             raise WorkflowError(
                 f"the interpolation of {RUN.format(**wildcards)} reads the run's last state, of up "
                 f"to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: {ceil(need)}`"
@@ -487,30 +497,30 @@ def store_tables(kind, wildcards):
     return [str(folder / INDEX), str(folder / f"{kind}.csv")]
 
 
-def collected_blocks(kind):
-    """Return the argument `grid` of the command, and after it what is taken from kept runs."""
+def collected_grid(kind):
+    """Return the path of a file with the arguments of the command that are about the grid.
 
-    def found(wildcards):
-        blocks = json.dumps(GRID.narrowed(*place(wildcards)))
-        ids = [str(one) for one in kept_ids(kind, wildcards)]
-        where = f"{wildcards.study}/{wildcards.scale}"
-        return [blocks, "--kept", where, "--ids", *ids] if ids else blocks
-
-    return found
-
-
-def collected_protocols(kind):
-    """Return the argument `--protocols`: of each protocol only what the command reads.
-
-    All fields would be too long: a command can have about a hundred thousand characters.
+    The file is written when the table is planned, unless nothing is to be run.
     """
 
     def found(wildcards):
-        every = GRID.protocols_of(GRID.narrowed(*place(wildcards)))
-        read = {name: collected_fields(kind, of) for name, of in every.items()}
-        return json.dumps(read)
+        words = grid_words(kind, wildcards)
+        return str(
+            cli.write_arguments(words, Path("results/grids"), not workflow.dryrun)
+        )
 
     return found
+
+
+def grid_words(kind, wildcards):
+    """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
+    blocks = GRID.narrowed(*place(wildcards))
+    every = GRID.protocols_of(blocks)
+    read = {name: collected_fields(kind, of) for name, of in every.items()}
+    words = [json.dumps(blocks), "--protocols", json.dumps(read)]
+    ids = [str(one) for one in kept_ids(kind, wildcards)]
+    where = f"{wildcards.study}/{wildcards.scale}"
+    return [*words, "--kept", where, "--ids", *ids] if ids else words
 
 
 def table_content(kind):

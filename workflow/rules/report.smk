@@ -19,8 +19,7 @@ for kind in COLLECTED:
             "../../envs/fedgrid.yaml"
         params:
             kind=kind,
-            grid=collected_blocks(kind),
-            protocols=collected_protocols(kind),
+            grid=collected_grid(kind),
             fields=list(SUMMED),
             content=table_content(kind),
             code=source.fingerprint("collect"),
@@ -28,8 +27,7 @@ for kind in COLLECTED:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
             'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-            " -m fedgrid.collect {params.kind:q} {params.grid:q} --protocols {params.protocols:q}"
-            " --out {output:q} --log {log:q}"
+            " -m fedgrid.collect {params.kind:q} @{params.grid:q} --out {output:q} --log {log:q}"
 
 
 # One rule for every product, for all of its formats; `snakemake fedsls` makes all of them.

@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgrid.datasets._statistics import rounded
+from fedgrid.datasets._stream import Stream, save
 from fedgrid.federation.stored import check_arrays, check_writers
 from fedgrid.runtime import contract
 from fedgrid.runtime.names import UsageError, known, registered
@@ -44,28 +45,35 @@ from fedgrid.runtime.names import UsageError, known, registered
 class Split(NamedTuple):
     """Images are uint8 (N, channels, height, width), labels and writers int64 (N,).
 
-    With TOKENS, images are uint8 (N, length).
+    With TOKENS, images are uint8 (N, length). Images of one's own are made when they are written.
     """
 
-    train_images: np.ndarray
+    train_images: np.ndarray | Stream
     train_labels: np.ndarray
-    test_images: np.ndarray
+    test_images: np.ndarray | Stream
     test_labels: np.ndarray
     train_writers: np.ndarray | None = None  # who wrote each training image, if this is known
     test_writers: np.ndarray | None = None
     writer_names: list[str] | None = None  # the name of each writer by its number, if it has one
 
     @property
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray | Stream]:
         """Return the arrays that are there, by name, in their order."""
         found = self._asdict()
         del found["writer_names"]
         return {name: array for name, array in found.items() if array is not None}
 
 
-def load(name: str, root: Path) -> Split:
-    """Return the dataset `name` from the files under `root`, downloaded if missing, and checked."""
+def load(name: str, root: Path, folder: Path | None = None) -> Split:
+    """Return the dataset `name` from the files under `root`, downloaded if missing, and checked.
+
+    With `folder`, each array is written to a .npy file there, and is a memory map of it. Data of
+    one's own need a folder, because they may be larger than memory.
+    """
     split = module(name).load(root)
+    if folder:
+        files = {key: save(array, folder / f"{key}.npy") for key, array in split.arrays.items()}
+        split = split._replace(**files)
     check(name, split)
     return split
 

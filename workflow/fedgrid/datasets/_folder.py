@@ -18,6 +18,7 @@ import numpy as np
 
 from fedgrid.datasets import Split
 from fedgrid.datasets._order import natural
+from fedgrid.datasets._stream import Stream, at_once
 from fedgrid.federation import seeds
 from fedgrid.runtime import cli, own_data
 from fedgrid.runtime.names import UsageError, shown
@@ -63,7 +64,7 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
                 f"datasets.{name}: the class {shown(names[missing[0]])} of {folder} has no image "
                 f"for the {part} set"
             )
-    arrays = [array for found in there.values() for array in decoded(name, found, shape)]
+    arrays = [array for found in there.values() for array in arrays_of(name, found, shape)]
     if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
@@ -90,22 +91,29 @@ def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
     return train, [found[i] for i in sorted(chosen)]
 
 
-def decoded(name: str, found: Found, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Return images uint8 (N, channels, height, width), decoded several at a time, and labels.
+def arrays_of(name: str, found: Found, shape: tuple[int, ...]) -> tuple[Stream, np.ndarray]:
+    """Return images uint8 (N, channels, height, width), which are still to decode, and labels."""
+    whole = (len(found), *shape)
+    paths, labels = [path for path, _ in found], np.array([label for _, label in found], np.int64)
+    return Stream(whole, np.dtype(np.uint8), lambda _: decoded(name, paths, whole)), labels
+
+
+def decoded(name: str, paths: list[Path], shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield images in parts; the pictures of a part are decoded several at a time.
 
     A warning says how many have transparent pixels, or more frames than the first.
     """
-    images, paths = np.empty((len(found), *shape), np.uint8), [path for path, _ in found]
     marked: dict[str, list[Path]] = {"transparent": [], "frames": []}
+    step = at_once(shape, 1)
     with ThreadPoolExecutor() as pool:
-        pictures = pool.map(partial(read_image, name, shape), paths)
-        for i, (path, picture) in enumerate(zip(paths, pictures, strict=True)):
-            images[i] = picture.pixels
+        for start in range(0, len(paths), step):
+            part = paths[start : start + step]
+            pictures = [*pool.map(partial(read_image, name, shape[1:]), part)]
             for mark, those in marked.items():
-                those += [path] if getattr(picture, mark) else []
+                those += [p for p, one in zip(part, pictures, strict=True) if getattr(one, mark)]
+            yield np.stack([picture.pixels for picture in pictures])
     for mark, those in marked.items():
         tell(name, those, TOLD[mark])
-    return images, np.array([label for _, label in found], np.int64)
 
 
 TOLD = {

@@ -13,17 +13,23 @@ inside texts are ordered by their value.
 
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 
 from fedgrid.datasets import Split
 from fedgrid.datasets._order import natural
+from fedgrid.datasets._stream import AT_ONCE, Stream, at_once, parts_of
 from fedgrid.runtime import own_data
 from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+LABELS = ("y_train", "y_test")
 CLIENTS = ("clients_train", "clients_test")
 WRITERS = ("WRITERS", "TEST_WRITERS")  # the constants that say that these are there
 UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error)
@@ -36,22 +42,21 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     where = f"datasets.{name}: {file}"
     found = read(where, file)
     labels = numbered(where, found["y_train"], found["y_test"], classes)
-    parts = {part: inputs(f"{where}: x_{part}", found[f"x_{part}"], options) for part in PARTS}
+    parts = {part: stream(where, file, f"x_{part}", options) for part in PARTS}
     for part, y in zip(PARTS, labels, strict=True):
-        if len(parts[part]) != len(y):
-            raise UsageError(
-                f"{where}: x_{part} has {len(parts[part])} samples and y_{part} {len(y)} labels"
-            )
+        if (count := parts[part].shape[0]) != len(y):
+            raise UsageError(f"{where}: x_{part} has {count} samples and y_{part} {len(y)} labels")
         if parts[part].shape[1:] != shape:
             raise UsageError(
                 f"{where}: the samples of x_{part} have the shape {parts[part].shape[1:]}, and "
                 f"those of x_train {shape}"
             )
     (x, test), (y, test_y) = parts.values(), labels
-    if not len(test):
+    if not test.shape[0]:
         raise UsageError(f"{where}: x_test has no sample: a dataset needs samples to test on")
     if x.dtype != test.dtype:
-        raise UsageError(f"{where}: x_train is {found['x_train'].dtype}, and x_test is not")
+        given_type = header(where, file, "x_train")[2]
+        raise UsageError(f"{where}: x_train is {given_type}, and x_test is not")
     clients = (
         clients_of(where, found, key, len(one)) for key, one in zip(CLIENTS, labels, strict=True)
     )
@@ -60,6 +65,7 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
 
 
 PARTS = ("train", "test")
+Header = tuple[tuple[int, ...], bool, np.dtype]  # shape, whether in Fortran order, type
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -69,14 +75,16 @@ HEADERS = {
 def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
     """Return the constants of an entry; of the inputs, only the header is read."""
     where = f"datasets.{name}: {file}"
-    shape, dtype = header(where, file, "x_train")
+    shape, _, dtype = header(where, file, "x_train")
+    if not all(shape):
+        raise UsageError(f"{where}: x_train has the shape {shape}, which has no numbers")
     one = inputs(f"{where}: x_train", np.zeros((1, *shape[1:]), dtype), entry)
     if (said := entry.get("shape")) and tuple(said) != shape[1:]:
         raise UsageError(
             f"{where}: the samples of x_train have the shape {[*shape[1:]]}, and the entry says "
             f"{said}"
         )
-    found = read(where, file, "y_train", "y_test")
+    found = read(where, file, *LABELS)
     values = class_values(where, *found.values())
     classes = entry.get("classes") or len(values)
     about: dict[str, Any] = {"CLASSES": classes, "SHAPE": one.shape[1:]}
@@ -112,9 +120,9 @@ def opened(where: str, file: Path):
 
 
 def read(where: str, file: Path, *keys: str) -> dict[str, np.ndarray]:
-    """Return arrays of the file by their names, or all that a dataset has."""
+    """Return arrays of the file by their names, or all that a dataset has beside its inputs."""
     with opened(where, file) as there:
-        wanted = keys or [*ARRAYS, *(key for key in CLIENTS if key in there.files)]
+        wanted = keys or [key for key in (*LABELS, *CLIENTS) if key in there.files]
         found = {}
         for key in wanted:
             try:
@@ -141,19 +149,76 @@ def check_texts(where: str, values: np.ndarray) -> None:
         )
 
 
-def header(where: str, file: Path, key: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and type of an array without reading its numbers."""
+# -- inputs ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def member(where: str, file: Path, key: str) -> Iterator[tuple[IO[bytes], Header]]:
+    """Open an array of the file: what follows its header, and the header."""
     with opened(where, file) as there:
         try:
-            with there.zip.open(f"{key}.npy") as stream:
-                shape, _, dtype = HEADERS[np.lib.format.read_magic(stream)](stream)
+            content = there.zip.open(f"{key}.npy")
+            about = HEADERS[np.lib.format.read_magic(content)](content)
         except KeyError:  # names of fields, which only arrays of records have
             raise UsageError(f"{where}: {key} has records: write plain arrays") from None
         except UNREADABLE as problem:
             raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
-    if not all(shape):
-        raise UsageError(f"{where}: {key} has the shape {shape}, which has no numbers")
-    return shape, dtype
+        with content:
+            yield content, about
+
+
+def header(where: str, file: Path, key: str) -> Header:
+    """Return the shape of an array, whether its first axis changes fastest, and its type."""
+    with member(where, file, key) as (_, about):
+        return about
+
+
+def stream(where: str, file: Path, key: str, options: dict[str, Any]) -> Stream:
+    """Return inputs as a dataset has them, which are still to read."""
+    shape, fortran, dtype = header(where, file, key)
+    one = inputs(f"{where}: {key}", np.zeros((1, *shape[1:]), dtype), options)
+    read_parts = columnwise if fortran else rowwise
+
+    def make(folder: Path) -> Iterator[np.ndarray]:
+        for part in read_parts(where, file, key, folder):
+            yield inputs(f"{where}: {key}", part, options)
+
+    return Stream((shape[0], *one.shape[1:]), one.dtype, make)
+
+
+def rowwise(where: str, file: Path, key: str, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the rows of an array in parts, one row after the other in the file."""
+    with member(where, file, key) as (content, (shape, _, dtype)):
+        step = at_once(shape, dtype.itemsize)
+        for start in range(0, shape[0], step):
+            part = (min(step, shape[0] - start), *shape[1:])
+            yield np.frombuffer(
+                take(where, key, content, prod(part) * dtype.itemsize), dtype
+            ).reshape(part)
+
+
+def columnwise(where: str, file: Path, key: str, folder: Path) -> Iterator[np.ndarray]:
+    """Yield the rows of an array of which each is spread over the whole file (Fortran order)."""
+    with (
+        member(where, file, key) as (content, (shape, _, dtype)),
+        TemporaryFile(dir=folder) as copy,
+    ):
+        left = prod(shape) * dtype.itemsize
+        while left:
+            left -= copy.write(take(where, key, content, min(left, AT_ONCE)))
+        copy.flush()
+        yield from parts_of(np.memmap(copy, dtype, "r", shape=shape, order="F"))
+
+
+def take(where: str, key: str, content: IO[bytes], count: int) -> bytes:
+    """Return the next bytes of an array; UsageError if there are not so many."""
+    try:
+        taken = content.read(count)
+        if len(taken) < count:
+            raise EOFError("it is cut off")
+    except UNREADABLE as problem:
+        raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
+    return taken
 
 
 def inputs(where: str, x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
@@ -235,7 +300,7 @@ def numbered(where: str, train: np.ndarray, test: np.ndarray, classes: int) -> l
     """Return labels as numbers from 0 on: themselves if they fit, or else their place in order."""
     values = class_values(where, train, test)
     as_is = stand_for_themselves(values, classes)
-    if odd := sorted({*test.tolist()} - {*train.tolist()}, key=str):
+    if odd := sorted({*ordered(test).tolist()} - {*ordered(train).tolist()}, key=str):
         raise UsageError(f"{where}: the class {odd[0]} is in y_test and not in y_train")
     given = (train, test)
     return [y.astype(np.int64) if as_is else places(values, y) for y in given]
@@ -288,6 +353,6 @@ def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | No
     if len(found[key]) != count:
         raise UsageError(f"{where}: {key} has {len(found[key])} values for {count} samples")
     values = ordered(found[CLIENTS[0]])
-    if odd := sorted({*found[key].tolist()} - {*values.tolist()}, key=str):
+    if odd := sorted({*ordered(found[key]).tolist()} - {*values.tolist()}, key=str):
         raise UsageError(f"{where}: the client {odd[0]} of {key} is not in {CLIENTS[0]}")
     return places(values, found[key])

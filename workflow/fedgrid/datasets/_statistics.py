@@ -1,8 +1,11 @@
-"""Mean and standard deviation of the pixels of each channel, or of floats of one's own."""
+"""Mean and standard deviation of the pixels of each channel, or of floats of one's own.
+
+Images are read in parts, because numpy copies what it counts or squares to numbers of 8 bytes.
+"""
 
 import numpy as np
 
-AT_ONCE = 4096  # images whose pixels are counted at once: numpy copies them to int64
+from fedgrid.datasets._stream import parts_of
 
 
 def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
@@ -11,12 +14,20 @@ def measured(images: np.ndarray) -> tuple[list[float], list[float]]:
         return of_floats(images)
     values = np.arange(256) / 255
     means, deviations = [], []
-    for channel in np.moveaxis(images, 1, 0):
-        parts = np.array_split(channel, len(channel) // AT_ONCE + 1)
-        share = sum(np.bincount(part.ravel(), minlength=256) for part in parts) / channel.size
+    for counts in counted(images):
+        share = counts / counts.sum()
         means.append(float(share @ values))
         deviations.append(float(np.sqrt(share @ (values - means[-1]) ** 2)))
     return means, deviations
+
+
+def counted(images: np.ndarray) -> np.ndarray:
+    """Return how often each channel of uint8 images has each value, (channels, 256)."""
+    counts = np.zeros((images.shape[1], 256), np.int64)
+    for part in parts_of(images):
+        for channel, of in enumerate(np.moveaxis(part, 1, 0)):
+            counts[channel] += np.bincount(of.ravel(), minlength=256)
+    return counts
 
 
 def of_floats(images: np.ndarray) -> tuple[list[float], list[float]]:
@@ -25,10 +36,11 @@ def of_floats(images: np.ndarray) -> tuple[list[float], list[float]]:
     The deviation of a channel that is constant is 1 of 255.
     """
     axes = (0, 2, 3)
-    means = images.mean(axes, np.float64)
-    deviations = np.sqrt(images.var(axes, np.float64))
+    means = images.mean(axes, np.float64, keepdims=True)
+    squares = sum(((part - means) ** 2).sum(axes) for part in parts_of(images))
+    deviations = np.sqrt(squares / (images.size // images.shape[1]))
     deviations = np.where(deviations > 0, deviations, 1.0)
-    return significant(means / 255), significant(deviations / 255)
+    return significant(means.ravel() / 255), significant(deviations / 255)
 
 
 def significant(values: np.ndarray) -> list[float]:

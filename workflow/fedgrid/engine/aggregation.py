@@ -1,7 +1,8 @@
 """The weighted sum over a cohort: client by client if the weights are known, otherwise at the end.
 
 `Running` holds one model for a cohort of any size. `Kept` holds every client's delta, for methods
-whose weights depend on the training, or that aggregate or share something of their own.
+whose weights depend on the training, that aggregate in a way of their own, or whose `share` or
+`observe` reads deltas.
 """
 
 from typing import NamedTuple
@@ -9,7 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedgrid.method import Cohort, Method, Model, by_samples, relative, weighted_sum
+from fedgrid.method import Cohort, Later, Method, Model, by_samples, relative, weighted_sum
+
+ADDED_UP = "are added up, because the method says uses_deltas=False: if `share` or `observe` reads "
+ADDED_UP += "them, leave that out"
 
 
 class Weights(NamedTuple):
@@ -31,7 +35,7 @@ def start_sum(
     method: Method, cohort: Cohort, server: Model, parameters: list[str], statistics: list[str]
 ) -> "Running | Kept":
     """Return `Running` if weights are known before training and nothing else needs deltas."""
-    if method.aggregate or method.share or method.observe or method.weigh_after_training:
+    if method.aggregate or method.uses_deltas or method.weigh_after_training:
         return Kept(server, parameters, statistics, len(cohort.clients))
     return Running(server, parameters, statistics, weigh(method, cohort))
 
@@ -44,7 +48,7 @@ class Running:
     ):
         self.server, self.parameters, self.statistics = server, parameters, statistics
         self.weights, self.share = weights, relative(weights.factors)
-        self.deltas = None
+        self.deltas = Later("deltas", ADDED_UP)
         self.sums = {n: torch.zeros_like(server[n]) for n in (*parameters, *statistics)}
 
     @torch.no_grad()

@@ -4,14 +4,12 @@ BatchNorm divides by the deviation of a channel's numbers in a batch. Of one num
 torch refuses it, and the stack of clients, which masks padding, would compute with 0 / 0.
 """
 
-import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.samples import Samples
-from fedgrid.federation import schedule
 from fedgrid.runtime.names import UsageError
 
 
@@ -33,7 +31,7 @@ def check_batches(architecture: Architecture, samples: Samples) -> None:
 
 def has_single(samples: int, batch: int, smallest: int) -> bool:
     """Whether one of a client's batches has one sample."""
-    return any(len(one) == 1 for one in schedule.split(np.arange(samples), batch, smallest))
+    return samples > 1 and (batch == 1 or (smallest <= 1 and samples % batch == 1))
 
 
 def normalises_pixels(architecture: Architecture, samples: Samples) -> bool:

@@ -22,6 +22,7 @@ computed from the predictions of all clients' own models together: own_macro_f1 
 of the method's `evaluate` joins as the mean over clients.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,27 +54,38 @@ class ClientEvaluation:
     validated: list[float] = field(default_factory=list)  # own accuracies on validation data
     values: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the method's `evaluate`
 
-    def see(self, number: int, client: Client, own: bool = True) -> None:
-        """Evaluate a client; unless `own`, its model is the server's, which is evaluated later."""
+    def see(self, number: int, get_client: Callable[[], Client], own: bool = True) -> None:
+        """Evaluate a client; unless `own`, its model is the server's, which is evaluated later.
+
+        `get_client` is called only if something of the client itself is evaluated now.
+        """
         pool = self.samples.federation.client_tests
         if not pool.sizes[number]:
             return
         self.clients.append(number)
+        if not (own or self.validates(number) or self.method.evaluate):
+            return
+        client = get_client()
         if own:
             batches = batches_of_pool(pool, pool.of_client(number))
             self.own[number] = judge(self.architecture.forward, self.samples, client.model, batches)
-        self.validate(number, client.model)
+        if self.validates(number):
+            self.validate(number, client.model)
         if self.method.evaluate:
             found = self.method.evaluate(client)
             self.values[number] = {name: metrics.plain(value) for name, value in found.items()}
 
-    def validate(self, number: int, model: Model) -> None:
-        """Evaluate a client's own model on the client's own validation data, if it has any."""
+    def validates(self, number: int) -> bool:
+        """Whether a client has validation data of its own."""
         pool = self.samples.federation.validation
-        if pool and pool.sizes and pool.sizes[number]:
-            batches = batches_of_pool(pool, pool.of_client(number))
-            found = judge(self.architecture.forward, self.samples, model, batches)
-            self.validated.append(float(per_sample(*found)[0].mean()))
+        return bool(pool and pool.sizes and pool.sizes[number])
+
+    def validate(self, number: int, model: Model) -> None:
+        """Evaluate a client's own model on the client's own validation data."""
+        pool = self.samples.federation.validation
+        batches = batches_of_pool(pool, pool.of_client(number))
+        found = judge(self.architecture.forward, self.samples, model, batches)
+        self.validated.append(float(per_sample(*found)[0].mean()))
 
     def results(self, server: Model) -> dict[str, Any]:
         """Return the columns of this round; `clients` has a row for each client.
@@ -81,13 +93,13 @@ class ClientEvaluation:
         `predicted` is there if the server's model is not complete.
         """
         complete = self.architecture.complete_server
-        theirs = self.judge_server(server) if complete else {}
-        own = {number: self.own.get(number) or theirs[number] for number in self.clients}
-        rows = [self.row(number, theirs.get(number), own[number]) for number in self.clients]
+        theirs = self.judge_server(server) if complete else None
+        own = tuple(map(torch.cat, zip(*self.own.values(), strict=True))) if self.own else theirs
+        rows = self.rows(theirs, own)
         found = spread("server", rows) | spread("own", rows)
         if self.validated:
             found["validation_own_mean"] = float(np.mean(self.validated))
-        logits, labels = map(torch.cat, zip(*own.values(), strict=True))
+        logits, labels = own
         names = self.samples.federation.class_names
         pooled = metrics.compute(self.asked, logits, labels, names) if self.asked else {}
         found |= {f"own_{name}": value for name, value in pooled.items()}
@@ -97,26 +109,23 @@ class ClientEvaluation:
             found["predicted"] = said.bincount(minlength=logits.shape[1]).tolist()
         return found | {"clients": rows}
 
-    def judge_server(self, server: Model) -> dict[int, Found]:
+    def judge_server(self, server: Model) -> Found:
         """Evaluate the server's model on the test samples of all clients that were seen."""
         pool = self.samples.federation.client_tests
         ids = torch.cat([pool.of_client(number) for number in self.clients])
         batches = batches_of_pool(pool, ids)
-        found = judge(self.architecture.forward_server, self.samples, server, batches)
-        sizes = [pool.sizes[number] for number in self.clients]
-        logits, labels = (tensor.split(sizes) for tensor in found)
-        return dict(zip(self.clients, zip(logits, labels, strict=True), strict=True))
+        return judge(self.architecture.forward_server, self.samples, server, batches)
 
-    def row(self, number: int, server: Found | None, own: Found) -> dict[str, Any]:
-        """Return a client's row of clients.csv."""
-        found = {"client": number, "samples": len(own[1])}
-        if names := self.samples.federation.client_names:
-            found["client_name"] = names[number]
-        for who, of in (("server", server), ("own", own)):
-            right, loss = map(torch.mean, per_sample(*of)) if of else (None, None)
-            found |= {f"{who}_accuracy": metrics.plain(right) if of else None}
-            found |= {f"{who}_loss": float(loss) if of else None}
-        return join(found, self.values.get(number, {}))
+    def rows(self, server: Found | None, own: Found) -> list[dict[str, Any]]:
+        """Return the clients' rows of clients.csv from the logits and labels of all, in order."""
+        federation = self.samples.federation
+        sizes = [federation.client_tests.sizes[number] for number in self.clients]
+        columns = {"client": self.clients, "samples": sizes}
+        if names := federation.client_names:
+            columns["client_name"] = [names[number] for number in self.clients]
+        columns |= measures("server", server, sizes) | measures("own", own, sizes)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        return [join(row, self.values.get(row["client"], {})) for row in rows]
 
     def means(self) -> dict[str, float | None]:
         """Return the means over clients of the method's values."""
@@ -127,6 +136,30 @@ class ClientEvaluation:
         """Return the mean over clients of one of the method's values; None without any."""
         there = [of[name] for of in self.values.values() if of.get(name) is not None]
         return float(np.mean(there)) if there else None
+
+
+def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list]:
+    """Return the clients' accuracies and losses with a model; None for each without the model.
+
+    `of` has the logits and labels of the clients' samples, client after client.
+    """
+    values = per_sample(*of) if of else ()
+    lists = [means_of_parts(tensor, sizes) for tensor in values] or [[None] * len(sizes)] * 2
+    return {f"{who}_accuracy": lists[0], f"{who}_loss": lists[1]}
+
+
+def means_of_parts(values: Tensor, sizes: list[int]) -> list[float]:
+    """Return the mean of each part of values (n,), which has parts of these sizes in order.
+
+    Parts of equal sizes are taken together. The sums are those of each part alone.
+    """
+    length = torch.tensor(sizes, device=values.device)
+    start, order = length.cumsum(0) - length, length.argsort(stable=True)
+    found = values.new_empty(len(sizes))
+    for some in order.split(length.unique(return_counts=True)[1].tolist()):
+        place = torch.arange(sizes[some[0]], device=values.device)
+        found[some] = values[start[some][:, None] + place].mean(1)
+    return found.tolist()
 
 
 def spread(who: str, rows: list[dict]) -> dict[str, float]:

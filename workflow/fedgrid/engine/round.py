@@ -146,11 +146,14 @@ class Engine:
         """Return the evaluation of all clients, each with the model that it would use next."""
         found = self.start_client_evaluation()
         for number in range(len(self.federation.members)):
-            memory = self.memory(state, number)
-            model = own_model(state.server, memory)
-            client = self.client(state, number, model, memory, steps=0)
+            client = partial(self.idle_client, state, number)
             found.see(number, client, own=bool(self.method.private))
         return found
+
+    def idle_client(self, state: RunState, number: int) -> Client:
+        """Return a client with the model that it would use next, before it takes part again."""
+        memory = self.memory(state, number)
+        return self.client(state, number, own_model(state.server, memory), memory, steps=0)
 
     def evaluate_server(self, state: RunState) -> dict[str, float | None]:
         """Return the values of the method's `evaluate_server`, if it has any."""
@@ -184,8 +187,6 @@ class Engine:
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
         server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
-        clients = map(int, work.clients)
-        memory = state.memory | {k: m for k, m in zip(clients, after, strict=True) if m}
         trained = torch.cat(losses).double()[cohort.steps > 0]
         values = {"train_loss": trained.mean()}
         if self.method.follows_weights:
@@ -193,7 +194,10 @@ class Engine:
         if self.method.observe:
             values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
         self.tried = True
-        return RunState(server, shared, memory, add_to_log(state.logged, values), state.round + 1)
+        clients = map(int, work.clients)
+        state.memory.update({k: m for k, m in zip(clients, after, strict=True) if m})
+        logged = add_to_log(state.logged, values)
+        return RunState(server, shared, state.memory, logged, state.round + 1)
 
     def plan(self, number: int) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
@@ -306,7 +310,7 @@ class Engine:
             told = tree_map(torch.clone, method.measure(trained)) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
             if seen is not None:
-                seen.see(int(client), replace(trained, memory=keep))
+                seen.see(int(client), partial(replace, trained, memory=keep))
         return left
 
     def check_form(self, kept: Memory, client: int) -> None:

@@ -1,5 +1,6 @@
 """The state of a run between two rounds, and small functions on models and weights."""
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
 import torch
@@ -10,11 +11,15 @@ from fedgrid.method import Memory, Model, relative
 
 @dataclass
 class RunState:
-    """The state of a run between two rounds; a checkpoint holds all of it."""
+    """The state of a run between two rounds; a checkpoint holds all of it.
+
+    A round changes `memory` in place, so that its time does not depend on the population.
+    """
 
     server: Model
     shared: Memory
-    memory: dict[int, Memory] = field(default_factory=dict)  # of clients that have taken part
+    # of clients that have taken part
+    memory: MutableMapping[int, Memory] = field(default_factory=dict)
     logged: dict[str, Tensor] = field(default_factory=dict)  # (n,) by round, since the last log
     round: int = 0
 

@@ -2,6 +2,8 @@
 
 import warnings
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +27,12 @@ class Pool:
 
     def of_client(self, client: int) -> Tensor:
         """Return the ids of a client's samples."""
-        start = sum(self.sizes[:client])
-        return self.ids[start : start + self.sizes[client]]
+        return self.ids[self.ends[client] : self.ends[client + 1]]
+
+    @cached_property
+    def ends(self) -> list[int]:
+        """Return the place of each client's first sample in `ids`, and the number of samples."""
+        return [0, *accumulate(self.sizes)]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgrid.federation import seeds
-from fedgrid.federation.members import Partition, of_members
+from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
 
 
@@ -42,9 +42,7 @@ def give_tests(
             f"the writer {test_writers[absent][0]} of a test sample has no training sample, and so "
             "no client: `client_test_from: writers` needs a client for every test sample"
         )
-    owner = clients[place]
-    ends = np.bincount(owner, minlength=len(made.members)).cumsum()[:-1]
-    tests = np.split(np.argsort(owner, kind="stable"), ends)
+    tests = of_owners(clients[place], len(made.members))
     return replace(made, tests=tests, tests_from_test_set=True)
 
 

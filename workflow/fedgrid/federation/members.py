@@ -23,8 +23,20 @@ class Partition:
 
 def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> Partition:
     """Return the partition that gives every client these samples."""
-    counts = np.stack([np.bincount(labels[ids], minlength=classes) for ids in members])
-    return Partition([np.sort(ids) for ids in members], counts)
+    return Partition([np.sort(ids) for ids in members], count_classes(members, labels, classes))
+
+
+def of_owners(owners: np.ndarray, clients: int) -> list[np.ndarray]:
+    """Return the samples of each client, ids, ascending; `owners` (n,) has each sample's client."""
+    ends = np.bincount(owners, minlength=clients).cumsum()[:-1]
+    return np.split(np.argsort(owners, kind="stable"), ends)
+
+
+def count_classes(members: list[np.ndarray], labels: np.ndarray, classes: int) -> np.ndarray:
+    """Return the number of samples by client and class, (N, K), in one pass over all samples."""
+    owners = np.repeat(np.arange(len(members)), [*map(len, members)])
+    cells = owners * classes + labels[np.concatenate(members)]
+    return np.bincount(cells, minlength=len(members) * classes).reshape(-1, classes)
 
 
 def fits(made: Partition, labels: np.ndarray, classes: int, tests: int = 0) -> bool:
@@ -38,15 +50,13 @@ def fits(made: Partition, labels: np.ndarray, classes: int, tests: int = 0) -> b
         return False
     if made.tests_from_test_set and (len(made.central) or not are_all(made.tests, tests)):
         return False
-    if made.counts.shape != (len(made.members), classes):
-        return False
-    pairs = zip(made.members, made.counts, strict=True)
-    return all(np.array_equal(np.bincount(labels[m], minlength=classes), n) for m, n in pairs)
+    return np.array_equal(made.counts, count_classes(made.members, labels, classes))
 
 
 def are_all(lists: list[np.ndarray], count: int) -> bool:
     """Whether the lists hold each id below `count` once."""
-    return np.array_equal(np.sort(np.concatenate([*lists, []])), np.arange(count))
+    ids = np.concatenate([np.zeros(0, np.int64), *lists])
+    return np.array_equal(np.sort(ids), np.arange(count))
 
 
 def write_partition(made: Partition, path: Path) -> None:

@@ -33,7 +33,7 @@ come, and the seed fixes these, so a resumed run needs no more state.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import count, islice
 
 import numpy as np
@@ -77,13 +77,28 @@ def cohort_by_round(population: int, size: int, round: int) -> np.ndarray:
     return np.random.RandomState(round).choice(population, size, replace=False)
 
 
-@cache
-def turns(rounds: int, population: int, participation: float, sampler: str, *names) -> np.ndarray:
-    """Return (rounds, N): in how many earlier rounds each client has taken part."""
-    parts = np.zeros((rounds, population), np.int64)
-    for number in range(rounds):
-        parts[number, cohort(population, participation, *names, number, sampler=sampler)] = 1
-    return parts.cumsum(0) - parts
+class Turns:
+    """In how many rounds each client has taken part, counted from round 0 on, round by round.
+
+    It draws each cohort once if the rounds that it is asked for ascend. An earlier round than the
+    last one is counted from round 0 again.
+    """
+
+    def __init__(self, population: int, participation: float, sampler: str, *names):
+        self.draw = partial(cohort, population, participation, *names, sampler=sampler)
+        self.counts, self.counted = np.zeros(population, np.int64), 0
+
+    def before(self, number: int) -> np.ndarray:
+        """Return (N,): in how many rounds before round `number` each client has taken part."""
+        if number < self.counted:
+            self.counts[:], self.counted = 0, 0
+        for earlier in range(self.counted, number):
+            self.counts[self.draw(earlier)] += 1
+        self.counted = number
+        return self.counts
+
+
+turns_of = cache(Turns)  # those of a run, by what its cohorts depend on
 
 
 def trains(samples: int, batch: int, smallest: int) -> bool:
@@ -100,6 +115,14 @@ def split(order: np.ndarray, batch: int, smallest: int = 2) -> list[np.ndarray]:
         return [order.repeat(2)]
     found = [order[start : start + batch] for start in range(0, len(order), batch)]
     return found[:-1] if len(found[-1]) < smallest else found
+
+
+def count_batches(samples: int, batch: int, smallest: int = 2) -> int:
+    """Return how many batches `split` makes of so many samples."""
+    smallest = min(smallest, batch)
+    if not trains(samples, batch, smallest):
+        return 0
+    return max(samples // batch + (samples % batch >= max(smallest, 1)), 1)
 
 
 def count_idle(sizes: Iterable[int], protocol: dict) -> int:
@@ -128,7 +151,7 @@ def describe_need(protocol: dict) -> str:
 def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield a client's batches in a round: `local` epochs, or `local` steps of shuffled epochs."""
     size = protocol["batch"], protocol["smallest_batch"]
-    if not (in_epoch := len(split(np.arange(samples), *size))):
+    if not (in_epoch := count_batches(samples, *size)):
         return iter(())
     endless = (b for _ in count() for b in split(rng.permutation(samples), *size))
     return islice(endless, steps(in_epoch, protocol))
@@ -153,7 +176,7 @@ def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.nd
     `names` seed the client's epochs, which do not depend on the rounds in which it takes part.
     """
     size, steps = (protocol["batch"], protocol["smallest_batch"]), protocol["local"]
-    if not (in_epoch := len(split(np.arange(samples), *size))):
+    if not (in_epoch := count_batches(samples, *size)):
         return iter(())
     epoch, done = divmod(turn * steps, in_epoch)
     rngs = (seeds.generator("batches", *names, "epoch", number) for number in count(epoch))
@@ -170,8 +193,7 @@ def batches_of(
         return [list(batches(n, protocol, rng)) for n, rng in zip(sizes, rngs, strict=True)]
     *seeded, number = names
     sampled = protocol["participation"], protocol["sampler"]
-    rounds = max(protocol["rounds"], number + 1)
-    turn = turns(rounds, len(members), *sampled, *seeded)[number]
+    turn = turns_of(len(members), *sampled, *seeded).before(number)
     pairs = zip(sizes, clients, strict=True)
     return [list(continued(n, protocol, turn[k], *seeded, int(k))) for n, k in pairs]
 

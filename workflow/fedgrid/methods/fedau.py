@@ -31,4 +31,5 @@ def method(cutoff: int = 50) -> Method:
         total, intervals = total + torch.where(ends, wait, 0), intervals + ends
         return {"fedau_wait": wait * ~ends, "fedau_sum": total, "fedau_n": intervals}
 
-    return Method(weigh=by_interval, any_sum=True, shared=never, share=count)
+    given = {"any_sum": True, "uses_deltas": False}
+    return Method(weigh=by_interval, shared=never, share=count, **given)

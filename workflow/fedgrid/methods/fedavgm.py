@@ -20,4 +20,4 @@ def method(beta: float = 0.7, damped: bool = False) -> Method:
     def step(update: Model, shared: Memory) -> Model:
         return {name: shared["fedavgm"][name] for name in update}
 
-    return Method(server=step, share=remember, shared=still)
+    return Method(server=step, share=remember, uses_deltas=False, shared=still)

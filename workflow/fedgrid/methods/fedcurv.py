@@ -61,7 +61,7 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
         return {"fedcurv": sums}
 
     kept = {"memory": nothing, "remember": keep, "shared": nothing, "share": gather}
-    curved = Method(penalty=curvature, padded=True, **kept)
+    curved = Method(penalty=curvature, padded=True, uses_deltas=False, **kept)
     return curved | Method(send=missing if in_place else None)
 
 

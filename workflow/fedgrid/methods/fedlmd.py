@@ -39,7 +39,7 @@ def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = F
     def next_round(cohort: Cohort, update: Model) -> Memory:
         return {"fedlmd_round": cohort.shared["fedlmd_round"] + 1}
 
-    counting = {"shared": first, "share": next_round} if switch else {}
+    counting = {"shared": first, "share": next_round, "uses_deltas": False} if switch else {}
     return Method(penalty=penalty, padded=True, **counting)
 
 

@@ -52,4 +52,5 @@ def method(division: str = "effective") -> Method:
         return {"scaffold": {n: w + change(n) / cohort.population for n, w in server.items()}}
 
     kept = {"memory": none, "remember": variate, "shared": none, "share": share}
-    return Method(correct=correct, padded=True, optimisers=OPTIMISERS, **kept)
+    given = {"padded": True, "uses_deltas": False, "optimisers": OPTIMISERS}
+    return Method(correct=correct, **given, **kept)

@@ -4,7 +4,6 @@ A file has `body(shape) -> (module, width)`: from inputs (B, *shape) to features
 linear classifier on top is the same for all models, so every model returns (features, logits), and
 the names of the classifier's parameters begin with `head.`. A file may have literal constants:
 
-    MEGABYTES      size of its parameters in single precision, to estimate a job's memory
     WEIGHTS        name -> torchvision's name of published weights
     SIDE_PATHS     names of convolutions beside the main path, such as ("downsample",)
     CHANNELS_LAST  True if that layout is faster on CPUs

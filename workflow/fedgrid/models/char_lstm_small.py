@@ -5,7 +5,6 @@ from torch import nn
 from fedgrid.models import _char_lstm
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 1  # of its parameters, in single precision
 TOKENS = True
 BLOCKS = ("embedding", "lstm1", "lstm2", "head")
 ENCODER = 3

@@ -6,7 +6,6 @@ Strides replace pooling, because on 8x8 images a CPU spends its time on calls, n
 from torch import nn
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 1  # of its parameters, in single precision
 BLOCKS = ("0", "2", "5", "head")
 ENCODER = 2
 

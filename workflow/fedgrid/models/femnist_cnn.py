@@ -12,7 +12,6 @@ from torch import nn
 from fedgrid.models import Classifier, _vgg
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 7  # of its parameters, in single precision
 BLOCKS = ("encoder1", "encoder2", "classifier1", "head")
 ENCODER = 2
 CHANNELS_LAST = True  # steps are 1.2 times as fast on CPUs

@@ -8,7 +8,6 @@ from math import prod
 from torch import nn
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 1  # of its parameters, in single precision
 CONVOLUTIONS = False
 BLOCKS = ("0", "3", "head")
 ENCODER = 1

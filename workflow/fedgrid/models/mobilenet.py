@@ -10,7 +10,6 @@ from torch import nn
 from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 13  # of its parameters, in single precision
 BLOCKS = ("0", "9", "21", "33", "69", "head")  # a block begins where maps become smaller
 ENCODER = 5
 INDEPENDENT = False  # an image's output depends on the other images of its batch

@@ -6,7 +6,6 @@ from torchvision.models import resnet50
 from fedgrid.models import headless
 
 WEIGHTS = {"imagenet": "ResNet50_Weights.IMAGENET1K_V1"}
-MEGABYTES = 94  # of its parameters, in single precision
 SIDE_PATHS = ("downsample",)  # convolutions beside the main path
 
 

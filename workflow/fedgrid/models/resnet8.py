@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from fedgrid.models import batch_norm
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 1  # of its parameters, in single precision
 BLOCKS = ("0", "3", "4", "5", "head")
 ENCODER = 4
 INDEPENDENT = False  # an image's output depends on the other images of its batch

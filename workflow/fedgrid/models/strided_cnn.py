@@ -8,7 +8,6 @@ says what the model reaches when it is trained centrally.
 from torch import nn
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 1  # of its parameters, in single precision
 BLOCKS = ("0", "2", "4", "7", "head")
 ENCODER = 3
 CHANNELS_LAST = True

@@ -13,7 +13,6 @@ from torch import nn
 from fedgrid.models import Classifier, _vgg
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 38  # of its parameters, in single precision
 BLOCKS = ("encoder1", "encoder2", "encoder3", "encoder4", "classifier1", "head")
 ENCODER = 4
 

@@ -5,7 +5,6 @@ from torch import nn
 from fedgrid.models import _vgg
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 59  # of its parameters, in single precision
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:

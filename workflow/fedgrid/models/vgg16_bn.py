@@ -10,7 +10,6 @@ from torch import nn
 from fedgrid.models import _vgg
 
 WEIGHTS = {}  # no weights are published
-MEGABYTES = 59  # of its parameters and statistics, in single precision
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:

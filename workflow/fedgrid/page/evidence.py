@@ -87,7 +87,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     wanted = making.grid_of(name, scale, everything)
     there = making.runs_there(study, read)
     said = " ".join(dict.fromkeys(problems))
-    made_by = making.command(name, scale, everything)
+    made_by = making.command(name, scale)
     found["runs"] = making.what_was_run(wanted, there, said, made_by)
     if there is not None:
         found["made"] = making.made_with(name, scale, there, results)

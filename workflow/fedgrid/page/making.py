@@ -2,16 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable
-from math import ceil
 from pathlib import Path
 
 import pandas as pd
 
 from fedgrid.analysis.scores import RUN, cohort_sizes
 from fedgrid.partitions._fedntd import FIXED
-from fedgrid.runtime import source
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import jobs, kept
+from fedgrid.study import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
@@ -19,19 +17,13 @@ PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
 ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  # of a run
 HOUR = 3600
-KEEP = "KEEP_STATE_GB"  # of fedgrid/train.py: the largest last state that is kept by default
 
 
-def grids_of(
-    study: dict,
-    scale: str,
-    products: Iterable[str] = PRODUCTS,
-    kinds: Iterable[str] = tuple(COLLECTED),
-) -> list[str]:
-    """Return the grids of a scale of which these products have tables of these kinds."""
+def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
+    """Return the grids of a scale of which these products have collected tables."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
-    named = dict.fromkeys(grid for kind, _, grid in sources if kind in kinds)
+    named = dict.fromkeys(grid for kind, _, grid in sources if kind in COLLECTED)
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 
@@ -112,14 +104,9 @@ def texts(names: Iterable) -> str:
     return ", ".join(dict.fromkeys(map(str, names)))
 
 
-def command(name: str, scale: str, everything: Grid) -> str:
+def command(name: str, scale: str) -> str:
     """Return the command that makes all runs of a scale; what is finished is not made again."""
-    study = everything.studies[name]
-    grids = grids_of(study, scale, study["products"], kinds=["interpolation"])
-    runs = (run for grid in grids for run in everything.runs(name, scale, grid))
-    largest = max((jobs.state_gb(everything.resolve(run)) for run in runs), default=0)
-    states = f" keep_state_gb={ceil(largest)}" * (largest > source.literal("train", KEEP))
-    return f"snakemake --cores all --config study={name} scale={scale}{states}"
+    return f"snakemake --cores all --config study={name} scale={scale}"
 
 
 # -- with what it was made ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ samples of a class are shuffled and cut into equal parts, one for each of its cl
 import numpy as np
 
 from fedgrid.federation import seeds
-from fedgrid.federation.members import Partition, of_members
+from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
 
 PATTERN = r"classes([1-9][0-9]{0,8})"
@@ -34,7 +34,7 @@ def draw(
         )
     rng = seeds.generator("classes", clients, number, *names)
     held = hold_classes(classes, clients, each, rng)
-    members = [[] for _ in range(clients)]
+    owners = np.empty(len(labels), np.int64)
     for c in range(classes):
         holders = np.flatnonzero((held == c).any(1))
         ids = rng.permutation(np.flatnonzero(labels == c))
@@ -43,9 +43,8 @@ def draw(
                 f"classes{number} gives class {c} to {len(holders)} clients, "
                 f"and it has {len(ids)} samples: lower the protocol's `clients`"
             )
-        for k, part in zip(holders, np.array_split(ids, len(holders)), strict=True):
-            members[k].append(part)
-    return of_members([np.concatenate(parts) for parts in members], labels, classes)
+        owners[ids] = np.repeat(holders, [*map(len, np.array_split(ids, len(holders)))])
+    return of_members(of_owners(owners, clients), labels, classes)
 
 
 def hold_classes(classes: int, clients: int, each: int, rng) -> np.ndarray:
@@ -53,10 +52,9 @@ def hold_classes(classes: int, clients: int, each: int, rng) -> np.ndarray:
 
     If a client is between two orders, the classes that it has are put behind in the second one.
     """
-    entries = np.empty(0, np.int64)
-    while len(entries) < clients * each:
-        order = rng.permutation(classes)
-        begun = entries[len(entries) - len(entries) % each :]
-        has = np.isin(order, begun)
-        entries = np.concatenate([entries, order[~has], order[has]])
-    return entries[: clients * each].reshape(clients, each)
+    orders = [np.empty(0, np.int64)]
+    for dealt in range(0, clients * each, classes):
+        order, last = rng.permutation(classes), orders[-1]
+        has = np.isin(order, last[len(last) - dealt % each :])  # of the client that has begun
+        orders.append(np.concatenate([order[~has], order[has]]))
+    return np.concatenate(orders)[: clients * each].reshape(clients, each)

@@ -18,17 +18,17 @@ The numbers of samples per client and class are drawn first, then the samples ar
 import numpy as np
 
 from fedgrid.federation import seeds
-from fedgrid.federation.members import Partition, of_members
+from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.partitions import _fedntd
 from fedgrid.partitions._fedntd import FIXED
+from fedgrid.partitions._restarts import AT_ONCE, SMALLEST, Draws
 from fedgrid.runtime.names import UsageError, known
 
 PATTERN = r"dir((?=.*[1-9])[0-9]{1,18}\.?[0-9]{0,18})"
 EXAMPLE = "dir0.1"
 LABEL = "alpha={}"
 GIVEN = 2  # samples of random classes that every client of `classwise` gets
-SMALLEST = 10  # fewest samples of a client in `balanced`
-AT_ONCE = 256  # draws of `balanced` computed at once
+CELLS = 2**22  # draws times clients of `balanced` computed at once, at most, to spare memory
 RESTARTS = 300_000  # fifteen times as many as alpha = 0.05 over 100 clients needs
 
 
@@ -42,35 +42,61 @@ def cut(shares: np.ndarray, sizes) -> np.ndarray:
 
 def classwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
     """Return counts (N, K) that sum to `totals` (K,)."""
-    given = np.zeros((clients, len(totals)), np.int64)
+    rest, given = totals.copy(), np.zeros((clients, len(totals)), np.int64)
+    left = np.flatnonzero(rest)
     for client in np.tile(np.arange(clients), GIVEN):
-        left = np.flatnonzero(given.sum(0) < totals)
-        given[client, rng.choice(left)] += 1
-    rest = totals - given.sum(0)
+        label = left[rng.integers(0, len(left))]  # as `rng.choice(left)`
+        given[client, label] += 1
+        rest[label] -= 1
+        if not rest[label]:
+            left = np.flatnonzero(rest)
     shares = rng.dirichlet(np.full(clients, alpha), len(totals))
     return given + cut(shares, rest).T
 
 
 def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
-    """Return counts (N, K) that sum to `totals` (K,)."""
-    fair = totals.sum() / clients
-    for _ in range(0, RESTARTS, AT_ONCE):
-        sizes, pieces = np.zeros((AT_ONCE, clients), np.int64), []
-        possible = np.ones(AT_ONCE, bool)
-        for total in totals:
+    """Return counts (N, K) that sum to `totals` (K,); UsageError if no draw succeeds.
+
+    It does not go on to draw if no draw can be expected to succeed (`_restarts.py`).
+    """
+    draws = Draws(alpha, clients, RESTARTS)
+    while draws.go_on():
+        before = rng.bit_generator.state
+        small, counts = draw_many(totals, clients, alpha, rng, kept=0)
+        good = int(small.argmin())
+        if small[good]:
+            draws.add(small)
+            continue
+        if good:
+            rng.bit_generator.state = before
+            _, counts = draw_many(totals, clients, alpha, rng, kept=good)
+        return counts
+    raise draws.refusal()
+
+
+def draw_many(
+    totals: np.ndarray, clients: int, alpha: float, rng, kept: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Make AT_ONCE draws; return how many clients are too small in each, and the counts of one.
+
+    The counts (N, K) are those of the draw number `kept`: those of all draws would need too much
+    memory. A draw in which nobody takes a class has at least one client that is too small.
+    """
+    sizes, counts = np.zeros((AT_ONCE, clients), np.int64), np.empty((clients, len(totals)), int)
+    impossible, fair = np.zeros(AT_ONCE, bool), totals.sum() / clients
+    rows = max(CELLS // clients, 1)
+    parts = [slice(first, first + rows) for first in range(0, AT_ONCE, rows)]
+    for label, total in enumerate(totals):
+        for part in parts:
             # Gammas are a Dirichlet draw up to their sum, and faster than numpy's for small alpha.
-            shares = rng.standard_gamma(alpha, sizes.shape, np.float32) * (sizes < fair)
+            shares = rng.standard_gamma(alpha, sizes[part].shape, np.float32) * (sizes[part] < fair)
             nobody = shares.sum(1) == 0
-            pieces.append(cut(shares + nobody[:, None], total))
-            sizes += pieces[-1]
-            possible &= ~nobody | (total == 0)
-        good = np.flatnonzero(possible & (sizes.min(1) >= SMALLEST))
-        if len(good):
-            return np.stack([piece[good[0]] for piece in pieces], axis=1)
-    raise UsageError(
-        f"no balanced partition of dir{alpha} over {clients} clients was found: raise alpha, or "
-        "lower the protocol's `clients`"
-    )
+            pieces = cut(shares + nobody[:, None], total)
+            sizes[part] += pieces
+            impossible[part] |= nobody & (total > 0)
+            if part.start <= kept < part.stop:
+                counts[:, label] = pieces[kept - part.start]
+    return np.maximum((sizes < SMALLEST).sum(1), impossible), counts
 
 
 def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
@@ -110,12 +136,11 @@ def draw(
 
 def deal_out(counts: np.ndarray, labels: np.ndarray, rng) -> Partition:
     """Return the partition with these counts (N, K), every class in random order."""
-    members = [[] for _ in range(len(counts))]
+    owners = np.empty(len(labels), np.int64)
     for c in range(counts.shape[1]):
         order = rng.permutation(np.flatnonzero(labels == c))
-        for k, part in enumerate(np.split(order, counts[:, c].cumsum()[:-1])):
-            members[k].append(part)
-    return Partition([np.sort(np.concatenate(parts)) for parts in members], counts)
+        owners[order] = np.repeat(np.arange(len(counts)), counts[:, c])
+    return Partition(of_owners(owners, len(counts)), counts)
 
 
 def checked_counts(draw_counts, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:

@@ -5,7 +5,7 @@ The clients are numbered in the order of their names. In a dataset with writers,
 
 import numpy as np
 
-from fedgrid.federation.members import Partition, of_members
+from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
 
 PATTERN = "given"
@@ -27,5 +27,4 @@ def draw(
             f"the partition given has {len(there)} clients, and the protocol {clients}: set its "
             f"`clients` to {len(there)}"
         )
-    ends = np.bincount(which, minlength=clients).cumsum()[:-1]
-    return of_members(np.split(np.argsort(which, kind="stable"), ends), labels, classes)
+    return of_members(of_owners(which, clients), labels, classes)

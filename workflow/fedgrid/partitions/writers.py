@@ -8,7 +8,7 @@ its writers. With as many clients as writers, a client is one writer.
 import numpy as np
 
 from fedgrid.federation import seeds
-from fedgrid.federation.members import Partition, of_members
+from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
 
 PATTERN = "writers"
@@ -33,7 +33,4 @@ def draw(
     order = seeds.generator("writers", clients, *names).permutation(len(there))
     client = np.empty(len(there), np.int64)  # of each writer
     client[order] = np.repeat(np.arange(clients), [*map(len, np.array_split(order, clients))])
-    owner = client[which]
-    ends = np.bincount(owner, minlength=clients).cumsum()[:-1]
-    members = np.split(np.argsort(owner, kind="stable"), ends)
-    return of_members(members, labels, classes)
+    return of_members(of_owners(client[which], clients), labels, classes)

@@ -9,9 +9,10 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
-from fedgrid.runtime import records, warm
+from fedgrid.runtime import files, records, warm
 from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
@@ -37,6 +38,21 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
     return made
+
+
+def write_arguments(words: list[str], folder: Path, write: bool = True) -> Path:
+    """Write arguments into a file whose name is of its content, one in a line; return its path.
+
+    A command in a shell can have about a hundred thousand characters, and a grid may need more. A
+    parser with `fromfile_prefix_chars` reads the file. No argument may have a line break. Without
+    `write` the path alone is returned.
+    """
+    text = "".join(f"{word}\n" for word in words)
+    path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.txt"
+    if write and not path.exists():
+        with files.replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return path
 
 
 def program() -> str | None:

@@ -87,7 +87,6 @@ MODEL: dict[str, Rule] = {
         'a dict of texts, such as {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}',
         lambda value: named(value) and texts([*value.values()]),
     ),
-    "MEGABYTES": ("a number above 0, such as 45", lambda value: number(value) and value > 0),
     "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
     "CHANNELS_LAST": BOOL,
     "INDEPENDENT": BOOL,

@@ -1,6 +1,5 @@
 """Write files that appear only when they are complete; lock work that must not run twice."""
 
-import errno
 import glob
 import logging
 import os
@@ -81,18 +80,6 @@ def share(path: Path, other: Path) -> None:
             os.link(path, temporary)
         except OSError:
             shutil.copyfile(path, temporary)
-
-
-def save_array(array, path: Path) -> None:
-    """Write a .npy file; if numpy gives no reason for a failure, the disk is full."""
-    import numpy as np
-
-    try:
-        np.save(path, array)
-    except OSError as problem:
-        if problem.errno is not None:
-            raise
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from problem
 
 
 def save_tensors(tensors: dict, path: Path, about: dict[str, str] | None = None) -> None:

@@ -58,5 +58,4 @@ HARMLESS = {
     "study.jobs.stage_modules": CODE,
     "study.paths.input_paths": BY_PERSON,
     "study.reading": BY_VALUE,
-    "study.siblings": "where work may be finished or can go on; what is there has its key",
 }

@@ -120,7 +120,7 @@ def of_process() -> Command:
     return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], modules, BEGAN)
 
 
-@cache  # a grid of runs asks for each of its runs
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change numbers."""
     found = {"python": platform.python_version()}

@@ -242,6 +242,14 @@ class Grid(Resolver):
                 found[name] = text
         return found
 
+    def blocks_of_kind(self, kind: str, study: str, scale: str) -> list[dict[str, list]]:
+        """Return the blocks of the grids of which the study's products read this kind of table."""
+        scales = self.studies.get(study, {"scales": ()})["scales"]
+        products = self.products(study, scale) if scale in scales else ()
+        texts = {t for name in products for t in self.sources(study, scale, name).values()}
+        grids = sorted(text.partition("/")[2] for text in texts if text.startswith(f"{kind}/"))
+        return [block for grid in grids for block in self.narrowed(study, scale, grid)]
+
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
         if not self.has_sources(study, scale, name):

@@ -1,23 +1,32 @@
 """The memory of a job, the stages before it, and the modules of its code."""
 
+import json
+import os
+
 from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime import source
 from fedgrid.runtime.names import registered
-from fedgrid.study.protocol import ANY, OF_METHOD, STAGES
+from fedgrid.study import sizes
+from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES
+
+KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the rest is on disk
+STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_state_read`
 
 
 def memory_mb(run: dict) -> int:
     """Return the memory in MB that a run's process may use.
 
-    It holds PyTorch, the dataset, the activations of a batch, several models, the cohort's deltas
-    and statistics, the models that the method keeps per client (its literal `MODELS_KEPT`), and the
-    clients' optimisers if these are kept.
+    It holds PyTorch, the activations of a batch, several models, the cohort's deltas and
+    statistics, and what clients keep: that of the cohort before and after its round, and that of
+    the clients used last (`training/memories.py`). The dataset is a memory map.
     """
-    protocol = run["protocol"] | run.get("own", {})
+    protocol, each = run["protocol"] | run.get("own", {}), models_kept(run)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
-    kept = models_kept(run) * protocol["clients"]
-    return round(4000 + model_mb(protocol) * (12 + 2 * cohort + kept))
+    megabytes = model_mb(run)
+    used_last = min(megabytes * each * protocol["clients"], 1.5 * KEPT_MB)  # and while it is saved
+    several = megabytes * (12 + 2 * cohort * (1 + each))
+    return round(4000 + several + used_last + batch_mb(run))
 
 
 def state_gb(run: dict) -> float:
@@ -25,16 +34,43 @@ def state_gb(run: dict) -> float:
     protocol = run["protocol"] | run.get("own", {})
     cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
     keepers = min(protocol["clients"], cohort * protocol["rounds"])
-    return model_mb(protocol) * (2 + models_kept(run) * keepers) / 1000
+    return model_mb(run) * (2 + models_kept(run) * keepers) / 1000
 
 
-def model_mb(protocol: dict) -> float:
-    """Return the size of the protocol's model in MB."""
-    return source.literal(f"models.{protocol['model']}", "MEGABYTES", 100)
+def is_state_read(name: dict) -> bool:
+    """Whether products of the configuration's study read the last state of the run of this name.
+
+    The Snakefile writes the blocks of their grids into the environment. Such a state is kept
+    whatever its size.
+    """
+    blocks = json.loads(os.environ.get(STATES_READ) or "[]")
+    return any(all(name[axis] in block[axis] for axis in AXES) for block in blocks)
+
+
+def model_mb(run: dict) -> float:
+    """Return the size of the run's model in MB."""
+    return size_of(run)["weights"]
+
+
+def batch_mb(run: dict) -> float:
+    """Return the MB of the activations of a batch, in training or in evaluation."""
+    size, batch = size_of(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
+    tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
+    return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
+
+
+def size_of(run: dict) -> dict[str, float]:
+    """Return the MB of the run's model, and of a sample in training and in evaluation."""
+    data = f"datasets.{run['dataset']}"
+    inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
+    return sizes.measured(run["protocol"]["model"], json.dumps(inputs))
 
 
 def models_kept(run: dict) -> float:
-    """Return the number of models that each client keeps, counting those of its optimiser."""
+    """Return the number of models that each client keeps, counting those of its optimiser.
+
+    The method's literal MODELS_KEPT says how many it keeps.
+    """
     protocol = run["protocol"] | run.get("own", {})
     kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
     if protocol.get("optimiser_state") == "kept":

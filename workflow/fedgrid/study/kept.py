@@ -86,8 +86,8 @@ def read_index(folder: Path) -> dict[str, Entry]:
         return {}
     rows = read_rows(path, COLUMNS)
     for column in ("id", "path"):
-        numbers = Counter(row[column] for row in rows)
-        if twice := [value for value, number in numbers.items() if number > 1]:
+        counted = Counter(row[column] for row in rows)
+        if twice := {value for value, times in counted.items() if times > 1}:
             raise UsageError(f"{path} has the {column} {shown(min(twice))} twice: {MEND}")
     for column, form in FORMS.items():
         if wrong := [row[column] for row in rows if not form.fullmatch(row[column])]:

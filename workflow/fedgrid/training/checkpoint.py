@@ -1,25 +1,33 @@
-"""The state of a run between two rounds, in one file that is replaced atomically.
+"""The state of a run between two rounds: a file that is replaced atomically, and two that grow.
 
-Tensors, round, history and the key of the run are in one safetensors file, so a kill cannot leave
-the model of one round with the counter of another. A checksum detects changed bits, which the
-format does not notice. The checkpoint before the last one is kept for that case.
+Model, round and key of the run are in one file, so a kill cannot leave the model of one round with
+the counter of another. The file says how much of the run's history (`history.py`) belongs to it,
+and which segments of the clients' memories (`memories.py`): a checkpoint writes what is new since
+the last one. Checksums detect changed bits. The checkpoint before the last one is kept for that
+case.
 """
 
-import hashlib
 import json
 import logging
+import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedgrid.engine.state import RunState
 from fedgrid.runtime import files
+from fedgrid.training import sealed
+from fedgrid.training.history import History
+from fedgrid.training.memories import Memories
+from fedgrid.training.sealed import UnusableError, flatten, unflatten
 
-VERSION = "3"
+VERSION = "4"
+PARTS = ("server", "shared", "logged")  # of a state, in the file itself
 
 log = logging.getLogger(__name__)
 
@@ -34,63 +42,89 @@ class Saved:
         self.path, self.key, self.save_every, self.ended = path, key, save_every, ended
         self.last = time.monotonic()
 
-    def load(self, device, protocol: dict) -> tuple[RunState, list[dict]] | None:
-        """Return the state and the evaluations to go on from, or None."""
-        found = load(self.path, self.key, device) or self.ended.load(device, protocol)
+    def begin(self, start: RunState, device, protocol: dict) -> tuple[RunState, History]:
+        """Return the state and the evaluations to go on from, or `start` and no evaluations.
+
+        They write to the files of this run from now on.
+        """
+        found = load(self.path, self.key, device)
+        if found is None:
+            discard(self.path)
+            found = self.ended.load(self.path, device, protocol) or new(start, self.path, device)
         self.last = time.monotonic()
         return found
 
-    def end(self, state: RunState, history: list[dict]) -> None:
-        """Keep the state after the last round."""
-        self.ended.keep(state, history)
+    @contextmanager
+    def safe(self, state: RunState, history: History) -> Iterator[None]:
+        """Write a checkpoint if the results of the last round cannot be written."""
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the disk may be full
+                self.keep(state, history, now=True)
+            raise
 
-    def keep(self, state: RunState, history: list[dict], now: bool) -> None:
+    def end(self, state: RunState, history: History) -> None:
+        """Keep the state after the last round; the results are there already."""
+        self.ended.keep(state, history)
+        history.close()
+
+    def keep(self, state: RunState, history: History, now: bool) -> None:
         """Write a checkpoint if `save_every` seconds have passed, or if `now`."""
         if now or time.monotonic() - self.last >= self.save_every:
             save(self.path, self.key, state, history)
             self.last = time.monotonic()
 
 
-def save(path: Path, key: str, state: RunState, history: list[dict]) -> None:
-    """Write the state of the run; `key` identifies the run, including its code."""
-    tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors_of(state).items()}
+def new(start: RunState, path: Path, device: Any = "cpu") -> tuple[RunState, History]:
+    """Return a run's first state, and no evaluations, which write to the files of a checkpoint."""
+    memory = Memories(memories_of(path), device)
+    memory.update(start.memory)
+    return replace(start, memory=memory), History(history_of(path))
+
+
+def save(path: Path, key: str, state: RunState, history: History) -> None:
+    """Write the state of the run; `key` identifies the run, including its code.
+
+    Its memories and its history are `Memories` and a `History`.
+    """
+    segments = state.memory.save(memories_of(path))
     about = {"version": VERSION, "key": key, "round": str(state.round)}
-    about["history"] = json.dumps(history)
+    about |= {"segments": json.dumps(segments)} | history.save(history_of(path))
     with files.replacing(path) as temporary:
-        files.save_tensors(
-            unshared(tensors), temporary, about | {"checksum": checksum(tensors, about)}
-        )
+        sealed.write(temporary, tensors_of(state), about)
         if path.exists():
             path.replace(before(path))
+    state.memory.sweep()
 
 
 def tensors_of(state: RunState) -> dict[str, Tensor]:
-    """Return all tensors of a state by name."""
-    parts = ("server", "shared", "memory", "logged")
-    return flatten({part: getattr(state, part) for part in parts})
+    """Return the tensors of a state by name, without those of clients' memories."""
+    return flatten({part: getattr(state, part) for part in PARTS if getattr(state, part)})
 
 
 def size(state: RunState) -> int:
     """Return the bytes of a state."""
-    return sum(tensor.nbytes for tensor in tensors_of(state).values())
+    return sum(tensor.nbytes for tensor in tensors_of(state).values()) + state.memory.size()
 
 
-def load(path: Path, key: str, device) -> tuple[RunState, list[dict]] | None:
+def load(path: Path, key: str, device) -> tuple[RunState, History] | None:
     """Return the last undamaged state of this run saved under `path`, or None."""
     for file in (path, before(path)):
         if not file.exists():
             continue
         try:
-            return read(file, key, device)
+            return read(file, key, device, of=path)
         except UnusableError as problem:
             log.warning("%s %s: it is not used", file, problem)
     return None
 
 
 def discard(path: Path) -> None:
-    """Delete the checkpoints: the run has finished."""
-    for file in (path, before(path)):
+    """Delete the checkpoints and their files: the run has finished."""
+    for file in (path, before(path), history_of(path)):
         file.unlink(missing_ok=True)
+    shutil.rmtree(memories_of(path), ignore_errors=True)
 
 
 def before(path: Path) -> Path:
@@ -98,71 +132,29 @@ def before(path: Path) -> Path:
     return path.with_name(f"{path.name}.before")
 
 
-class UnusableError(Exception):
-    """A checkpoint that is damaged, or belongs to another run."""
+def history_of(path: Path) -> Path:
+    """Return the path of the history of a checkpoint and of the one before."""
+    return path.with_name(f"{path.name}.history")
 
 
-def read(path: Path, key: str, device) -> tuple[RunState, list[dict]]:
-    """Return the state in the file; UnusableError if it is damaged or another run's."""
-    try:
-        with safe_open(path, "pt") as file:
-            about = dict(file.metadata() or {})
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as problem:
-        raise UnusableError(f"is damaged ({problem})") from problem
+def memories_of(path: Path) -> Path:
+    """Return the folder of the clients' memories of a checkpoint and of the one before."""
+    return path.with_name(f"{path.name}.clients")
+
+
+def read(path: Path, key: str, device, of: Path | None = None) -> tuple[RunState, History]:
+    """Return the state in a file; UnusableError if it is damaged or another run's.
+
+    `of` is the checkpoint whose history and memories belong to the file, if it is not the file.
+    """
+    tensors, about = sealed.read(path)
     if about.get("version") != VERSION:
         raise UnusableError("is not a checkpoint of this version of fedgrid")
-    if about.pop("checksum", None) != checksum(tensors, about):
-        raise UnusableError("is damaged (its checksum differs)")
     if about["key"] != key:
         raise UnusableError("is of another run, or of other code")
+    history = History.read(history_of(of or path), about)
+    segments = json.loads(about["segments"])
+    memory = Memories.open(memories_of(of or path), segments, device)
     tree = unflatten({name: tensor.to(device) for name, tensor in tensors.items()})
-    memory = {int(client): kept for client, kept in tree.get("memory", {}).items()}
-    shared, logged = tree.get("shared", {}), tree.get("logged", {})
-    state = RunState(tree["server"], shared, memory, logged, int(about["round"]))
-    return state, json.loads(about["history"])
-
-
-def checksum(tensors: dict[str, Tensor], about: dict[str, str]) -> str:
-    """Return a hash of the names, shapes and bits of tensors, and of their description."""
-    digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-def flatten(tree: dict, prefix: str = "") -> dict[str, Tensor]:
-    """Return nested dicts of tensors as one dict, with names joined by `/`."""
-    flat = {}
-    for name, value in tree.items():
-        whole = f"{prefix}{name}"
-        flat |= flatten(value, f"{whole}/") if isinstance(value, dict) else {whole: value}
-    return flat
-
-
-def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
-    """Return the inverse of `flatten`."""
-    tree: dict[str, Any] = {}
-    for whole, tensor in flat.items():
-        *parents, name = whole.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = tensor
-    return tree
-
-
-def unshared(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors that are part of a larger storage, or share it with another name.
-
-    The format cannot represent them.
-    """
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in tensors.items():
-        storage = tensor.untyped_storage()
-        alone = storage.nbytes() == tensor.nbytes and storage.data_ptr() not in seen
-        seen.add(storage.data_ptr())
-        result[name] = tensor if alone else tensor.clone()
-    return result
+    parts = {part: tree.get(part, {}) for part in PARTS}
+    return RunState(**parts, memory=memory, round=int(about["round"])), history

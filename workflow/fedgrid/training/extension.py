@@ -18,7 +18,9 @@ from safetensors import SafetensorError, safe_open
 from fedgrid.engine.state import RunState
 from fedgrid.runtime.names import UsageError
 from fedgrid.training import checkpoint
+from fedgrid.training.history import History
 from fedgrid.training.rounds import evaluates_clients, is_evaluated, means
+from fedgrid.training.sealed import UnusableError
 
 LENGTH = ("rounds", "evaluate_every")  # fields that a state between two rounds does not depend on
 
@@ -34,23 +36,25 @@ class Ended:
     def __init__(self, own: Path, key: str, others: Iterable[Path], limit: float):
         self.own, self.key, self.others, self.limit = own, key, others, limit
 
-    def keep(self, state: RunState, history: list[dict]) -> None:
+    def keep(self, state: RunState, history: History) -> None:
         """Keep the last state of this run, unless it is too large or cannot be written.
 
-        The run is finished without it, so a full disk is no error here.
+        The run is finished and its results are written, so no failure is an error here.
         """
         checkpoint.discard(self.own)
         if checkpoint.size(state) > self.limit:
             return
         try:
             checkpoint.save(self.own, self.key, state, history)
-        except OSError as problem:
+        except Exception as problem:
+            checkpoint.discard(self.own)
             log.warning("the last state is not kept: %s", problem)
 
-    def load(self, device, protocol: dict) -> tuple[RunState, list[dict]] | None:
+    def load(self, path: Path, device, protocol: dict) -> tuple[RunState, History] | None:
         """Return the state to begin with, and its evaluations, or None if there is none.
 
-        UsageError if this run was finished after more rounds than the protocol has now.
+        They write to the files of the checkpoint `path`. UsageError if this run was finished after
+        more rounds than the protocol has now.
         """
         done = {path: rounds_of(path, self.key) for path in (self.own, *self.others)}
         if done[self.own] > protocol["rounds"]:
@@ -60,18 +64,27 @@ class Ended:
                 f"its own, or delete {self.own} to train from the start"
             )
         usable = [path for path in done if 0 < done[path] <= protocol["rounds"]]
-        for path in sorted(usable, key=done.get, reverse=True):
-            if found := self.adapted(path, device, protocol):
-                log.info("going on after round %d of %s", found[0].round, path)
+        for other in sorted(usable, key=done.get, reverse=True):
+            if found := self.adapted(other, path, device, protocol):
+                log.info("going on after round %d of %s", found[0].round, other)
                 return found
         return None
 
-    def adapted(self, path: Path, device, protocol: dict) -> tuple[RunState, list[dict]] | None:
-        """Return the state in a file and its evaluations by the protocol, or None."""
+    def adapted(
+        self, other: Path, path: Path, device, protocol: dict
+    ) -> tuple[RunState, History] | None:
+        """Return the state in `other` and its evaluations by the protocol, or None.
+
+        They are copied to the files of the checkpoint `path`: another process may delete `other`.
+        """
         try:
-            return adapt(*checkpoint.read(path, self.key, device), protocol)
-        except checkpoint.UnusableError as problem:
-            log.warning("%s %s: it is not used", path, problem)
+            if not (found := adapt(*checkpoint.read(other, self.key, device), protocol)):
+                return None
+            memory = found[0].memory.moved(checkpoint.memories_of(path))
+            history = History.copy(checkpoint.history_of(path), found[1])
+            return replace(found[0], memory=memory), history
+        except (UnusableError, FileNotFoundError) as problem:
+            log.warning("%s %s: it is not used", other, problem)
             return None
 
 

@@ -3,7 +3,7 @@
 import csv
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,8 +111,8 @@ def link(out: Path, kept: Path, run: dict) -> list[Path]:
 
 def write(out: Path, state: RunState, history: list[dict], summary: dict) -> list[Path]:
     """Write the files of a finished run, metrics.csv last; return their paths in this order."""
-    history, predictions, clients = apart(history, summary.get("class_names", ()))
-    summary |= {"rounds": state.round, "diverged": diverged(history), "final": history[-1]}
+    metrics, predictions, clients = apart(history, summary.get("class_names", ()))
+    summary |= {"rounds": state.round, "diverged": diverged(metrics), "final": metrics[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
         tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
         files.save_tensors(tensors, temporary)
@@ -120,8 +120,8 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
     write_rows(out / "clients.csv", columns(clients, first=CLIENTS), clients)
     write_rows(out / "predictions.csv", columns(predictions, first=PREDICTIONS), predictions)
-    write_rows(out / "metrics.csv", columns(history, last=MEANS), history)
-    log.info("%s: finished after %d rounds: %s", out, state.round, shown(history[-1]))
+    write_rows(out / "metrics.csv", columns(metrics, last=MEANS), metrics)
+    log.info("%s: finished after %d rounds: %s", out, state.round, shown(metrics[-1]))
     return [out / name for name in FILES]
 
 
@@ -130,7 +130,7 @@ PREDICTIONS = ("round", "class", "predicted")
 
 def apart(
     history: list[dict], classes: Sequence[str] = ()
-) -> tuple[list[dict], list[dict], list[dict]]:
+) -> tuple[list[dict], list[dict], "ClientTable"]:
     """Return the metrics by round, the images predicted by round and class, and the clients.
 
     `classes` has the names of the classes, if they have some.
@@ -143,11 +143,22 @@ def apart(
         for row in history
         for label, count in enumerate(row.get("predicted", ()))
     ]
-    clients = [{"round": row["round"]} | of for row in history for of in row.get("clients", ())]
-    return metrics, predictions, clients
+    return metrics, predictions, ClientTable(history)
 
 
-def columns(rows: list[dict], first: Iterable[str] = (), last: Iterable[str] = ()) -> list[str]:
+class ClientTable(Iterable[dict]):
+    """The rows of clients in all evaluations; they are read one after the other."""
+
+    def __init__(self, history: list[dict]):
+        self.history = history
+
+    def __iter__(self) -> Iterator[dict]:
+        for row in self.history:
+            for client in row.get("clients", ()):
+                yield {"round": row["round"]} | client
+
+
+def columns(rows: Iterable[dict], first: Iterable[str] = (), last: Iterable[str] = ()) -> list[str]:
     """Return the names in the rows in their order, with some names first and last."""
     names = dict.fromkeys((*first, *(name for row in rows for name in row)))
     return [*(name for name in names if name not in last), *last]
@@ -159,7 +170,7 @@ def shown(row: dict) -> str:
     return f"{name} {row[name]:.4f}" if name in row else "no accuracy"
 
 
-def write_rows(path: Path, columns: list[str], rows: list[dict]) -> None:
+def write_rows(path: Path, columns: list[str], rows: Iterable[dict]) -> None:
     """Write a .csv; missing values stay empty."""
     said = {"encoding": "utf-8", "errors": "backslashreplace"}  # names may be no text of Unicode
     with files.replacing(path) as temporary, temporary.open("w", **said) as file:

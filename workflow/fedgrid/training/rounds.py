@@ -23,7 +23,7 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
     protocol = engine.protocol
     if not history:
         history.append({"round": 0} | assess(engine, state) | {"logged": {}})
-    while state.round < protocol["rounds"] and diverged(history) is None:
+    while state.round < protocol["rounds"] and diverged(history[-1:]) is None:
         cohort = protocol["evaluate_clients"] == "cohort"
         watch = cohort and evaluates_clients(protocol, state.round + 1)
         seen = engine.start_client_evaluation() if watch else None

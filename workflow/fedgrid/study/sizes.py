@@ -1,0 +1,56 @@
+"""The sizes of models, measured once and noted, because the Snakefile does not import torch.
+
+`models/_size.py` measures them in a process of its own, which takes some seconds. What it finds is
+noted in the user's folder of caches, by the fingerprint of the model's code: so each model is
+measured once for each shape of inputs, also if it is a dry run that asks.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+from fedgrid.runtime import cli, files, source
+
+CACHE = "XDG_CACHE_HOME"  # the variable that names the folder of caches; without it ~/.cache
+UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model that fails
+
+
+@cache
+def measured(model: str, inputs: str) -> dict[str, float]:
+    """Return the MB of a model's weights, and of a sample in training and in evaluation.
+
+    `inputs` are the shape, the number of classes and the number of tokens, as JSON. A warning tells
+    of a model whose code fails, and the sizes are then UNKNOWN: the run itself says why it fails.
+    """
+    noted = note_of(model, inputs)
+    with suppress(OSError, ValueError):
+        return json.loads(noted.read_text())
+    command = [sys.executable, "-m", "fedgrid.models._size", model, inputs]
+    paths = os.pathsep.join(
+        [str(source.ROOT.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
+    environment = os.environ | {"PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        cli.warn(
+            f"the memory of the model {model} cannot be measured ({said}): its jobs ask for the "
+            f"memory of a model of {UNKNOWN['weights']:.0f} MB"
+        )
+        return UNKNOWN
+    with suppress(OSError), files.replacing(noted, sync=False) as temporary:
+        temporary.write_text(done.stdout)
+    return json.loads(done.stdout)
+
+
+def note_of(model: str, inputs: str) -> Path:
+    """Return the file that notes the sizes of a model with these inputs."""
+    code = source.fingerprint(f"models.{model}", "models._size")
+    key = sha256(f"{code} {inputs}".encode()).hexdigest()[:12]
+    folder = Path(os.environ.get(CACHE) or Path.home() / ".cache")
+    return folder / "fedgrid" / f"{model}-{key}.json"
