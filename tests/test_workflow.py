@@ -245,10 +245,6 @@ def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(project):
         return re.findall("^linked: (.+)$", snakemake(project, *options, "--", TABLE), re.MULTILINE)
 
     assert linked() == ["tiny-tail1", "long-tail1"]  # `tiny` is finished, `long` is trained before
-    notes = project / "results/checkpoints/by_key"
-    notes.rename(notes.with_name("elsewhere"))
-    assert linked() == ["long-tail1"]
-    notes.with_name("elsewhere").rename(notes)
     copy = project / "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
     rewrite(copy / "summary.json", '"torch": "', '"torch": "0.')
     assert linked() == ["long-tail1"]

@@ -170,7 +170,8 @@ class Grid(Resolver):
         """Return the names of an axis that a block has under the configuration."""
         asked, added = axis_values(self.config, axis)
         kept = self._kept(axis, asked, listed(block[axis]), there[axis])
-        return [*dict.fromkeys([*kept, *added])] if kept else []
+        names = {*kept}
+        return [*kept, *(name for name in added if name not in names)] if kept else []
 
     @staticmethod
     def _kept(axis: str, asked: list, own: list, there: set) -> list:
