@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, known, registered
+from fedgrid.study import checks, grid, resolving
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_content
 from fedgrid.study.protocol import STAGES
@@ -273,3 +274,66 @@ def test_a_folder_of_what_methods_share_does_not_depend_on_the_protocols_name():
     renamed = Grid(STUDIES, {"protocols": {"hers": fields | {"lr": 0.7}}})
     assert renamed.cells("hers") == named.cells("mine")
     assert renamed.cells("hers-batch16") == named.cells("mine-batch16")
+
+
+# -- large grids -----------------------------------------------------------------------------------
+
+
+def asked_of_grid(count: int, monkeypatch) -> dict[str, int]:
+    """How often planning a sweep of so many values looks into the folders, and checks a block."""
+    found = {"registered": 0, "_check_block": 0}
+
+    def counts(name: str, function):
+        def call(*arguments):
+            found[name] += 1
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for module in (resolving, grid, checks):
+            patch.setattr(module, "registered", counts("registered", registered))
+        patch.setattr(Grid, "_check_block", counts("_check_block", Grid._check_block))
+        sweep = {"fedprox": {"mu": [value / 1000 for value in range(1, count + 1)]}}
+        everything = configured(method="fedprox", sweep=sweep)
+        runs = [everything.resolve(run) for run in everything.runs("fedsls", "quick", "table1")]
+        for run in runs:
+            everything.first_name(run)
+        everything.products("fedsls", "quick")
+        everything.narrowed("fedsls", "quick", "table1")
+    return found
+
+
+def test_more_runs_are_planned_without_more_looks_into_folders(monkeypatch):
+    """Each run looked through the folder of methods about fifty times."""
+    few, many = (asked_of_grid(count, monkeypatch) for count in (2, 30))
+    assert few == many
+
+
+def test_a_grid_is_checked_once_however_many_products_are_drawn_from_it():
+    everything = configured()
+    first = everything.narrowed("fedsls", "quick", "table1")
+    assert everything.narrowed("fedsls", "quick", "table1") is first
+
+
+class Word(str):
+    """A name that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Word.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_names_are_not_compared_in_pairs(monkeypatch):
+    names = [Word(f"name{number}") for number in range(300)]
+    monkeypatch.setattr(Word, "casefold", lambda self: self)
+    Word.compared = 0
+    checks.check_case(names)
+    for name in names:
+        known("name", name, dict.fromkeys(names))
+    Grid._kept("method", names, [*names], {*names})
+    assert Word.compared < 5 * len(names)

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command."""
     parser = cli.parser(__doc__)
-    parser.fromfile_prefix_chars = "@"
     parser.add_argument("kind", help=f"one of {', '.join(READERS)}")
     parser.add_argument("grid", help="the blocks of the grid as JSON")
     parser.add_argument("--protocols", help="the fields of every protocol, as JSON")

@@ -502,14 +502,22 @@ def collected_grid(kind):
 
     The file is written when the table is planned, unless nothing is to be run.
     """
+    return lambda wildcards: in_file(grid_words(kind, wildcards))
 
-    def found(wildcards):
-        words = grid_words(kind, wildcards)
-        return str(
-            cli.write_arguments(words, Path("results/grids"), not workflow.dryrun)
-        )
 
-    return found
+def in_file(words):
+    """Return the path of a file with arguments of a command; what only plans does not write it."""
+    is_run = workflow.executor_plugin is not None and not workflow.dryrun
+    return str(cli.write_arguments(words, Path("results/grids"), is_run))
+
+
+def on_line(given):
+    """Return a word or words for a command line; `@` and a file of them if they are too long."""
+    words = [given] if isinstance(given, str) else given
+    return given if sum(map(len, words)) <= LONGEST else f"@{in_file(words)}"
+
+
+LONGEST = 30_000  # characters; the system allows 131,072 for a whole command
 
 
 def grid_words(kind, wildcards):
@@ -577,7 +585,7 @@ def entry(study, product):
         claim = wildcards.get("claim")
         options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
         options |= whole_grid(study, wildcards.scale, product)
-        return json.dumps(shown | {"with": options}, sort_keys=True)
+        return on_line(json.dumps(shown | {"with": options}, sort_keys=True))
 
     return found
 

@@ -90,7 +90,9 @@ rule scores:
             for n, p in input.items()
             if n != "maps"
         ],
-        maps=lambda w: [f"{name}={path}" for name, path in every_map(w).items()],
+        maps=lambda w: on_line(
+            [f"{name}={path}" for name, path in every_map(w).items()]
+        ),
         code=lambda w: source.fingerprint(
             "experiments.fidelity.scores", f"models.{fidelity_setting(w)['judge']}"
         ),

@@ -32,9 +32,15 @@ class LogTo(argparse.Action):
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser whose help keeps the paragraphs of the module's docstring."""
+    """Return a parser whose help keeps the paragraphs of the module's docstring.
+
+    `@FILE` stands for the lines of a file, one argument in each (`write_arguments`).
+    """
     made = argparse.ArgumentParser(
-        program(), description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        program(),
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        fromfile_prefix_chars="@",
     )
     made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
     return made
@@ -43,9 +49,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 def write_arguments(words: list[str], folder: Path, write: bool = True) -> Path:
     """Write arguments into a file whose name is of its content, one in a line; return its path.
 
-    A command in a shell can have about a hundred thousand characters, and a grid may need more. A
-    parser with `fromfile_prefix_chars` reads the file. No argument may have a line break. Without
-    `write` the path alone is returned.
+    A command in a shell can have about a hundred thousand characters, and a grid may need more. No
+    argument may have a line break. Without `write` the path alone is returned.
     """
     text = "".join(f"{word}\n" for word in words)
     path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.txt"

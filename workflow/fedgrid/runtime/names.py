@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -48,10 +48,10 @@ def own_datasets() -> list[str]:
 
 def known(kind: str, name: str, among: Iterable[str]) -> str:
     """Return `name` if it is one of `among`; else raise an error with the nearest names."""
-    among = [*among]
+    among = among if isinstance(among, Collection) else [*among]
     if name in among:
         return name
-    among.sort()
+    among = sorted(among)
     near = nearest(shown(name), among)
     said = (
         f"did you mean {' or '.join(near)}?"

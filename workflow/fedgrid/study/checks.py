@@ -1,6 +1,7 @@
 """Check the values in studies and configurations; an error is one sentence."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -297,8 +298,8 @@ def check_blocks(name: str, method: dict, model: str) -> None:
 
 def check_case(names: list[str]) -> None:
     """Refuse names that differ in case only where the file system takes them for the same."""
-    plain = [name.casefold() for name in names]
-    same = [name for name in names if plain.count(name.casefold()) > 1]
+    plain = Counter(name.casefold() for name in names)
+    same = [name for name in names if plain[name.casefold()] > 1]
     if same and ignores_case(Path.cwd()):
         raise UsageError(
             f"the methods {', '.join(same)} differ in case only, and the file system of "

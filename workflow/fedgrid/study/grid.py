@@ -38,7 +38,7 @@ from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import check_product, needed_sources, product_module
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import laid_over, read_config, read_studies
-from fedgrid.study.resolving import Resolver
+from fedgrid.study.resolving import Resolver, remembered
 from fedgrid.study.selection import axis_values, part_folder
 from fedgrid.study.stated import (
     Names,
@@ -114,6 +114,7 @@ class Grid(Resolver):
         scales = self.studies[known("study", study, self.studies)]["scales"]
         return scales[known("scale", scale, scales)]
 
+    @remembered
     def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
         """Return a grid's blocks, with the study's own sweeps; of `claims@3` those for claim 3."""
         grids, about = self._scale(study, scale)["grids"], self.studies[study]
@@ -126,6 +127,7 @@ class Grid(Resolver):
         claim = find_claim(study, about, number)
         return [part_for_claim(block, claim) for block in blocks]
 
+    @remembered
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """Return a grid's blocks, each with a list of names per axis, as the configuration wants.
 
@@ -149,6 +151,7 @@ class Grid(Resolver):
         blocks = self._blocks(study, scale, grid)
         return [first_names(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
 
+    @remembered
     def _names(self, study: str, scale: str) -> dict[str, set]:
         """Return all names of every axis in the grids of a scale."""
         names = self._scale(study, scale)["grids"]
@@ -167,17 +170,19 @@ class Grid(Resolver):
         """Return the names of an axis that a block has under the configuration."""
         asked, added = axis_values(self.config, axis)
         kept = self._kept(axis, asked, listed(block[axis]), there[axis])
-        return [*kept, *(name for name in added if name not in kept)] if kept else []
+        names = {*kept}
+        return [*kept, *(name for name in added if name not in names)] if kept else []
 
     @staticmethod
     def _kept(axis: str, asked: list, own: list, there: set) -> list:
         """Return what a block keeps of its own names, and those asked for that no grid has."""
         if not asked:
             return own
-        kept = [name for name in asked if name in own]
+        names = {*own}
+        kept = [name for name in asked if name in names]
         if not (kept or there.isdisjoint(asked)):
             return kept
-        return [name for name in asked if name in own or name not in there]
+        return [name for name in asked if name in names or name not in there]
 
     # -- what a grid's products need -------------------------------------------------------------
 

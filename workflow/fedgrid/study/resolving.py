@@ -6,6 +6,7 @@ rule of its name (`variants.py`).
 
 import json
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from fedgrid.runtime import contract, source
@@ -16,6 +17,23 @@ from fedgrid.study.paths import CELLS, cell_hash
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
 from fedgrid.study.reading import obey
 from fedgrid.study.variants import readable, split_name, write_value
+
+
+def remembered(function: Callable) -> Callable:
+    """Have an object remember what its method returned for these arguments; do not change that.
+
+    A grid of thousands of runs asks the same of every run.
+    """
+
+    @wraps(function)
+    def answer(self, *arguments):
+        known_answers = self.__dict__.setdefault("_remembered", {})
+        question = function.__name__, arguments
+        if question not in known_answers:
+            known_answers[question] = function(self, *arguments)
+        return known_answers[question]
+
+    return answer
 
 
 class Resolver:
@@ -135,7 +153,16 @@ class Resolver:
 
     def methods(self) -> list[str]:
         """Return all names of methods and variants, without those by the rule of their name."""
-        return [*registered("methods"), *self.variants]
+        return [*self._named_methods()]
+
+    @remembered
+    def _named_methods(self) -> dict[str, None]:
+        """Return the names of `methods`, in which one can be found at once."""
+        return dict.fromkeys([*registered("methods"), *self.variants])
+
+    def is_method(self, name: str) -> bool:
+        """Whether a name is among `methods`."""
+        return name in self._named_methods()
 
     def method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
         """Return the method files of a name, each with all its hyper-parameters.
@@ -143,20 +170,26 @@ class Resolver:
         The variant's values override the study's `tuned` values for the dataset, and these override
         the file's defaults.
         """
+        return {part: dict(fields) for part, fields in self._method(name, dataset).items()}
+
+    @remembered
+    def _method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
         parts = self.parts(name)
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
+    @remembered
     def parts(self, name: str) -> dict[str, dict[str, Any]]:
         """Return the method files of a name, each with the hyper-parameters that the name gives."""
         if name in self.variants:
             return self.variants[name]
-        if name in registered("methods"):
+        if name in self._named_methods():
             return {name: {}}
-        if found := split_name(name, self.methods(), self.hyper_parameters):
+        if found := split_name(name, self._named_methods(), self.hyper_parameters):
             base, values = found
             return self.with_values(self.parts(base), values)
         self._refuse_method(name)
 
+    @remembered
     def hyper_parameters(self, name: str) -> dict[str, Any]:
         """Return the hyper-parameters of a method or variant with their defaults.
 
@@ -251,7 +284,7 @@ class Resolver:
         """Whether a protocol or method of this name exists."""
         if axis == "protocol":
             return name in self.protocols or self.split_protocol(name) is not None
-        there = self.methods()
+        there = self._named_methods()
         return name in there or split_name(name, there, self.hyper_parameters) is not None
 
 

@@ -205,11 +205,11 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
 
 def check_labels(labels: dict[str, Any], names) -> None:
     """Refuse a label of a name that nothing has; `names` is the Resolver."""
-    datasets, methods = registered("datasets"), names.methods()
+    datasets, methods = registered("datasets"), {*names.methods()}
     every = [*methods, *datasets, *maps_of_encoders(), "original-grey"]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
-        if not (names.knows("method", name) or match_name(name) or {*files} <= {*methods}):
+        if not (names.knows("method", name) or match_name(name) or methods.issuperset(files)):
             known("method, dataset or partition in `labels`", name, every)
     for name in labels.get("protocols", {}):
         if not names.knows("protocol", name):

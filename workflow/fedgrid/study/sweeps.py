@@ -44,7 +44,7 @@ def protocol_axes(
 
     A method can have the protocol's name; its hyper-parameters are not the protocol's.
     """
-    own = method_axes(names, name, sweep)[0] if name in names.methods() else {}
+    own = method_axes(names, name, sweep)[0] if names.is_method(name) else {}
     given = {field: v for field, v in sweep.get(name, {}).items() if field not in own}
     return given | sweep.get(ALL_PROTOCOLS, {}), PROTOCOL
 
