@@ -1,5 +1,6 @@
 """The speed benchmark's command line and its judgement; no times are asserted."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,9 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import torch
+
+from fedgrid.study import reading
+from fedgrid.study.grid import Grid
 
 ROOT = Path(__file__).parents[1]
 OPTIONS = ["--workloads", "E", "--peers", "plain", "tensors", "--repeats", "1", "--rounds", "2"]
@@ -127,3 +131,26 @@ def test_the_slope_of_a_square_is_two(population):
     assert [line.split() for line in population.slopes(rows)] == [
         ["slope", "to", power, *["2.00"] * len(population.COLUMNS)] for power in ("1e3", "1e4")
     ]
+
+
+@pytest.fixture
+def many_runs(benchmarks):
+    """The script that measures grids of many runs."""
+    from tests.benchmarks import many_runs
+
+    return many_runs
+
+
+def test_the_study_of_many_runs_has_so_many(many_runs, tmp_path):
+    (tmp_path / "workflow/studies").mkdir(parents=True)
+    many_runs.write_study(tmp_path, 300)
+    about = reading.read_study(tmp_path / "workflow/studies/many.yaml")
+    grid = Grid(reading.read_studies() | {"many": about})
+    assert len(grid.runs("many", "quick", "table1")) == 300
+
+
+def test_the_files_of_a_run_that_was_not_trained_have_its_name(many_runs, tmp_path):
+    summary = tmp_path / "summary.json"
+    summary.write_text(json.dumps({"run": {"name": {}, "method": {"fedprox": {}}}}))
+    run = json.loads(many_runs.renamed(summary, "fedprox-mu0.5"))["run"]
+    assert run == {"name": {"method": "fedprox-mu0.5"}, "method": {"fedprox": {"mu": 0.5}}}

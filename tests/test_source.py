@@ -373,7 +373,7 @@ def test_imports_inside_functions_are_followed():
 def test_every_module_is_reached_from_an_entry_point():
     entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
-    entries += ["reference", "keep", "verdicts", "front", "notebook", "__main__"]
+    entries += ["reference", "keep", "clean", "verdicts", "front", "notebook", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
     entries += ["runtime.remaining", "study.given", "study.jobs"]  # of the Snakefile
     entries += ["models._size"]  # which study.sizes runs
