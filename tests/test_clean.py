@@ -14,9 +14,11 @@ from fedgrid import clean
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import deletable
+from fedgrid.study.paths import RUN
 from fedgrid.study.reading import CONFIG
-from fedgrid.study.wanted import find_wanted
+from fedgrid.study.wanted import find_wanted, places, runs_of
 from fedgrid.training import same_work
+from made import STUDIES
 from test_sweeps import configured
 
 CELL = "fedsls-quick/digits/dir0.1"
@@ -187,6 +189,60 @@ def test_the_last_state_that_a_product_reads_stays(results, capsys, wanted):
     assert listed(capsys)["states"] == 3  # of the other run
     write_run(results, f"{CELL}/fedavg/seed1", "1f")
     assert listed(capsys)["states"] == 6
+
+
+def test_a_run_that_runs_of_a_grid_are_linked_to_stays(wanted):
+    name = {"protocol": "normalization-quick-writers", "dataset": "penmanship"}
+    name |= {"partition": "writers", "method": "fedavg", "seed": 0}
+    everything = configured()
+    first = everything.first_name(everything.resolve(name))
+    in_grids = [run for one in places(everything) for run in runs_of(everything, *one)]
+    assert name in in_grids
+    assert first not in in_grids
+    assert RUN.format(**first) in wanted.runs
+
+
+def test_all_files_of_an_input_that_no_grid_reads_are_listed(tmp_path, wanted):
+    unused = {
+        "partition/digits/dir9/classwise-5/seed0.clients.csv",
+        "pretrain/digits/dir9/0a/seed0/client3.safetensors",
+        "pretrain/digits/dir9/0a/seed0/seconds.txt",
+        "saliency/digits/dir9/0a/seed0.csv",
+        "logs/pretrain/digits/dir9/0a/seed0.log",
+        "benchmarks/latents/digits/dir9/0a/seed0.tsv",
+    }
+    ends = ((f"{one}/client0.safetensors", f"../logs/{one}.log") for one in wanted.inputs)
+    read = {path for paths in ends for path in paths if "pretrain" in path}
+    assert read
+    mine = ("pretrain/digits/dir9/0a/seed0/notes.txt", "logs/partition/a/b/c/seed0.txt")
+    for path in (*unused, *sorted(read)[:2], *mine):
+        write(tmp_path / "results" / path.removeprefix("../"))
+    found = deletable.find(tmp_path / "results", wanted)
+    assert {str(path.relative_to(tmp_path / "results")) for path in found.pop("inputs")} == unused
+    assert not found
+
+
+def test_a_lock_of_snakemake_counts_from_inside_the_folder_too(results, monkeypatch):
+    write(Path(".snakemake/locks/0.input.lock"))
+    monkeypatch.chdir(results)
+    before = files_below(Path("."))
+    with pytest.raises(UsageError, match="Snakemake works in this folder"):
+        clean.main(["--results", ".", "--delete"])
+    assert files_below(Path(".")) == before
+
+
+def test_a_product_of_the_configuration_keeps_the_states_that_it_reads(tmp_path, wanted):
+    given = dict(study="privatization", scale="quick")
+    sources = {kind: f"{kind}/claims" for kind in ("interpolation", "runs", "settings")}
+    mine = STUDIES["privatization"]["products"]["figure9"] | {"from": sources, "draw": "figure9"}
+    write(tmp_path / "own.yaml", json.dumps(given | {"products": {"mine": mine}}))
+    assert find_wanted([tmp_path / "own.yaml"]).states > wanted.states
+
+
+def test_a_study_without_a_scale_is_answered_in_one_sentence(tmp_path):
+    write(tmp_path / "short.yaml", "study: fedsls\nmethod: [fedavg]\n")
+    with pytest.raises(UsageError, match=r"short\.yaml: there is a `study`, but no `scale`"):
+        find_wanted([tmp_path / "short.yaml"])
 
 
 def test_nothing_behind_a_link_is_deleted(results, tmp_path):

@@ -28,7 +28,7 @@ LOST = {
     "checkpoints": "the rounds that unfinished runs have done so far",
     "states": "the last states of finished runs, which can then not get more rounds",
     "copies": "second names of finished runs whose results are deleted: they are trained again",
-    "inputs": "partitions, saliencies and latents of no run of a grid; they can be made again",
+    "inputs": "partitions, pretraining, saliencies and latents of no grid; they can be made again",
     "logs": "logs and times of runs that are gone, and Snakemake's own logs",
     "runs": "runs that no grid has, with their states and logs",
 }
@@ -42,14 +42,15 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     asked = _parser().parse_args(arguments)
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
-    found = deletable.find(asked.results, find_wanted(asked.config))
+    results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
+    found = deletable.find(results, find_wanted(asked.config))
     if asked.delete is None:
         print(described(found))
         return
     kinds = chosen(asked.delete or SAFE, found)
-    deletable.refuse_work(asked.results)
+    deletable.refuse_work(results)
     print(table({kind: found[kind] for kind in kinds}))
-    deletable.remove((path for kind in kinds for path in found[kind]), asked.results)
+    deletable.remove((path for kind in kinds for path in found[kind]), results)
     print("deleted")
 
 

@@ -22,7 +22,12 @@ OLD = 3600  # seconds after which no process writes a temporary file any more
 CHECKPOINT = ("", ".before", ".history", ".clients", ".forced")  # ends of unfinished runs' files
 STATE = (".ended", ".ended.before", ".ended.history", ".ended.clients")  # of finished runs
 FINISHED = ".finished"
-INPUT_ENDS = (".npz", ".csv", ".json")
+INPUT_ENDS = {  # of the files of an input, by its stage
+    "partition": r"\.npz|\.clients\.csv",
+    "pretrain": r"/(client\d+\.safetensors|seconds\.txt)",
+    "saliency": r"\.(npz|csv|json)",
+    "latents": r"\.npz",
+}
 NOTE, GRID = re.compile(r"[0-9a-f]+\.note"), re.compile(r"[0-9a-f]{16}\.txt")
 SEGMENT = re.compile(r"\d{6,}\.safetensors")  # of clients' memories
 LOCK = re.compile(r"by_key\.lock|(runs|pretrain)/.+/seed\d+(\.safetensors)?\.lock")
@@ -44,10 +49,10 @@ class Kinds:
             "runs": self.in_runs,
             "interpolation": self.in_interpolation,
             "checkpoints": self.in_checkpoints,
-            **dict.fromkeys(("partition", "saliency", "latents"), self.in_inputs),
+            **dict.fromkeys(INPUT_ENDS, self.in_inputs),
             **dict.fromkeys(("logs", "benchmarks"), self.in_logs),
             "grids": self.in_grids,
-            **dict.fromkeys(("data", "weights", "studies", "pretrain"), lambda parts: ""),
+            **dict.fromkeys(("data", "weights", "studies"), lambda parts: ""),
         }
         if parts[0] not in by_folder:
             return ""
@@ -141,15 +146,17 @@ class Kinds:
         except ValueError:  # no text, or no path
             return True
 
-    def in_inputs(self, parts: tuple[str, ...]) -> str:
-        """Return the kind of a partition, a saliency or latents."""
-        stem, end = os.path.splitext(recorded(parts[-1]))
-        if len(parts) != 5 or not re.fullmatch(r"seed\d+", stem) or end not in INPUT_ENDS:
-            return ""
-        return "" if "/".join((*parts[:-1], stem)) in self.wanted.inputs else "inputs"
+    def in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
+        """Return the kind of a file of a run's input, or of a file with one of these endings."""
+        path = "/".join((*parts[:-1], recorded(parts[-1])))
+        form = rf"(\w+(?:/[^/]+){{3}}/seed\d+)({ends or INPUT_ENDS[parts[0]]})"
+        found = re.fullmatch(form, path)
+        return "inputs" if found and found[1] not in self.wanted.inputs else ""
 
     def in_logs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a log, or of the time of a job."""
+        if len(parts) > 1 and parts[1] in INPUT_ENDS:
+            return self.in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
         run = run_of_file(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
         if not run or parts[1] not in ("runs", "interpolation") or run in self.wanted.runs:
             return ""

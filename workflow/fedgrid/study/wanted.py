@@ -11,7 +11,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import CELLS, RUN, input_paths
 from fedgrid.study.protocol import runs_of_block
-from fedgrid.study.reading import laid_over, read_config, read_studies
+from fedgrid.study.reading import add_products, laid_over, read_config, read_studies
 
 SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
 
@@ -25,21 +25,42 @@ class Wanted(NamedTuple):
 
 
 def find_wanted(configs: list[Path]) -> Wanted:
-    """Return what the grids of all studies need, with those that configurations ask for."""
-    config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
-    everything = Grid(read_studies(), config)
+    """Return what the grids of all studies need, with those that configurations ask for.
+
+    UsageError for a configuration with a study and no scale.
+    """
+    everything = read_grids(configs)
     wanted = Wanted(set(), set(), set())
     for study, scale, grid in places(everything):
         reads = has_interpolation(everything.studies[study], grid)
         for names in runs_of(everything, study, scale, grid):
-            run = everything.resolve(names)
-            wanted.runs.add(RUN.format(**run["name"]))
-            paths = input_paths(run)
-            wanted.inputs.update(without_end(paths[one]) for one in SHARED if one in paths)
-            if reads:
-                first = everything.first_name(run)
-                wanted.states.update({RUN.format(**run["name"]), RUN.format(**first)})
+            for run in with_first(everything, names):
+                name, paths = RUN.format(**run["name"]), input_paths(run)
+                wanted.runs.add(name)
+                wanted.inputs.update(without_end(paths[one]) for one in SHARED if one in paths)
+                wanted.states.update([name] if reads else ())
     return wanted
+
+
+def read_grids(configs: list[Path]) -> Grid:
+    """Return the grids of all studies; that of the configuration has its products, too."""
+    config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
+    studies = read_studies()
+    if "study" in config:
+        if "scale" not in config:
+            files = ", ".join(map(str, configs))
+            raise UsageError(
+                f"{files}: there is a `study`, but no `scale`: name config.yaml first with --config"
+            )
+        add_products(studies, config)
+    return Grid(studies, config)
+
+
+def with_first(everything: Grid, names: dict) -> list[dict]:
+    """Return a resolved run, and the run that it is linked to, which may be in no grid."""
+    run = everything.resolve(names)
+    first = everything.first_name(run)
+    return [run] if first == run["name"] else [run, everything.resolve(first)]
 
 
 def places(everything: Grid) -> Iterator[tuple[str, str, str]]:
@@ -53,7 +74,8 @@ def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dic
     """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
     blocks = everything.whole(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
-        blocks = [*blocks, *everything.narrowed(study, scale, grid)]
+        asked = everything.narrowed(study, scale, grid)
+        blocks = [*blocks, *(block for block in asked if block not in blocks)]
     for block in blocks:
         yield from runs_of_block(block)
 
