@@ -163,6 +163,14 @@ def test_a_killed_job_does_not_live_on_in_its_child(place, owner):
     assert gone(child)
 
 
+def test_a_signal_to_all_processes_of_a_slurm_job_leaves_the_keeper(place, owner):
+    job, child = begin(place, owner)
+    os.kill(int(Path(f"/proc/{child}/stat").read_text().split()[3]), signal.SIGTERM)
+    assert run(place, owner).stdout.startswith("True")
+    job.kill()
+    job.wait(60)
+
+
 @pytest.mark.slow
 def test_a_job_of_a_killed_keeper_says_so(place):
     with subprocess.Popen(["sleep", "100"]) as owner:

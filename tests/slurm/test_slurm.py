@@ -218,7 +218,7 @@ def disturb(idle, project, undisturbed, report) -> Callable:
         report(name, ", ".join(detected), reached, resumed, again, same, seconds)
         assert same
         assert resumed >= early
-        assert not [p for p in processes("fedgrid.runtime.warm") if "SLURM_JOB_ID" in p.environ()]
+        assert not keepers()
         return made, detected
 
     return play
@@ -258,6 +258,81 @@ def test_a_table_is_that_of_a_run_without_slurm(idle, tmp_path, report):
     assert not list((there / "results/logs/slurm").rglob("*.log"))
 
 
+# -- several runs in one job ----------------------------------------------------------------------
+
+GROUPED = ("--groups", "train=runs", "--group-components", "runs=4", "--cores", 2)
+
+
+def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, report):
+    part = ("--config", "partition=dir0.1", "method=fedavg,moon", "seed=0,1", "device=auto")
+    here, there = copied(tmp_path / "here"), copied(tmp_path / "there")
+    locally(here, *part, "--", TABLE)
+    began = time.monotonic()
+    grouped = Snakemake(there, *PROFILE, *SOON, *GROUPED, *part, "--", TABLE)
+    wait_for(lambda: len(trainers(there)) == 2, 300, "no two runs side by side")
+    (job,) = squeue("%i", "--states", "running")
+    asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
+    seen = {one.environ()["CUDA_VISIBLE_DEVICES"] for one in trainers(there)}
+    wait_for(lambda: any(map(forked, keepers())), 300, "no run forked in a job")
+    said = grouped.finished(900)
+    fields = dict(field.partition("=")[::2] for field in asked.split())
+    # Two runs at a time, and so the cores and the memory of two and the minutes of two turns.
+    expected = {"CPUs/Task": "2", "TimeLimit": "16:00:00", "TresPerJob": "gres:gpu:1"}
+    assert expected.items() <= fields.items()
+    assert int(fields["MinMemoryNode"].rstrip("M")) >= 2 * 4000
+    assert len(seen) == 1
+    assert not keepers()
+    jobs = re.findall(r"submitted with SLURM jobid \d+ \(log: .*/slurm/(\w+)", said)
+    assert jobs.count("group_runs_train") == 1
+    assert not any("train" in one for one in jobs if one != "group_runs_train")
+    assert (here / TABLE).read_bytes() == (there / TABLE).read_bytes()
+    seconds = time.monotonic() - began
+    report(f"none: 4 runs in 1 of {len(jobs)} jobs", "", "", "", "", True, f"{seconds:.0f}")
+
+
+def test_a_group_keeps_what_is_finished_if_one_of_its_runs_is_killed(
+    idle, project, undisturbed, report
+):
+    began = time.monotonic()
+    targets = [target(protocol) for protocol in LASTS]
+    command = (*PROFILE, *SOON, *GROUPED, "--configfile", "long.yaml", "--", *targets)
+    snakemake = Snakemake(project, *command)
+    short, killed = (Disturbed(project, protocol, snakemake) for protocol in LASTS)
+    killed.wait()
+    (victim,) = [p for p in trainers(project) if "longer" in " ".join(p.cmdline())]
+    victim.kill()
+    said = snakemake.finished(900)
+    seconds = round(time.monotonic() - began)
+    resumed, same = killed.summary()["resumed_at"], same_bytes(project, undisturbed, "longer")
+    report("a run of a group killed", "", "", resumed, "", same, seconds)
+    assert len(re.findall(r"submitted with SLURM jobid", said)) == 2
+    assert "was finished before" in short.log
+    assert resumed >= EARLY
+    assert same
+    assert same_bytes(project, undisturbed, "long")
+
+
+def keepers() -> list[psutil.Process]:
+    """The processes in SLURM jobs that have imported PyTorch for the runs of a group."""
+    found = []
+    for process in processes("fedgrid.runtime.warm"):
+        with suppress(psutil.NoSuchProcess):  # of two that start, one ends at once
+            found += [process] if "SLURM_JOB_ID" in process.environ() else []
+    return found
+
+
+def forked(keeper: psutil.Process) -> list[psutil.Process]:
+    """The runs that a keeper has forked, and that have not ended."""
+    with suppress(psutil.NoSuchProcess):
+        return keeper.children()
+    return []
+
+
+def trainers(project: Path) -> list[psutil.Process]:
+    """The processes that train in a project, as Snakemake started them."""
+    return [p for p in processes("fedgrid.train") if p.cwd() == str(project)]
+
+
 # -- what a job asks for --------------------------------------------------------------------------
 
 
@@ -278,7 +353,7 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
     environment = trainer(project).environ()
     assert environment["CUDA_VISIBLE_DEVICES"] in {"0", "1"}
     assert environment["FEDGRID_WARM"] == ""
-    assert not [p for p in processes("fedgrid.runtime.warm") if "SLURM_JOB_ID" in p.environ()]
+    assert not keepers()
     snakemake.process.send_signal(signal.SIGINT)
     snakemake.process.wait(60)
     wait_for(lambda: not squeue("%i"), 60, "a job after Ctrl-C")
@@ -292,7 +367,7 @@ def processes(module: str) -> list[psutil.Process]:
 
 def trainer(project: Path) -> psutil.Process:
     """The process that trains in a project."""
-    (found,) = [p for p in processes("fedgrid.train") if p.cwd() == str(project)]
+    (found,) = trainers(project)
     return found
 
 

@@ -27,6 +27,7 @@ from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.runtime import (
     cli,
     forced,
+    groups,
     own_data,
     records,
     remaining,
@@ -91,6 +92,7 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
         f"the project is in {WORKFLOW.parent}: no folder of this path may have braces"
     )
 timers.merge()
+groups.pass_on()
 if not workflow.remote_exec:
     manager = getattr(workflow, "logger_manager", None)
     remaining.show(getattr(manager, "plugin_handlers", ()))
@@ -132,6 +134,10 @@ except UsageError as problem:
     raise WorkflowError(printable(str(problem))) from None
 
 
+# Whether this Snakemake runs in a SLURM job, which has one job of the workflow or a group of jobs.
+IN_GROUP = workflow.remote_exec and groups.is_inside(sys.argv)
+ALONE = workflow.remote_exec and not IN_GROUP
+
 # What the commands of all rules begin with is in variables of the environment, so that a command is
 # the same text on every machine: Snakemake reruns a job whose command has changed. Snakemake's own
 # `shell.prefix` would change the rules of a workflow that has this one as a module, too.
@@ -146,9 +152,7 @@ os.environ |= {
     STATES_READ: json.dumps(
         GRID.blocks_of_kind("interpolation", config["study"], config["scale"])
     ),
-    "FEDGRID_WARM": str(
-        os.getpid() if config["warm"] and not workflow.remote_exec else ""
-    ),
+    "FEDGRID_WARM": str(os.getpid() if config["warm"] and not ALONE else ""),
 }
 
 # What this command forces (`tell_forced`); `envvars` gives it to the jobs of every executor.
@@ -206,7 +210,17 @@ def resolved(wildcards):
     names = {"method": ANY_METHOD} | dict(wildcards.items())
     if "cell" in names:
         names["protocol"] = GRID.protocol_of_cell(names["cell"])
+    keep_going()
     return resolve(tuple(names.items()))
+
+
+def keep_going():
+    """In a group, run all other jobs, too, if one fails.
+
+    Snakemake does not tell this to its jobs, and knows its settings only after it has read this file.
+    """
+    if IN_GROUP and workflow.execution_settings is not None:
+        workflow.execution_settings.keep_going = True
 
 
 def tell_forced():
@@ -226,6 +240,35 @@ def tell_once():
 
 # The rule of each stage, which has another name where another workflow uses these rules.
 STAGE_RULES = {stage: workflow.modifier.modify_rulename(stage) for stage in STAGES}
+
+
+def is_grouped(stage):
+    """Return whether the jobs of a stage share SLURM jobs (`--groups`)."""
+    return workflow.get_rule(STAGE_RULES[stage]).group is not None
+
+
+def own_gpu(stage, needs=lambda wildcards: True):
+    """Return how many GPUs a job asks for: none in a group, where `shared_gpu` asks for one."""
+
+    def asked(wildcards):
+        return int(
+            config["device"] != "cpu" and not is_grouped(stage) and needs(wildcards)
+        )
+
+    return asked
+
+
+def shared_gpu(stage):
+    """Return the resource `gres` of a job in a group, which the jobs of the group have together.
+
+    Snakemake adds up the numbers that the jobs of a group ask for, such as their memory. A resource
+    that is a text must be the same for all of them, and the group asks for it once.
+    """
+
+    def asked(wildcards):
+        return "gpu:1" if config["device"] != "cpu" and is_grouped(stage) else None
+
+    return asked
 
 
 @cache  # a job needs this for its input, its spec and its code

@@ -44,7 +44,8 @@ rule pretrain:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=int(config["device"] != "cpu"),
+        gpu=own_gpu("pretrain"),
+        gres=shared_gpu("pretrain"),
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(240),
@@ -75,7 +76,8 @@ rule saliency:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=int(config["device"] != "cpu"),
+        gpu=own_gpu("saliency"),
+        gres=shared_gpu("saliency"),
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(120),
@@ -104,7 +106,8 @@ rule latents:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=int(config["device"] != "cpu"),
+        gpu=own_gpu("latents"),
+        gres=shared_gpu("latents"),
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(120),

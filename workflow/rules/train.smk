@@ -17,7 +17,8 @@ rule train:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=lambda w: int(config["device"] != "cpu" and not is_linked(w)),
+        gpu=own_gpu("train", needs=lambda w: not is_linked(w)),
+        gres=shared_gpu("train"),
         vram_gb=config["vram_gb"],
         mem_mb=growing(memory),
         runtime=growing(480),
@@ -49,7 +50,8 @@ rule interpolation:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=int(config["device"] != "cpu"),
+        gpu=own_gpu("interpolation"),
+        gres=shared_gpu("interpolation"),
         vram_gb=config["vram_gb"],
         mem_mb=growing(lambda w: memory_mb(resolved(w))),
         runtime=growing(120),

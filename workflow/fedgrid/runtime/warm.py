@@ -127,6 +127,8 @@ def keep(owner: int) -> None:
         ended = os.pidfd_open(owner)
     except OSError:
         return  # another keeper was faster, or the owner has ended
+    for passed in PASSED_ON:  # SLURM sends them to every process of a job; the children decide
+        signal.signal(getattr(signal, passed), signal.SIG_IGN)
     import_each(PACKAGES)
     listener.listen()
     import_each(LATER)
@@ -204,6 +206,9 @@ def work(keeper: int, files: list[int]) -> None:
     """Run the requested command; never return."""
     code = 1
     try:
+        for passed in PASSED_ON:
+            signal.signal(getattr(signal, passed), signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python
         die_with(keeper)
         *streams, folder, request = files
         for stream, file in enumerate(streams):
