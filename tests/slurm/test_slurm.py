@@ -277,7 +277,7 @@ def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, re
     said = grouped.finished(900)
     fields = dict(field.partition("=")[::2] for field in asked.split())
     # Two runs at a time, and so the cores and the memory of two and the minutes of two turns.
-    expected = {"CPUs/Task": "2", "TimeLimit": "16:00:00", "TresPerJob": "gres:gpu:1"}
+    expected = {"CPUs/Task": "2", "TimeLimit": "16:00:00", "TresPerNode": "gres:gpu:1"}
     assert expected.items() <= fields.items()
     assert int(fields["MinMemoryNode"].rstrip("M")) >= 2 * 4000
     assert len(seen) == 1
