@@ -273,7 +273,7 @@ def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, re
     (job,) = squeue("%i", "--states", "running")
     asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
     seen = {one.environ()["CUDA_VISIBLE_DEVICES"] for one in trainers(there)}
-    wait_for(lambda: any(map(forked, keepers())), 300, "no run forked in a job")
+    wait_for(keepers, 300, "no process in the job has imported PyTorch for the runs")
     said = grouped.finished(900)
     fields = dict(field.partition("=")[::2] for field in asked.split())
     # Two runs at a time, and so the cores and the memory of two and the minutes of two turns.
@@ -281,7 +281,7 @@ def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, re
     assert expected.items() <= fields.items()
     assert int(fields["MinMemoryNode"].rstrip("M")) >= 2 * 4000
     assert len(seen) == 1
-    assert not keepers()
+    wait_for(lambda: not keepers(), 60, "the process outlives its job")
     jobs = re.findall(r"submitted with SLURM jobid \d+ \(log: .*/slurm/(\w+)", said)
     assert jobs.count("group_runs_train") == 1
     assert not any("train" in one for one in jobs if one != "group_runs_train")
@@ -319,13 +319,6 @@ def keepers() -> list[psutil.Process]:
         with suppress(psutil.NoSuchProcess):  # of two that start, one ends at once
             found += [process] if "SLURM_JOB_ID" in process.environ() else []
     return found
-
-
-def forked(keeper: psutil.Process) -> list[psutil.Process]:
-    """The runs that a keeper has forked, and that have not ended."""
-    with suppress(psutil.NoSuchProcess):
-        return keeper.children()
-    return []
 
 
 def trainers(project: Path) -> list[psutil.Process]:
