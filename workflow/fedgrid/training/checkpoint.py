@@ -148,7 +148,7 @@ def read(path: Path, key: str, device, of: Path | None = None) -> tuple[RunState
     `of` is the checkpoint whose history and memories belong to the file, if it is not the file.
     """
     tensors, about = sealed.read(path)
-    if about.get("version") != VERSION:
+    if about.get("version") != VERSION or "checksum" not in about:
         raise UnusableError("is not a checkpoint of this version of fedgrid")
     if about["key"] != key:
         raise UnusableError("is of another run, or of other code")
