@@ -84,7 +84,7 @@ def test_another_cell_never_gets_this_ones(first, second, names, shared):
 @pytest.mark.parametrize(
     ("module", "old", "new", "kept"),
     [
-        ("partitions/dirichlet", "SMALLEST = 10", "SMALLEST = 9", set()),
+        ("partitions/_restarts", "SMALLEST = 10", "SMALLEST = 9", set()),
         ("encoders/guided", "maps.mean(1)", "maps.sum(1)", {"partition", "pretrain"}),
         ("models/cnn", "width: int = 64", "width: int = 65", {"partition"}),
     ],

@@ -16,6 +16,7 @@ import torch
 
 from conftest import ENVIRONMENT, copied, methods, simulate, tiny, uneven
 from fedgrid import data, interpolation, models, partition, train
+from fedgrid.datasets import digits
 from fedgrid.engine.state import fill, own_model
 from fedgrid.federation.federation import Pool
 from fedgrid.interpolation import GRID
@@ -229,9 +230,11 @@ def test_it_depends_on_all_that_the_training_depends_on():
 def test_the_size_of_a_state_is_the_servers_model_and_the_clients():
     run = deepcopy(resolved(DOUBLE))
     run["protocol"] |= {"model": "vgg11", "clients": 100, "participation": 0.1, "rounds": 1000}
-    assert state_gb(run) == pytest.approx(38 * 102 / 1000)
+    weights = models.draw("vgg11", digits.SHAPE, digits.CLASSES, 0).state_dict().values()
+    gb = sum(tensor.nbytes for tensor in weights) / 1e9
+    assert state_gb(run) == pytest.approx(gb * (2 + 100))
     run["protocol"] |= {"rounds": 3}
-    assert state_gb(run) == pytest.approx(38 * 32 / 1000)
+    assert state_gb(run) == pytest.approx(gb * (2 + 30))
 
 
 @pytest.mark.slow

@@ -296,9 +296,12 @@ def test_methods_share_a_partition_and_pretrained_models_do_not_stay(finished):
 
 def test_of_a_finished_run_only_its_last_state_takes_space(finished):
     kept = finished / "results/checkpoints"
-    files = [path for path in kept.rglob("*.*") if path.is_file()]
+    files = [path for path in (kept / "runs").rglob("*.*") if path.is_file()]
     others = {path.name for path in files if path.parent.name != "seed0.safetensors.finished"}
-    assert others == {"seed0.safetensors.ended"}
+    state = {"seed0.safetensors.ended", "seed0.safetensors.ended.history"}
+    assert others == state | {"000001.safetensors"}  # what MOON's clients keep
+    notes = {path.suffix for path in (kept / "by_key").rglob("*.*") if path.is_file()}
+    assert notes == {".note"}
     for path in kept.rglob("seed0.safetensors.finished/*"):
         run = path.parent.relative_to(kept).with_name("seed0")
         assert path.samefile(finished / "results" / run / path.name)

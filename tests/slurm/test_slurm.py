@@ -28,6 +28,7 @@ import yaml
 from cluster import Cluster, squeue, wait_for
 
 from conftest import ENVIRONMENT, copied, saved_round
+from fedgrid.study.jobs import memory_mb
 from written import blocks
 
 pytestmark = pytest.mark.slurm
@@ -329,7 +330,7 @@ def trainers(project: Path) -> list[psutil.Process]:
 # -- what a job asks for --------------------------------------------------------------------------
 
 
-def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
+def test_the_command_line_says_where_and_the_rules_say_what(idle, project, undisturbed):
     where = ("--default-resources", "slurm_partition=high", "slurm_account=lab")
     longer = ("--set-resources", "train:runtime=2880")
     command = (*PROFILE, *SOON, "--configfile", "long.yaml", "--config", "device=auto")
@@ -339,7 +340,9 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project):
     job, _ = made.job()
     asked = subprocess.check_output(["scontrol", "show", "job", "-o", job], text=True)
     expected = {"Partition": "high", "Account": "lab", "TimeLimit": "2-00:00:00", "Requeue": "1"}
-    expected |= {"MinMemoryNode": "4020M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
+    summary = json.loads((undisturbed / f"results/runs/{run('long')}/summary.json").read_text())
+    megabytes = memory_mb(summary["run"])
+    expected |= {"MinMemoryNode": f"{megabytes}M", "TresPerJob": "gres:gpu:1", "CPUs/Task": "1"}
     fields = dict(field.partition("=")[::2] for field in asked.split())
     assert expected.items() <= fields.items()
     assert Path(fields["StdOut"]).is_relative_to(project / "results/logs/slurm/rule_train")
