@@ -58,6 +58,7 @@ class Engine:
         federation: Federation,
         backend: str = "auto",
         artifacts: Memory | None = None,
+        fused: bool = False,
     ):
         self.method = method = checked(method)
         self.protocol, self.federation = protocol, federation
@@ -71,7 +72,7 @@ class Engine:
             backend = backends.best(self.architecture.live, self.device)
         self.backend_name = known("backend", backend, registered("engine/backends"))
         file = import_module(f"fedgrid.engine.backends.{backend}")
-        self.backend = file.Backend(self.architecture, method, protocol)
+        self.backend = file.Backend(self.architecture, method, protocol, self.samples, fused)
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
