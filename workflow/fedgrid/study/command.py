@@ -38,6 +38,7 @@ from fedgrid.study.reading import CONFIG, obey
 from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
+COMPILE = ("auto", "on", "off")
 
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
@@ -66,6 +67,10 @@ def add_machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
         choices=BACKENDS, help="auto: stacked on a GPU, mostly loop on a CPU",
     )  # fmt: skip
+    parser.add_argument(
+        "--compile", default=os.environ.get("FEDGRID_COMPILE", "auto"), choices=COMPILE,
+        help="compile the local step of a stack; auto: on a GPU, for runs long enough",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     return parser
 
@@ -76,11 +81,12 @@ class Machine(NamedTuple):
     device: str = "auto"
     backend: str = "auto"
     threads: int = 1
+    compile: str = "auto"
 
 
 def machine_of(asked: argparse.Namespace) -> Machine:
     """Return the machine that the options of `add_machine` choose."""
-    return Machine(asked.device, asked.backend, asked.threads)
+    return Machine(asked.device, asked.backend, asked.threads, asked.compile)
 
 
 def resolve_run(asked: argparse.Namespace, stage: str) -> dict:

@@ -11,7 +11,6 @@ code at once, one of them compiles it.
 
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,13 +22,14 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from fedgrid.engine.backends._recorded import kind_of, record
 from fedgrid.engine.backends._steps import Given, Places
+from fedgrid.engine.optimisers import copy
 from fedgrid.engine.samples import Data
 from fedgrid.runtime import files
 
 log = logging.getLogger(__name__)
 
-FOLDER = "TORCHINDUCTOR_CACHE_DIR"  # the variable of torch's compiler
 Step = Callable[[Places, Data, Given, tuple], Tensor]
+Run = Callable[..., Sequence[Tensor]]  # the leaves of a step's arguments -> its losses alone
 
 
 class Compiled:
@@ -38,8 +38,9 @@ class Compiled:
     `fused` says whether inductor compiles it; without that a GPU replays the recorded operations.
     """
 
-    def __init__(self, step: Step, fused: bool):
+    def __init__(self, step: Step, fused: bool, captured: bool):
         self.step, self.fused = step, fused
+        self.kind = Captured if captured else Program
         self.programs: dict[tuple, Program] = {}
 
     def start(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
@@ -48,9 +49,8 @@ class Compiled:
         kind = (*kind_of(leaves, form), *(leaf.data_ptr() for leaf in tree_leaves((places, data))))
         if kind not in self.programs:
             self.programs[kind] = self.make(places, data, given, batch)
-        program = self.programs[kind]
-        program.start(tree_leaves((places, data)), tree_leaves(given))
-        return program
+        self.programs[kind].start(tree_leaves(given))
+        return self.programs[kind]
 
     def make(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
         """Return the compiled step for these shapes; what it changes is left as it is."""
@@ -58,68 +58,69 @@ class Compiled:
         leaves, form = tree_flatten((copies, data, given, batch))
         graph, _ = record(self.step, leaves, form)
         run = fuse(graph, leaves) if self.fused else graph
-        if not given.round.is_cuda:
-            return Program(run)
         try:
-            return Captured(run, places, data, given, batch)
+            return self.kind(run, places, data, given, batch)
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
             log.warning("the local step cannot become a CUDA graph, so it is slower: %s", problem)
-            return Program(run)
+            return Program(run, places, data, given, batch)
 
 
 class Program:
     """A compiled step, called with the tensors that it is given."""
 
-    def __init__(self, run: Callable[..., Sequence[Tensor]]):
-        self.run = run
+    def __init__(self, run: Run, places: Places, data: Data, given: Given, batch: tuple):
+        self.run, self.fixed, self.given = run, tree_leaves((places, data)), tree_leaves(given)
 
-    def start(self, fixed: list[Tensor], given: list[Tensor]) -> None:
+    def start(self, given: list[Tensor]) -> None:
         """Take over what all batches of a round have."""
-        self.leaves = [*fixed, *given]
+        self.given = given
 
     @torch.no_grad()
     def __call__(self, batch: tuple) -> Tensor:
         """Take the step in place; return the clients' losses (G,)."""
-        return self.run(*self.leaves, *batch)[0]
+        return self.run(*self.fixed, *self.given, *batch)[0]
 
 
 class Captured(Program):
     """A compiled step as a CUDA graph, which reads and writes always the same places."""
 
-    @torch.no_grad()
-    def __init__(self, run, places: Places, data: Data, given: Given, batch: tuple):
-        super().__init__(run)
+    def __init__(self, run: Run, places: Places, data: Data, given: Given, batch: tuple):
+        super().__init__(run, places, data, given, batch)
         self.given, self.batch = ([t.clone() for t in tree_leaves(part)] for part in (given, batch))
-        self.leaves = [*tree_leaves((places, data)), *self.given, *self.batch]
-        self.warm_up(tree_leaves(places))
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.loss = run(*self.leaves)[0]
+        self.leaves = [*self.fixed, *self.given, *self.batch]
+        self.capture(tree_leaves(places))
 
-    def warm_up(self, changed: list[Tensor]) -> None:
-        """Call the step once, as a capture asks for; what it changes is put back."""
+    def start(self, given: list[Tensor]) -> None:
+        """Copy what all batches of a round have to its places."""
+        copy(self.given, given)
+
+    def __call__(self, batch: tuple) -> Tensor:
+        """Take the step in place; return the clients' losses (G,), which the next call changes."""
+        copy(self.batch, [*batch])
+        self.replay()
+        return self.loss
+
+    @torch.no_grad()
+    def capture(self, changed: list[Tensor]) -> None:
+        """Record the graph; the call before it, which a capture asks for, is undone."""
         before, stream = [tensor.clone() for tensor in changed], torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), torch.random.fork_rng([changed[0].device]):
             self.run(*self.leaves)
         torch.cuda.current_stream().wait_stream(stream)
-        torch._foreach_copy_(changed, before)
+        copy(changed, before)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.loss = self.run(*self.leaves)[0]
 
-    def start(self, fixed: list[Tensor], given: list[Tensor]) -> None:
-        """Copy what all batches of a round have to its places."""
-        torch._foreach_copy_(self.given, given)
-
-    @torch.no_grad()
-    def __call__(self, batch: tuple) -> Tensor:
-        """Take the step in place; return the clients' losses (G,), which the next call changes."""
-        torch._foreach_copy_(self.batch, [*batch])
+    def replay(self) -> None:
+        """Launch the graph."""
         self.graph.replay()
-        return self.loss
 
 
-def fuse(graph: GraphModule, leaves: list[Tensor]) -> Callable[..., Sequence[Tensor]]:
+def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
     """Return the record as inductor compiles it; as it is, with a warning, if that fails."""
     from torch._inductor import config, standalone_compile
 
@@ -151,7 +152,9 @@ def reshaping(graph: GraphModule) -> GraphModule:
 
 def folder() -> Path:
     """Return the folder in which the compiler keeps its code."""
-    return Path(os.environ[FOLDER])
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return Path(cache_dir())
 
 
 def name_of(graph: GraphModule, leaves: list[Tensor]) -> str:

@@ -128,7 +128,7 @@ class StackedStep:
 
     def __call__(self, models: Model, given: Given, images: tuple, batch: StackedBatch):
         """Return gradients by trained parameter, losses (G,) and statistics."""
-        if is_padded_well(self.padded, batch):
+        if batch.sizes is None or is_padded_well(self.padded, batch):
             return self.take_all(models, given, images, batch.valid)
         return self.take_by_size(models, given, images, batch.sizes)
 
