@@ -39,6 +39,7 @@ from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
 COMPILE = ("auto", "on", "off")
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # torch's variable for the folder of compiled code
 
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
@@ -85,7 +86,11 @@ class Machine(NamedTuple):
 
 
 def machine_of(asked: argparse.Namespace) -> Machine:
-    """Return the machine that the options of `add_machine` choose."""
+    """Return the machine that the options of `add_machine` choose.
+
+    The code of torch's compiler goes into the folder of results, where jobs share it.
+    """
+    os.environ.setdefault(COMPILED, str((asked.results / "compiled").absolute()))
     return Machine(asked.device, asked.backend, asked.threads, asked.compile)
 
 
