@@ -1,8 +1,8 @@
 """Local steps of a stack as one program: `fedgrid.engine.backends._compiled`.
 
-A whole step is recorded, compiled and, on a GPU, replayed as a graph with places of its own. Here
-the graph is played by a CPU. torch's compiler takes ten seconds a step, so the quick tests compile
-few steps, and a slow one compiles those of every method.
+A whole step is recorded, compiled and, on a GPU, launched as a graph. On a CPU it is called, in the
+same places. torch's compiler takes ten seconds a step, so the quick tests compile few steps, and a
+slow one compiles those of every method.
 """
 
 import logging
@@ -24,8 +24,8 @@ from conftest import (
 )
 from fedgrid import models
 from fedgrid.engine import backends
-from fedgrid.engine.backends import stacked
-from fedgrid.engine.backends._compiled import Captured, Compiled
+from fedgrid.engine.backends import _convolution, stacked
+from fedgrid.engine.backends._compiled import Compiled, Program
 from fedgrid.engine.state import RunState
 from fedgrid.method import Method
 from fedgrid.models import Classifier
@@ -36,25 +36,13 @@ STEPS = {"local_unit": "steps"}
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 
 
-class Played(Captured):
-    """A graph on a CPU: it reads and writes the same places, whatever it is called with."""
-
-    def capture(self, changed: list) -> None:
-        self.loss = torch.empty(len(changed[0]), dtype=changed[0].dtype)
-
-    def replay(self) -> None:
-        with torch.no_grad():
-            self.loss.copy_(self.run(*self.leaves)[0])
-
-
 def simulated(method: Method, fused: bool = False, **given) -> Simulation:
     """A run whose local steps are whole programs."""
     run = simulate(method, "stacked", **given)
     engine = run.engine
     parts = engine.architecture, method, engine.backend.optimiser, engine.samples
     whole = stacked.Steps(*parts, whole=True).take_whole
-    engine.backend.compiled = Compiled(whole, fused, captured=True)
-    engine.backend.compiled.kind = Played
+    engine.backend.compiled = Compiled(whole, fused)
     return run
 
 
@@ -175,6 +163,15 @@ def test_a_compiled_step_is_the_step_and_is_compiled_once(folder):
     assert not [*folder.glob("*.lock")]
 
 
+def test_products_in_place_of_convolutions_are_compiled(folder, monkeypatch):
+    """As on a GPU, where the compiler must not add up windows in an order that changes."""
+    monkeypatch.setattr(_convolution, "worth", lambda x, weight: True)
+    run = simulated(Method(), True, **STEPS)
+    assert_same(run.play(2), looped("fedavg", 2, **STEPS), **CLOSE)
+    code = "".join(path.read_text() for path in folder.rglob("*.py"))
+    assert "atomic_add" not in code
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUIET)
 def test_every_method_is_compiled(name, folder, caplog):
@@ -196,26 +193,29 @@ def test_a_step_that_the_compiler_cannot_take_is_trained_without_it(folder, monk
     assert caplog.text.count("not compiled") == 1
 
 
-def test_a_graph_that_cannot_be_captured_is_replaced_by_calls(monkeypatch, caplog):
-    def fail(program, changed):
+def test_a_step_that_cannot_become_a_graph_is_called(monkeypatch, caplog):
+    def fail(program):
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(Played, "capture", fail)
+    monkeypatch.setattr(Program, "capture", fail)
     run = simulated(methods("fedprox"), **STEPS)
+    run.play(1)
     with caplog.at_level(logging.WARNING):
-        assert_same(run.play(2), looped("fedprox", 2, **STEPS), **CLOSE)
+        for program in programs(run).values():
+            program.try_capture()
+    assert_same(run.play(1), looped("fedprox", 2, **STEPS), **CLOSE)
     assert "cannot become a CUDA graph" in caplog.text
 
 
 def test_memory_that_does_not_suffice_for_a_program_halves_the_stack(monkeypatch, caplog):
-    capture = Played.capture
+    make = Compiled.make
 
-    def limited(program, changed):
-        if len(changed[0]) > 1:
+    def limited(compiled, places, *rest):
+        if len(places.models["head.weight"]) > 1:
             raise torch.OutOfMemoryError
-        capture(program, changed)
+        return make(compiled, places, *rest)
 
-    monkeypatch.setattr(Played, "capture", limited)
+    monkeypatch.setattr(Compiled, "make", limited)
     run = simulated(methods("fedprox"), **STEPS)
     with caplog.at_level(logging.WARNING):
         assert_same(run.play(2), looped("fedprox", 2, **STEPS), **CLOSE)

@@ -108,7 +108,8 @@ class Clients:
         """Return the stacked input of the clients at the positions `which` of the cohort."""
         order = np.argsort(-self.work.steps[which], kind="stable")
         places = np.arange(which.start, which.stop)[order]
-        tables = [t[:, places] for t in (self.work.index, self.work.valid, self.work.draws)]
+        whole = self.work.index, self.work.valid, self.work.draws
+        tables = [np.ascontiguousarray(table[:, places]) for table in whole]
         index, valid, draws = (moved(table, self.samples.device) for table in tables)
         clients = moved(self.work.clients[places], self.samples.device)
         return StackedWork(

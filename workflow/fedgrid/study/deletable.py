@@ -31,7 +31,8 @@ INPUT_ENDS = {  # of the files of an input, by its stage
 NOTE, GRID = re.compile(r"[0-9a-f]+\.note"), re.compile(r"[0-9a-f]{16}\.txt")
 SEGMENT = re.compile(r"\d{6,}\.safetensors")  # of clients' memories
 LOCK = re.compile(r"by_key\.lock|(runs|pretrain)/.+/seed\d+(\.safetensors)?\.lock")
-COMPILED = re.compile(r"(aotautograd|fxgraph|locks|triton|[a-z0-9]{2})/")  # by torch's compiler
+# Of torch's compiler, and the locks of records.
+COMPILED = re.compile(r"(aotautograd|fxgraph|locks|triton|[a-z0-9]{2})/|[0-9a-f]{16}\.lock$")
 PRETRAINED = re.compile(r"client\d+\.safetensors|run\.txt|seconds\.txt")
 
 

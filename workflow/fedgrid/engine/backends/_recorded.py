@@ -21,10 +21,13 @@ def kind_of(leaves: list[Tensor], form: Any) -> tuple:
     return (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
 
 
-def record(function: Callable, leaves: list[Tensor], form: Any) -> tuple[GraphModule, Any]:
+def record(
+    function: Callable, leaves: list[Tensor], form: Any, instead: dict | None = None
+) -> tuple[GraphModule, Any]:
     """Return the record of a function of nested tensors, and the structure of its result.
 
     The record is a function of the leaves; what the function changes in place is changed now.
+    `instead` has functions in place of some of torch's operations.
     """
     result = None
 
@@ -37,7 +40,7 @@ def record(function: Callable, leaves: list[Tensor], form: Any) -> tuple[GraphMo
     # records in another round, so what recording draws must not move the random numbers.
     gpus = {leaf.device for leaf in leaves if leaf.device.type == "cuda"}
     with torch.random.fork_rng(gpus):
-        graph = make_fx(flat)(*(leaf.detach() for leaf in leaves))
+        graph = make_fx(flat, decomposition_table=instead)(*(leaf.detach() for leaf in leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, result

@@ -50,9 +50,8 @@ class Backend:
         self.steps = Steps(*parts)
         self.places: dict[int, Places] = {}  # by the number of clients in a stack
         # A GPU replays a whole step as one CUDA graph, compiled or not.
-        self.compiled, on_gpu = None, architecture.device.type == "cuda"
-        if fused or on_gpu:
-            self.compiled = Compiled(Steps(*parts, whole=True).take_whole, fused, on_gpu)
+        whole = fused or architecture.device.type == "cuda"
+        self.compiled = Compiled(Steps(*parts, whole=True).take_whole, fused) if whole else None
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers.
