@@ -63,7 +63,7 @@ class StackedWork:
         """Return tensors (G, ...) of these clients in the order of the cohort."""
         if (self.order == np.arange(len(self.order))).all():
             return found
-        back = torch.from_numpy(np.argsort(self.order)).to(self.steps.device)
+        back = moved(np.argsort(self.order), self.steps.device)
         return tree_map(lambda tensor: tensor[back], found)
 
 

@@ -83,7 +83,7 @@ class Backend:
     def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor, Memory]:
         """Return these clients' models after all steps, mean losses and optimisers' states."""
         places, total = self.begin(clients), len(clients.counts)
-        take, losses = Takers(self, clients, places), []
+        take, losses = RoundSteps(self, clients, places), []
         for batch in clients.batches:
             n = fitting(total, np.count_nonzero(batch.sizes))
             losses.append(padded(take(batch.first(n)), total))
@@ -109,7 +109,7 @@ class Backend:
         return places
 
 
-class Takers:
+class RoundSteps:
     """Takes the steps of a round: compiled if they can be, for the clients that still train."""
 
     def __init__(self, backend: Backend, clients: StackedWork, places: Places):
