@@ -138,13 +138,6 @@ except UsageError as problem:
 IN_GROUP = workflow.remote_exec and groups.is_inside(sys.argv)
 ALONE = workflow.remote_exec and not IN_GROUP
 
-
-
-def chosen(value):
-    """Return the text of `on` and `off`, which YAML reads as true and false."""
-    return {True: "on", False: "off"}.get(value, value)
-
-
 # What the commands of all rules begin with is in variables of the environment, so that a command is
 # the same text on every machine: Snakemake reruns a job whose command has changed. Snakemake's own
 # `shell.prefix` would change the rules of a workflow that has this one as a module, too.
@@ -153,7 +146,7 @@ os.environ |= {
     "FEDGRID_PYTHON": interpreter(),
     "FEDGRID_DEVICE": config["device"],
     "FEDGRID_BACKEND": config["backend"],
-    "FEDGRID_COMPILE": chosen(config.get("compile", "auto")),
+    "FEDGRID_COMPILE": config.get("compile", "auto"),
     "FEDGRID_TRACK": ",".join(TRACKERS),
     "FEDGRID_DATA": config["data_root"],
     "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),

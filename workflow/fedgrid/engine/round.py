@@ -85,11 +85,16 @@ class Engine:
         self.own = trained if protocol["optimiser_state"] == "kept" else private
 
     def count_steps(self) -> int:
-        """Return how many local steps the client with the most samples could take in the run."""
+        """Return how many local steps the client with the most samples could take in the run.
+
+        The protocol of a stage that does not train has no rounds.
+        """
+        if "rounds" not in self.protocol:
+            return 0
         most = max(map(len, self.federation.members))
         size = self.protocol["batch"], self.protocol["smallest_batch"]
         each = schedule.steps(schedule.count_batches(most, *size), self.protocol)
-        return each * self.protocol.get("rounds", 1)
+        return each * self.protocol["rounds"]
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
