@@ -188,11 +188,12 @@ def simulate(
     federation: Federation | None = None,
     build: Callable[[int], nn.Module] = tiny,
     needed: dict | None = None,
+    compile: str = "off",
     **protocol,
 ) -> Simulation:
     """A run of a method before its first round."""
     federation = federation or uneven()
-    engine = Engine(build, method, PROTOCOL | protocol, federation, backend, needed)
+    engine = Engine(build, method, PROTOCOL | protocol, federation, backend, needed, compile)
     return Simulation(engine, engine.start(7))
 
 

@@ -22,7 +22,7 @@ from conftest import (
     simulate,
 )
 from fedgrid.engine.aggregation import Kept, Running, start_sum
-from fedgrid.engine.backends import stacked
+from fedgrid.engine.backends import _steps
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.method import Method, by_samples, weighted_sum
@@ -58,7 +58,7 @@ def test_stacked_equals_loop_where_all_take_as_many_steps(name):
 @every_method
 def test_a_recorded_step_is_the_step(name, monkeypatch):
     recorded = played(name, "stacked")
-    monkeypatch.setattr(stacked, "Recorded", lambda function, patience=0: function)
+    monkeypatch.setattr(_steps, "Recorded", lambda function, patience=0: function)
     assert_same(play(methods(name), name, "stacked"), recorded)
 
 

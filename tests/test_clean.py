@@ -42,6 +42,8 @@ OF_USERS = (
     "partition/digits/dir0.1/classwise-100/seed0.txt",
     "logs/tensorboard/run/events",
     "grids/mine.txt",
+    "compiled/mine.txt",
+    "compiled/mine/code.py",
     ".mine.123.tmp",
     "folder/.x.123.tmp",
 )
@@ -95,6 +97,8 @@ def results(request, tmp_path, monkeypatch, wanted) -> Path:
     write(folder / f"checkpoints/runs/{CELL}/fedprox/seed0.safetensors.finished/metrics.csv")
     same_work.write_note(folder / same_work.NOTES, "0c", "nowhere.safetensors")
     write(folder / "grids/0123456789abcdef.txt")
+    for name in ("ab/cabc.py", "fxgraph/ab/f0", "aotautograd/a0/a0"):
+        write(folder / "compiled" / name)
     write(folder / "partition/digits/dir9/classwise-100/seed0.npz")
     write(folder / f"logs/runs/{CELL}/nothing/{GONE}.log")
     write(folder / f"checkpoints/runs/{CELL}/moon/seed1.safetensors.lock", "process 1")
@@ -135,7 +139,15 @@ def test_what_can_be_deleted_is_listed_and_nothing_is_deleted(results, capsys):
     assert there(results) == before
     del found["total"]
     assert found == {
-        **{"leftovers": 2, "notes": 3, "checkpoints": 5, "states": 3, "copies": 1, "inputs": 1},
+        **{
+            "leftovers": 2,
+            "notes": 3,
+            "compiled": 3,
+            "checkpoints": 5,
+            "states": 3,
+            "copies": 1,
+            "inputs": 1,
+        },
         **{"logs": 2, "runs/old protocol": 13},
     }
 

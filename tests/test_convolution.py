@@ -45,6 +45,14 @@ def test_a_product_is_the_convolution(kernel, stride, padding, bias, everywhere)
     )
 
 
+@pytest.mark.parametrize(("dim", "size", "step"), [(2, 3, 1), (3, 3, 2), (-1, 1, 2), (1, 2, 3)])
+def test_windows_are_folded_back_as_torch_does_it(dim, size, step):
+    x = torch.randn(2, 5, 10, 11, dtype=torch.float64)
+    given = torch.randn_like(x.unfold(dim, size, step)), [*x.shape], dim, size, step
+    expected = torch.ops.aten.unfold_backward(*given)
+    torch.testing.assert_close(_convolution.fold(*given), expected)
+
+
 @pytest.mark.parametrize(
     "layer",
     [

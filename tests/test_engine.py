@@ -30,7 +30,7 @@ from conftest import (
 )
 from fedgrid import collect, draw
 from fedgrid.engine import backends, evaluation, optimisers
-from fedgrid.engine.backends import stacked
+from fedgrid.engine.backends import _recorded, stacked
 from fedgrid.engine.state import RunState
 from fedgrid.engine.state import effective as effective_clients
 from fedgrid.federation import augment, schedule
@@ -438,7 +438,7 @@ def test_a_step_is_recorded_once_for_each_kind_of_arguments():
         calls.append(len(numbers["a"]))
         return {"sum": numbers["a"] + more, "first": numbers["a"][:1]}
 
-    recorded = stacked.Recorded(function)
+    recorded = _recorded.Recorded(function)
     for size in (2, 3, 2, 3):
         a = torch.rand(size)
         found = recorded({"a": a}, a)  # the same tensor in two places

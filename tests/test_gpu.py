@@ -53,6 +53,32 @@ def played(name: str, backend: str, federation, rounds: int = 3):
     return replace(run, **{part: moved(getattr(run, part), "cpu") for part in parts})
 
 
+@pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold", "fedper"])
+def test_compiled_steps_on_a_gpu_are_those_of_a_loop(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    options = {"local_unit": "epochs", "local": 2}
+    loop = simulate(methods(name), "loop", uneven(), needed=artifacts(name), **options)
+    gpu = on_gpu(uneven())
+    needed = moved(artifacts(name), DEVICE)
+    run = simulate(methods(name), "stacked", gpu, needed=needed, compile="on", **options)
+    loop.play(8)
+    run.play(8)
+    made = run.engine.backend.compiled.programs.values()
+    assert all(one.launch != one.call for one in made)
+    server = moved(run.run.server, "cpu")
+    torch.testing.assert_close(server, loop.run.server, rtol=1e-9, atol=1e-10)
+
+
+def test_nothing_in_a_round_waits_for_the_gpu():
+    run = simulate(Method(), "stacked", on_gpu(uneven()), local_unit="epochs", local=2)
+    run.play(3)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        run.play(2)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", QUIET)
 def test_a_gpu_trains_as_a_cpu_does(name, backend):

@@ -57,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--repeats", type=int, default=5)
     made.add_argument("--rounds", type=int, help="in place of each workload's own number")
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    made.add_argument("--compile", action="store_true", help="add rows with compiled local steps")
+    made.add_argument(
+        "--compiled-in", nargs="*", default=[], choices=("tf32", "bf16"), help="more of these rows"
+    )
     made.add_argument("--out", type=Path, default=Path("results/benchmarks-engine"))
     made.add_argument(
         "--peer-python",
@@ -72,6 +76,8 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
     workload = workloads.find(name, asked.device)
     rounds = asked.rounds or workload["rounds"][asked.device]
     ours = ["fedgrid" if p == "fp32" else f"fedgrid {p}" for p in workload["precisions"]]
+    if asked.compile and workload["kind"] == "rounds":
+        ours += ["fedgrid compiled", *(f"fedgrid compiled {p}" for p in asked.compiled_in)]
     peers = [p for p in workload["peers"] if p in asked.peers or p == workload["base"]]
     notes = []
     with ExitStack() as stack:
@@ -99,7 +105,7 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
 
 def started(row: str, workload: dict, rounds: int, asked) -> measure.Contestant:
     """A contestant in its process; ContestantError if there can be none."""
-    python, (name, _, _) = Path(sys.executable), row.partition(" ")
+    python, (name, *_) = Path(sys.executable), workloads.read(row)
     if name in OUTSIDE:
         python = asked.peer_python
         if asked.device != "cpu":
@@ -114,7 +120,7 @@ def started(row: str, workload: dict, rounds: int, asked) -> measure.Contestant:
 def line(contestant, found: dict, first: dict, workload: dict, rounds: int, device: str) -> dict:
     """A contestant's row: times of all rounds, and the verdict on the first one."""
     base, answers = found[workload["base"]], found[contestant.row]
-    precision = contestant.row.partition(" ")[2] or "fp32"
+    _, precision, _ = workloads.read(contestant.row)
     initial = contestant.initial() if workload["kind"] == "rounds" else None
     names = {"workload": workload["name"], "title": workload["title"], "device": device}
     names |= {"contestant": contestant.row, "base": workload["base"], "rounds": rounds}
@@ -131,7 +137,7 @@ def line(contestant, found: dict, first: dict, workload: dict, rounds: int, devi
 def repeated(rows: list[dict], workload: dict, asked) -> list[dict]:
     """The verdict on every row by a round in float64, which takes no part in the times."""
     found = {}
-    for name in dict.fromkeys([workload["base"], *(row["contestant"] for row in rows)]):
+    for name in dict.fromkeys([workload["base"], *map(in_any, rows)]):
         with started(f"{name} fp64", workload, 1, asked) as contestant:
             try:
                 found[name] = contestant.play(1)
@@ -143,8 +149,14 @@ def repeated(rows: list[dict], workload: dict, asked) -> list[dict]:
         compare.judged(found[name], base, initial, "fp64", name)
         if name in found
         else {"judged": "fp64", "counts": False}
-        for name in (row["contestant"] for row in rows)
+        for name in map(in_any, rows)
     ]
+
+
+def in_any(row: dict) -> str:
+    """The name of a row's contestant without its precision."""
+    name, _, compiled = workloads.read(row["contestant"])
+    return f"{name} compiled" if compiled else name
 
 
 def told(contestant) -> str:

@@ -12,9 +12,9 @@ import torch
 
 # How far a contestant may end from the base, relative to the way from the initial weights.
 # Float32 rounds differently in another order of sums, and training amplifies it; bfloat16 has
-# eight bits, so that its row only shows that the same was learned. pfl-research averages in float32
-# whatever the model's precision is.
-TOLERANCE = {"fp64": 1e-9, "pfl fp64": 1e-4, "fp32": 1e-3, "bf16": 0.2}
+# eight bits and TF32 eleven, so that their rows only show that the same was learned. pfl-research
+# averages in float32 whatever the model's precision is.
+TOLERANCE = {"fp64": 1e-9, "pfl fp64": 1e-4, "fp32": 1e-3, "tf32": 0.1, "bf16": 0.2}
 WAY = 0.5, 2.0  # the least and most of the base's way in the measured rounds; doing nothing is 0
 ACCURACY = 0.002  # images in a thousand that may be classified otherwise, in fp32
 
@@ -60,7 +60,7 @@ def judged(answer: dict, base: dict, initial: dict | None, precision: str, who: 
     whole = all(name in answer["state"] for name in base["state"])
     pairs = zip(answer["accuracies"], base["accuracies"], strict=True)
     apart = max((abs(a - b) for a, b in pairs), default=0.0)
-    judge_accuracies = whole and precision != "bf16"
+    judge_accuracies = whole and precision not in ("bf16", "tf32")
     same = far <= tolerance and (apart <= ACCURACY or not judge_accuracies)
     return {
         "judged": precision,

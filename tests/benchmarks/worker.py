@@ -10,7 +10,7 @@ import os
 import sys
 from importlib import import_module
 
-from tests.benchmarks import measure
+from tests.benchmarks import measure, workloads
 
 
 def main() -> None:
@@ -18,14 +18,14 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     row, workload, rounds, device = sys.argv[1:]
-    name, _, precision = row.partition(" ")
+    name, precision, compiled = workloads.read(row)
     file, _, function = ENCODERS.get((workload, name), f"contestants.{name}:prepare").partition(":")
     prepare = getattr(import_module(f"tests.benchmarks.{file}"), function)
     from tests.benchmarks import task
 
     before = measure.memory("VmRSS")
-    made = task.make(workload, int(rounds), device, precision or "fp32")
-    play = prepare(made)
+    made = task.make(workload, int(rounds), device, precision)
+    play = prepare(made, compiled=True) if compiled else prepare(made)
     for line in sys.stdin:
         question = json.loads(line)
         answer = ANSWERS[question.pop("do")](made, play, before, **question)

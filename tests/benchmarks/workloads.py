@@ -83,6 +83,13 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 }
 
 
+def read(row: str) -> tuple[str, str, bool]:
+    """The contestant, the precision, and whether local steps are compiled, of a row's name."""
+    name, *words = row.split()
+    precisions = [word for word in words if word != "compiled"]
+    return name, *(precisions or ["fp32"]), "compiled" in words
+
+
 def find(name: str, device: str = "cpu") -> dict[str, Any]:
     """A workload with all its fields, at the size that suits the device."""
     neutral = {"kind": "rounds", "base": "plain", "peers": PEERS, "profile": False, "name": name}

@@ -92,6 +92,7 @@ def train(summary: dict, given: dict[str, Path], place: str) -> str:
     command += [f"{name}={path}" for name, path in given.items()]
     command += ["--results", place, "--out", f"{place}/run", "--device", device]
     command += ["--backend", summary["backend"], "--threads", str(summary["threads"])]
+    command += ["--compile", "on" if summary.get("compiled") else "off"]
     environment = {name: v for name, v in os.environ.items() if name not in NOT_PASSED_ON}
     environment["PYTHONPATH"] = os.pathsep.join(
         [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -25,6 +25,7 @@ from fedgrid.study.wanted import find_wanted
 LOST = {
     "leftovers": "nothing: incomplete files of killed processes, and locks that no process holds",
     "notes": "nothing: notes on files that are gone, and arguments of commands",
+    "compiled": "programs of torch's compiler, which takes about a minute to make each again",
     "checkpoints": "the rounds that unfinished runs have done so far",
     "states": "the last states of finished runs, which can then not get more rounds",
     "copies": "second names of finished runs whose results are deleted: they are trained again",

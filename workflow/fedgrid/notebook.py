@@ -37,7 +37,7 @@ from fedgrid.runtime import cli, files, own_data, progress, records, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 from fedgrid.session import forget_edited, sentences, stoppable, unchanged_process
 from fedgrid.study.checks import check_keywords
-from fedgrid.study.command import BACKENDS, Machine, run_of_names
+from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import needed_stages, stage_modules
 from fedgrid.study.paths import RUN, input_paths
@@ -118,6 +118,7 @@ def run(
     device: str = "auto",
     backend: str = "auto",
     threads: int = 1,
+    compile: str = "auto",
     config: dict | None = None,
     **values: Any,
 ) -> Result:
@@ -129,8 +130,8 @@ def run(
 
     With a folder `results`, all files are kept there as the commands keep them: a finished run is
     found again, and an interrupted one goes on. Without it they are in a temporary folder. The run
-    of a `Method` is never kept, because no file has its code. `device`, `backend` and `threads`
-    change numbers by rounding only.
+    of a `Method` is never kept, because no file has its code. `device`, `backend`,
+    `threads` and `compile` change numbers by rounding only.
 
     By default `method` is FedAvg, and `data_root` is the folder `data`. It works in the main thread
     only. Raises UsageError for an unknown name or value.
@@ -141,7 +142,7 @@ def run(
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
     names["method"] = name_of(method, name)
     check_names(names)
-    machine = check_machine(Machine(device, backend, threads))
+    machine = check_machine(Machine(device, backend, threads, compile))
     with unchanged_process(), sentences():
         config = known_data(config, dataset)
         (names["dataset"],) = listed(config["dataset"])
@@ -208,6 +209,7 @@ def check_machine(machine: Machine) -> Machine:
     """Return the machine; UsageError for a choice that there is not."""
     known("device", machine.device, DEVICES)
     known("backend", machine.backend, BACKENDS)
+    known("compile", machine.compile, COMPILE)
     if not isinstance(machine.threads, int) or machine.threads < 1:
         raise UsageError(f"threads is {shown(repr(machine.threads))}, not at least 1")
     return machine
@@ -397,7 +399,9 @@ def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine)
     """Train a method of the notebook, and write the files of its run."""
     plain, _ = build_engine(spec, paths, machine)
     make_model, data = plain.architecture.make, plain.federation
-    engine = Engine(make_model, own, spec["protocol"], data, machine.backend)
+    engine = Engine(
+        make_model, own, spec["protocol"], data, machine.backend, compile=machine.compile
+    )
     start = engine.start(seeds.seed("model", *data.names))
     last, history, began = start, [], time.monotonic()
     with progress.Rounds(0, spec["protocol"]["rounds"]) as bar:

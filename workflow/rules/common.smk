@@ -146,6 +146,7 @@ os.environ |= {
     "FEDGRID_PYTHON": interpreter(),
     "FEDGRID_DEVICE": config["device"],
     "FEDGRID_BACKEND": config["backend"],
+    "FEDGRID_COMPILE": config.get("compile", "auto"),
     "FEDGRID_TRACK": ",".join(TRACKERS),
     "FEDGRID_DATA": config["data_root"],
     "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),

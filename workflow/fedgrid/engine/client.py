@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_map
 
 from fedgrid.engine.optimisers import STATE, overlaid
 from fedgrid.engine.samples import Samples
-from fedgrid.engine.state import own_model
+from fedgrid.engine.state import moved, own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.method import Memory, Model
 
@@ -34,16 +34,21 @@ class LocalWork:
 class StackedBatch(NamedTuple):
     """One local step of G clients, padded to one shape."""
 
-    x: Tensor  # (G, B, ...)
-    y: Tensor  # (G, B)
+    index: Tensor  # (G, B) ids of samples
     valid: Tensor  # (G, B) False for padding
-    sizes: np.ndarray  # (G,) samples of each client, on the CPU
+    draws: Tensor  # (G, B, A) uniform random numbers for the augmentation
+    sizes: np.ndarray  # (G,) samples of each client, on the CPU, read without waiting for a GPU
+
+    def first(self, n: int) -> "StackedBatch":
+        """Return the batch of the first clients."""
+        return StackedBatch(*(part[:n] for part in self))
 
 
 @dataclass(frozen=True)
 class StackedWork:
-    """The input of G clients in a round, stacked."""
+    """The input of G clients in a round, stacked; those with more steps come first."""
 
+    order: np.ndarray  # (G,) their positions in the part of the cohort that they are
     server: Model
     memory: Memory  # (G, ...)
     shared: Memory
@@ -53,6 +58,13 @@ class StackedWork:
     optimiser: Memory  # (G, ...)
     steps: Tensor  # (G,) number of local steps of each client
     batches: Iterable[StackedBatch]
+
+    def in_order(self, found: Any) -> Any:
+        """Return tensors (G, ...) of these clients in the order of the cohort."""
+        if (self.order == np.arange(len(self.order))).all():
+            return found
+        back = moved(np.argsort(self.order), self.steps.device)
+        return tree_map(lambda tensor: tensor[back], found)
 
 
 class Clients:
@@ -69,7 +81,7 @@ class Clients:
         lr: float,
     ):
         self.samples, self.work, self.memories = samples, work, memories
-        when = torch.tensor(number, device=samples.device)
+        when = torch.full((), number, device=samples.device)
         self.given = {"shared": shared, "round": when, "lr": lr}
         self.server, self.noise = server, work.noise
 
@@ -94,18 +106,20 @@ class Clients:
 
     def stack(self, which: slice) -> StackedWork:
         """Return the stacked input of the clients at the positions `which` of the cohort."""
-        index, valid, draws = (
-            torch.from_numpy(table[:, which]).to(self.samples.device)
-            for table in (self.work.index, self.work.valid, self.work.draws)
-        )
-        states = map(self.state, range(*which.indices(len(self))))
+        order = np.argsort(-self.work.steps[which], kind="stable")
+        places = np.arange(which.start, which.stop)[order]
+        whole = self.work.index, self.work.valid, self.work.draws
+        tables = [np.ascontiguousarray(table[:, places]) for table in whole]
+        index, valid, draws = (moved(table, self.samples.device) for table in tables)
+        clients = moved(self.work.clients[places], self.samples.device)
         return StackedWork(
+            order=order,
             server=self.server,
-            memory=stacked(self.memories[which]),
-            optimiser=stacked([*states]),
-            counts=self.samples.federation.counts[self.work.clients[which]],
+            memory=stacked([self.memories[c] for c in places]),
+            optimiser=stacked([*map(self.state, places)]),
+            counts=self.samples.federation.counts[clients],
             steps=valid.any(2).sum(0),
-            batches=self.stacked_batches(index, valid, draws, self.work.valid[:, which].sum(2)),
+            batches=map(StackedBatch, index, valid, draws, tables[1].sum(2)),
             **self.given,
         )
 
@@ -113,15 +127,6 @@ class Clients:
         """Return the optimiser's state that the server has sent, with what the client has kept."""
         own = self.memories[c].get(STATE, {})
         return overlaid(self.given["shared"].get(STATE, {}), own) or own
-
-    def stacked_batches(
-        self, index: Tensor, valid: Tensor, draws: Tensor, sizes: np.ndarray
-    ) -> Iterator[StackedBatch]:
-        """Yield a batch per step; `sizes` (S, G) are on the CPU, read without waiting for a GPU."""
-        for s in range(len(index)):
-            x, y = self.samples.batch(index[s].flatten(), draws[s].flatten(0, 1))
-            x, y = x.unflatten(0, index[s].shape), y.unflatten(0, index[s].shape)
-            yield StackedBatch(x, y, valid[s], sizes[s])
 
 
 def stacked(memories: list[Memory]) -> Memory:

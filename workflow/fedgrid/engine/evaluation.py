@@ -53,10 +53,9 @@ def evaluate(
     predicted = torch.zeros_like(samples.federation.counts[0])
     for images, y in batches:
         _, logits = forward(model, samples.normalise(images))
-        sane = ~logits.isnan().any(1)
-        said = logits.argmax(1)[sane]
-        correct += (said == y[sane]).sum()
-        predicted += said.bincount(minlength=len(predicted))
+        said, sane = logits.argmax(1), ~logits.isnan().any(1)
+        correct += ((said == y) & sane).sum()
+        predicted.index_add_(0, said, sane.to(predicted))
         loss += F.cross_entropy(logits, y, reduction="sum").double()
         total += len(y)
         kept += [(logits, y)] if asked else []

@@ -50,7 +50,8 @@ class Optimiser:
         slots = {"sgd": ("momentum",) if self.momentum else ()}.get(self.kind, ("mean", "square"))
         state: State = {slot: [torch.zeros_like(tensor) for tensor in params] for slot in slots}
         if self.kind != "sgd":
-            state["steps"] = torch.zeros((), dtype=torch.float64, device=params[0].device)
+            clients = params[0].shape[: int(self.stacked)]
+            state["steps"] = params[0].new_zeros(clients, dtype=torch.float64)
         return state
 
     @torch.no_grad()
@@ -59,7 +60,7 @@ class Optimiser:
         params: list[Tensor],
         grads: list[Tensor],
         state: State,
-        lr: float,
+        lr: float | Tensor,
         idle: Tensor | None = None,
     ) -> State:
         """Change the parameters in place by one step; return the state after it.
@@ -76,7 +77,10 @@ class Optimiser:
             direction = torch._foreach_add(direction, params, alpha=self.decay)
         if idle is not None:
             direction = [way.masked_fill(along(idle, way), 0) for way in direction]
-        torch._foreach_add_(params, direction, alpha=-lr)
+        if isinstance(lr, Tensor):  # a record has it as an argument
+            torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
+        else:
+            torch._foreach_add_(params, direction, alpha=-lr)
         return kept_idle(state, before, idle) if before else state
 
     def step_again(
@@ -85,7 +89,7 @@ class Optimiser:
         params: list[Tensor],
         grads: list[Tensor],
         state: State,
-        lr: float,
+        lr: float | Tensor,
         idle: Tensor | None = None,
     ) -> State:
         """Take one more step of SGD with the parameters at the positions `which`.

@@ -12,6 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
@@ -29,7 +30,7 @@ from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
-from fedgrid.engine.state import RunState, add_to_log, effective, own_model
+from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
@@ -58,6 +59,7 @@ class Engine:
         federation: Federation,
         backend: str = "auto",
         artifacts: Memory | None = None,
+        compile: str = "off",
     ):
         self.method = method = checked(method)
         self.protocol, self.federation = protocol, federation
@@ -71,7 +73,9 @@ class Engine:
             backend = backends.best(self.architecture.live, self.device)
         self.backend_name = known("backend", backend, registered("engine/backends"))
         file = import_module(f"fedgrid.engine.backends.{backend}")
-        self.backend = file.Backend(self.architecture, method, protocol)
+        self.compiled = backends.compiles(compile, backend, self.device, self.count_steps())
+        parts = self.architecture, method, protocol, self.samples, self.compiled
+        self.backend = file.Backend(*parts)
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
@@ -79,6 +83,18 @@ class Engine:
         private = [*self.private(dict.fromkeys(trained))] if averages else []
         self.averaged = [name for name in trained if name not in private] if averages else []
         self.own = trained if protocol["optimiser_state"] == "kept" else private
+
+    def count_steps(self) -> int:
+        """Return how many local steps the client with the most samples could take in the run.
+
+        The protocol of a stage that does not train has no rounds.
+        """
+        if "rounds" not in self.protocol:
+            return 0
+        most = max(map(len, self.federation.members))
+        size = self.protocol["batch"], self.protocol["smallest_batch"]
+        each = schedule.steps(schedule.count_batches(most, *size), self.protocol)
+        return each * self.protocol["rounds"]
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
@@ -187,7 +203,8 @@ class Engine:
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
         server, shared, weights = self.aggregate(state, cohort, sums, optimisers)
-        trained = torch.cat(losses).double()[cohort.steps > 0]
+        busy = moved(np.flatnonzero(work.steps > 0), self.device)
+        trained = torch.cat(losses).double()[busy]
         values = {"train_loss": trained.mean()}
         if self.method.follows_weights:
             values["effective_clients"] = effective(weights.new)  # before `scale`
@@ -209,14 +226,15 @@ class Engine:
 
     def cohort(self, state: RunState, work: schedule.Work, lr: float) -> Cohort:
         """Return the round's clients as the server sees them before local training."""
-        counts = self.federation.counts[work.clients]
+        clients = moved(work.clients, self.device)
+        counts = self.federation.counts[clients]
         return Cohort(
             round=state.round,
             population=len(self.federation.members),
-            clients=torch.from_numpy(work.clients).to(self.device),
+            clients=clients,
             sizes=counts.sum(1).to(self.dtype),
             counts=counts,
-            steps=torch.from_numpy(work.steps).to(self.device),
+            steps=moved(work.steps, self.device),
             lr=lr,
             momentum=self.protocol["momentum"],
             deltas=Later("deltas"),

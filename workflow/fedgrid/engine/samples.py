@@ -4,7 +4,8 @@ Inputs are images or sequences of tokens. Both are called images where they are 
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +16,15 @@ from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
 
 CHUNK = 64  # images per forward pass over all data of a client
+
+
+class Data(NamedTuple):
+    """What a batch is made of."""
+
+    images: Tensor
+    labels: Tensor
+    mean: Tensor
+    std: Tensor
 
 
 class Samples:
@@ -30,6 +40,22 @@ class Samples:
         images = augment.augment(data.images[index], self.protocol["augment"], draws)
         x = augment.cut_out(self.normalise(images), self.protocol["augment"], draws)
         return x, data.labels[index]
+
+    def stack(self, index: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        """Return augmented images (G, B, ...) and labels of the samples `index` (G, B)."""
+        parts = self.batch(index.flatten(), draws.flatten(0, 1))
+        x, y = (part.unflatten(0, index.shape) for part in parts)
+        return x, y
+
+    @property
+    def data(self) -> Data:
+        """Return the tensors that batches are made of."""
+        data = self.federation
+        return Data(data.images, data.labels, data.mean, data.std)
+
+    def of(self, data: Data) -> "Samples":
+        """Return the same with other tensors."""
+        return Samples(replace(self.federation, **data._asdict()), self.protocol, self.layout)
 
     def normalise(self, images: Tensor) -> Tensor:
         """Return uint8 images as normalised input of the model; tokens become whole numbers."""

@@ -3,6 +3,7 @@
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -39,6 +40,12 @@ def reseed(device: torch.device, seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
+
+
+def moved(array: np.ndarray, device: torch.device) -> Tensor:
+    """Return an array as a tensor on the device, without waiting for work that is queued there."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def own_model(server: Model, memory: Memory) -> Model:

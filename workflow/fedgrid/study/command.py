@@ -38,6 +38,8 @@ from fedgrid.study.reading import CONFIG, obey
 from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
+COMPILE = ("auto", "on", "off")
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # torch's variable for the folder of compiled code
 
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
@@ -66,6 +68,10 @@ def add_machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
         choices=BACKENDS, help="auto: stacked on a GPU, mostly loop on a CPU",
     )  # fmt: skip
+    parser.add_argument(
+        "--compile", default=os.environ.get("FEDGRID_COMPILE", "auto"), choices=COMPILE,
+        help="compile the local step of a stack; auto: on a GPU, for runs long enough",
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default: 1)")
     return parser
 
@@ -76,11 +82,16 @@ class Machine(NamedTuple):
     device: str = "auto"
     backend: str = "auto"
     threads: int = 1
+    compile: str = "auto"
 
 
 def machine_of(asked: argparse.Namespace) -> Machine:
-    """Return the machine that the options of `add_machine` choose."""
-    return Machine(asked.device, asked.backend, asked.threads)
+    """Return the machine that the options of `add_machine` choose.
+
+    The code of torch's compiler goes into the folder of results, where jobs share it.
+    """
+    os.environ.setdefault(COMPILED, str((asked.results / "compiled").absolute()))
+    return Machine(asked.device, asked.backend, asked.threads, asked.compile)
 
 
 def resolve_run(asked: argparse.Namespace, stage: str) -> dict:

@@ -31,6 +31,8 @@ INPUT_ENDS = {  # of the files of an input, by its stage
 NOTE, GRID = re.compile(r"[0-9a-f]+\.note"), re.compile(r"[0-9a-f]{16}\.txt")
 SEGMENT = re.compile(r"\d{6,}\.safetensors")  # of clients' memories
 LOCK = re.compile(r"by_key\.lock|(runs|pretrain)/.+/seed\d+(\.safetensors)?\.lock")
+# Of torch's compiler, and the locks of records.
+COMPILED = re.compile(r"(aotautograd|fxgraph|locks|triton|[a-z0-9]{2})/|[0-9a-f]{16}\.lock$")
 PRETRAINED = re.compile(r"client\d+\.safetensors|run\.txt|seconds\.txt")
 
 
@@ -52,6 +54,7 @@ class Kinds:
             **dict.fromkeys(INPUT_ENDS, self.in_inputs),
             **dict.fromkeys(("logs", "benchmarks"), self.in_logs),
             "grids": self.in_grids,
+            "compiled": lambda parts: "compiled" if COMPILED.match("/".join(parts[1:])) else "",
             **dict.fromkeys(("data", "weights", "studies"), lambda parts: ""),
         }
         if parts[0] not in by_folder:
@@ -219,7 +222,7 @@ def find(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
             found.setdefault(kind, []).append(path)
     for kind, path in of_snakemake(results):
         found.setdefault(kind, []).append(path)
-    order = ("leftovers", "notes", "checkpoints", "states", "copies", "inputs", "logs")
+    order = ("leftovers", "notes", "compiled", "checkpoints", "states", "copies", "inputs", "logs")
     return {kind: found[kind] for kind in (*order, *sorted(found)) if kind in found}
 
 

@@ -35,7 +35,7 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
         name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
     }
     build, method = architecture(run, paths, data), build_method(run)
-    made = Engine(build, method, protocol, data, machine.backend, artifacts)
+    made = Engine(build, method, protocol, data, machine.backend, artifacts, machine.compile)
     if made.architecture.complete_server:
         metrics.check(protocol.get("metrics", ()), data.test_labels, data.counts.shape[1])
     return made, made.start(seeds.seed("model", *data.names))

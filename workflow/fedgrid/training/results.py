@@ -48,9 +48,11 @@ def warn_of_idle(engine: Engine) -> None:
 def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
     """Return the machine, versions, seconds and peak memory of a computation."""
     on_gpu = engine.device.type == "cuda"
+    compiled = {"compiled": True} if engine.compiled else {}
     return {
         "device": torch.cuda.get_device_name() if on_gpu else records.processor(),
         "backend": engine.backend_name,
+        **compiled,
         "threads": threads,
         "versions": records.versions(),
         "seconds": round(seconds, 3),

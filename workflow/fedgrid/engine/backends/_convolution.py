@@ -55,3 +55,18 @@ def product(
     found = found if bias is None else found + bias[:, None].to(found.dtype)
     batch, _, *places = windows.shape[:4]
     return found.unflatten(1, (batch, *places)).transpose(0, 1).contiguous()
+
+
+def fold(windows: Tensor, shape: list[int], dim: int, size: int, step: int) -> Tensor:
+    """Return the gradient of `unfold`: every place gets the sum of its numbers in all windows.
+
+    windows (..., size) has the windows along `dim`. It is written in operations that torch's
+    compiler makes one of, which adds up in a fixed order.
+    """
+    dim, total = dim % len(shape), windows.new_zeros(())
+    beyond = (0, 0) * (len(shape) - dim - 1)
+    for place in range(size):
+        apart = F.pad(windows[..., place].unsqueeze(dim + 1), (*beyond, 0, step - 1))
+        line = apart.flatten(dim, dim + 1)
+        total = total + F.pad(line, (*beyond, place, shape[dim] - place - line.shape[dim]))
+    return total

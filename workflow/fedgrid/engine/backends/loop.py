@@ -16,7 +16,7 @@ from fedgrid.method import Memory, Method, Model, Step
 class Backend:
     """Trains clients in the architecture's resident module."""
 
-    def __init__(self, architecture: Architecture, method: Method, protocol: dict):
+    def __init__(self, architecture: Architecture, method: Method, protocol: dict, *of_stacks):
         self.architecture, self.method = architecture, method
         self.optimiser = Optimiser(protocol)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends.stacked import Masked
+from fedgrid.engine.backends._local_step import Masked
 from fedgrid.engine.client import LocalWork
 from fedgrid.engine.hooks.arguments import finite, same, versions
 from fedgrid.engine.hooks.calling import IN_STEP, Hook, hooks, untouched_generators

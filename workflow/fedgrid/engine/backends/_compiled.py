@@ -1,0 +1,172 @@
+"""Compile the whole local step of a stack, once for each shape, and replay it.
+
+The step is recorded (`_recorded.py`), from the ids of a batch's samples to the models after it.
+torch's compiler, inductor, fuses its operations and writes code for them. On a GPU one call of it
+becomes a CUDA graph, which is launched as one. Its inputs have places that stay the same: models
+and optimisers' states stay in theirs, and what a round or a batch brings is copied there.
+
+The compiler keeps its code in a folder that jobs share (`folder`). If several jobs need the same
+code at once, one of them compiles it.
+"""
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+
+from fedgrid.engine.backends._convolution import fold
+from fedgrid.engine.backends._recorded import kind_of, record
+from fedgrid.engine.backends._steps import Given, Places
+from fedgrid.engine.optimisers import copy
+from fedgrid.engine.samples import Data
+from fedgrid.runtime import files
+
+log = logging.getLogger(__name__)
+
+INSTEAD = {torch.ops.aten.unfold_backward.default: fold}  # which the compiler adds up atomically
+Step = Callable[[Places, Data, Given, tuple], Tensor]
+Run = Callable[..., Sequence[Tensor]]  # the leaves of a step's arguments -> its losses alone
+
+
+class Compiled:
+    """A local step that is compiled once per shape of its arguments.
+
+    `fused` says whether inductor compiles it; without that the recorded operations are replayed.
+    """
+
+    def __init__(self, step: Step, fused: bool):
+        self.step, self.fused = step, fused
+        self.programs: dict[tuple, Program] = {}
+
+    def start(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
+        """Return the step of these shapes, with what it reads in all batches of a round."""
+        leaves, form = tree_flatten((places, data, given, batch))
+        kind = (*kind_of(leaves, form), *(leaf.data_ptr() for leaf in tree_leaves((places, data))))
+        if kind not in self.programs:
+            self.programs[kind] = self.make(places, data, given, batch)
+        copy(self.programs[kind].given, tree_leaves(given))
+        return self.programs[kind]
+
+    def make(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
+        """Return the compiled step for these shapes; what it changes is left as it is."""
+        program = Program(places, data, given, batch)
+        form = tree_flatten((places, data, given, batch))[1]
+        leaves = [*tree_leaves(tree_map(torch.clone, places)), *program.read]
+        graph, _ = record(self.step, leaves, form, INSTEAD if self.fused else None)
+        program.run = fuse(graph, leaves) if self.fused else graph
+        if given.round.is_cuda:
+            program.try_capture()
+        return program
+
+
+class Program:
+    """A compiled step, which reads and writes always the same places: a CUDA graph on a GPU."""
+
+    run: Run
+
+    def __init__(self, places: Places, data: Data, given: Given, batch: tuple):
+        self.changed, self.launch = tree_leaves(places), self.call
+        self.given, self.batch = ([t.clone() for t in tree_leaves(part)] for part in (given, batch))
+        self.read = [*data, *self.given, *self.batch]
+
+    def __call__(self, batch: tuple) -> Tensor:
+        """Take the step; return the clients' losses (G,), which the next call changes."""
+        copy(self.batch, [*batch])
+        self.launch()
+        return self.losses
+
+    @torch.no_grad()
+    def call(self) -> None:
+        """Take the step operation by operation."""
+        (self.losses,) = self.run(*self.changed, *self.read)
+
+    def try_capture(self) -> None:
+        """Let the step be launched as one graph; with a warning, it is not if that fails."""
+        try:
+            self.capture()
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            log.warning("the local step cannot become a CUDA graph, so it is slower: %s", problem)
+
+    def capture(self) -> None:
+        """Make the graph; the call before it, which a capture asks for, is undone."""
+        before, stream = [tensor.clone() for tensor in self.changed], torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), torch.random.fork_rng([stream.device]):
+            self.call()
+        torch.cuda.current_stream().wait_stream(stream)
+        copy(self.changed, before)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=shared_memory()):
+            self.call()
+        self.launch = graph.replay
+
+
+@cache
+def shared_memory():
+    """Return the memory in which all graphs work, which they can share, one after the other."""
+    return torch.cuda.graph_pool_handle()
+
+
+def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
+    """Return the record as inductor compiles it; as it is, with a warning, if that fails."""
+    from torch._inductor import config, standalone_compile
+
+    # Random numbers are those of the operations in the record, and no choice is made by a clock.
+    options = {"fallback_random": True, "deterministic": True}
+    known = {name: value for name, value in options.items() if hasattr(config, name)}
+    began, shapes = time.monotonic(), "from_example_inputs"
+    try:
+        with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
+            fused = standalone_compile(reshaping(graph), leaves, dynamic_shapes=shapes)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as problem:
+        text = str(problem).strip().splitlines()
+        why = text[0] if text else type(problem).__name__
+        log.warning("torch's compiler failed, so the local step is not compiled: %s", why)
+        return graph
+    log.info("the local step was compiled in %.0f s", time.monotonic() - began)
+    return fused
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """While it is on, the compiler adds up no numbers in an order that changes from run to run."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def reshaping(graph: GraphModule) -> GraphModule:
+    """Return the record with reshapes for views, because inductor may choose other strides."""
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.view.default:
+            node.target = torch.ops.aten.reshape.default
+    graph.recompile()
+    return graph
+
+
+def folder() -> Path:
+    """Return the folder in which the compiler keeps its code."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    return Path(cache_dir())
+
+
+def name_of(graph: GraphModule, leaves: list[Tensor]) -> str:
+    """Return a name of the record for a lock: different records may have the same."""
+    text = graph.code + repr([(t.shape, t.stride(), t.dtype, str(t.device)) for t in leaves])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

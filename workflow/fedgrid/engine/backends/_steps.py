@@ -1,0 +1,165 @@
+"""Take local steps of a stack of clients: from the ids of samples to models, changed in place."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.backends._local_step import LocalStep
+from fedgrid.engine.backends._recorded import Recorded
+from fedgrid.engine.client import StackedBatch, StackedWork
+from fedgrid.engine.optimisers import Optimiser, State, along
+from fedgrid.engine.samples import Data, Samples
+from fedgrid.method import Memory, Method, Model
+
+PATIENCE = 3  # calls of a few clients' step before it is recorded
+
+
+class Places(NamedTuple):
+    """What local steps change in place, (G, ...) each."""
+
+    models: Model
+    state: State  # of the optimiser
+
+    def first(self, n: int) -> "Places":
+        """Return the places of the first clients."""
+        return tree_map(lambda tensor: tensor[:n], self)
+
+
+class Given(NamedTuple):
+    """What all local steps of a round read."""
+
+    server: Model
+    shared: Memory
+    memory: Memory  # (G, ...)
+    counts: Tensor  # (G, K)
+    round: Tensor  # ()
+    lr: Tensor | float
+
+    def first(self, n: int) -> "Given":
+        """Return what the first clients read."""
+        memory = tree_map(lambda kept: kept[:n], self.memory)
+        return self._replace(memory=memory, counts=self.counts[:n])
+
+
+def given_by(work: StackedWork) -> Given:
+    """Return what the local steps of this work read."""
+    return Given(work.server, work.shared, work.memory, work.counts, work.round, work.lr)
+
+
+class Steps:
+    """The local steps of a run; with `whole`, one is a function of nothing but tensors.
+
+    A whole step pads every batch, treats every client as one that may be idle, and records nothing.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        method: Method,
+        optimiser: Optimiser,
+        samples: Samples,
+        whole: bool = False,
+    ):
+        self.architecture, self.optimiser, self.samples = architecture, optimiser, samples
+        names, self.whole = architecture.trainable, whole
+        twice = [names[i] for i in architecture.trained_twice]
+        parts = (method, architecture.live, names), (Method(), architecture.live_served, twice)
+        # The second step on a batch is FedAvg's.
+        self.step, self.step_of_served = (
+            StackedStep(LocalStep(architecture, *part), recorded=not whole) for part in parts
+        )
+
+    def take_whole(self, places: Places, data: Data, given: Given, batch: tuple) -> Tensor:
+        """Take one step of all clients with these data; return their losses (G,)."""
+        index, valid, draws = batch
+        batch = StackedBatch(index, valid, draws, sizes=None)
+        return self.take(self.samples.of(data), places, given, batch)
+
+    def take(self, samples: Samples, places: Places, given: Given, batch: StackedBatch) -> Tensor:
+        """Take one step of all clients in place; return their losses (G,)."""
+        models, state = places
+        idle = ~batch.valid.any(1)
+        resting = idle if self.whole or not batch.sizes.all() else None
+        trained, lr = [models[name] for name in self.architecture.trainable], given.lr
+        images = samples.stack(batch.index, batch.draws)
+        gradients, loss, statistics = self.step(models, given, images, batch)
+        after = self.optimiser.step(trained, gradients, state, lr, idle=resting)
+        take_over(models, statistics, resting)
+        if which := self.architecture.trained_twice:
+            gradients, _, statistics = self.step_of_served(models, given, images, batch)
+            after = self.optimiser.step_again(which, trained, gradients, after, lr, resting)
+            take_over(models, statistics, resting)
+        write(state, after)
+        return loss.masked_fill(idle, 0)
+
+
+@torch.no_grad()
+def take_over(models: Model, statistics: Model, idle: Tensor | None) -> None:
+    """Put BatchNorm's new statistics into the models, in place, but for the clients `idle`."""
+    for name, new in statistics.items():
+        old = models[name]
+        old.copy_(new if idle is None else torch.where(along(idle, new), old, new))
+
+
+@torch.no_grad()
+def write(state: State, after: State) -> None:
+    """Put an optimiser's state after a step in the place of that before it."""
+    after = {slot: after[slot] for slot in state}
+    for old, new in zip(*map(tree_leaves, (state, after)), strict=True):
+        if old is not new:
+            old.copy_(new)
+
+
+class StackedStep:
+    """Gradients of a stack whose clients may have batches of different sizes.
+
+    If a method leaves out padded samples, all clients take the step together. Otherwise those with
+    equally many samples take it together, so that no batch is padded.
+    """
+
+    def __init__(self, step: LocalStep, recorded: bool = True):
+        self.padded, self.dtype = step.method.padded, step.architecture.dtype
+        self.take = Recorded(step) if recorded else step
+        self.take_few = Recorded(step, patience=PATIENCE)
+
+    def __call__(self, models: Model, given: Given, images: tuple, batch: StackedBatch):
+        """Return gradients by trained parameter, losses (G,) and statistics."""
+        if batch.sizes is None or is_padded_well(self.padded, batch):
+            return self.take_all(models, given, images, batch.valid)
+        return self.take_by_size(models, given, images, batch.sizes)
+
+    def take_all(self, models: Model, given: Given, images: tuple, valid: Tensor):
+        """Return the results of all clients, whose batches are padded to the longest."""
+        mask = valid.to(self.dtype)
+        # An idle client needs a sample; its step is discarded.
+        mask[:, 0].masked_fill_(~valid.any(1), 1)
+        of_all = given.server, given.shared, given.memory
+        return self.take(models, *of_all, *images, mask, given.counts, given.round)
+
+    def take_by_size(self, models: Model, given: Given, images: tuple, sizes: np.ndarray):
+        """Return the results of all clients, put together from those of equal sizes."""
+        found = None
+        for size in np.unique(sizes[sizes > 0]):
+            which = torch.from_numpy((sizes == size).nonzero()[0]).to(given.counts.device)
+            part = self.take_equal(models, given, images, which, int(size))
+            found = found or tree_map(lambda of: of.new_zeros(len(sizes), *of.shape[1:]), part)
+            for whole, of in zip(*map(tree_leaves, (found, part)), strict=True):
+                whole.index_copy_(0, which, of)
+        return found
+
+    def take_equal(self, models: Model, given: Given, images: tuple, which: Tensor, size: int):
+        """Return the results of the clients at the positions `which`, with `size` samples each."""
+        own, memory = tree_map(lambda kept: kept[which], (models, given.memory))
+        x, y = (part[which, :size] for part in images)
+        mask = torch.ones_like(y, dtype=self.dtype)
+        of_all = given.server, given.shared, memory
+        return self.take_few(own, *of_all, x, y, mask, given.counts[which], given.round)
+
+
+def is_padded_well(padded: bool, batch: StackedBatch) -> bool:
+    """Whether all clients can take a step together: the method allows it, or nothing is padded."""
+    return padded or bool((batch.sizes == batch.index.shape[1]).all())
