@@ -187,7 +187,7 @@ def test_products_in_place_of_convolutions_are_compiled(folder, monkeypatch):
 
 @pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("name", ["moon", "scaffold", "ssp", "fedau", "feddecorr", "fedlmd"])
+@pytest.mark.parametrize("name", ["moon", "ssp", "fedlmd"])
 def test_methods_are_compiled(name, folder, caplog):
     run = simulated(methods(name), True, needed=artifacts(name), **STEPS)
     with caplog.at_level(logging.WARNING):
