@@ -6,15 +6,18 @@
 # It needs neither Snakemake nor a network. Everything that it prints is in the folder OUT: a log for
 # each part, and the tables of the benchmark. A part that fails does not stop the others.
 set -uo pipefail
-cd "$(dirname "$0")/../.."
 out=${1:?give a folder for the tables}
 mkdir -p "$out"
+out=$(realpath "$out")
+cd "$(dirname "$0")/../.."
+end=480 # seconds after which no part begins or goes on
 export PYTHONPATH=$PWD/workflow:$PWD TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$out/compiled}
 python=${PYTHON:-python}
 
 part() { # seconds, name, command
-  local began=$SECONDS
-  timeout "$1" "${@:3}" > "$out/$2.txt" 2>&1
+  local began=$SECONDS limit=$((end - SECONDS < $1 ? end - SECONDS : $1))
+  [ "$limit" -gt 5 ] || { echo "$2: no time left" | tee -a "$out/parts.txt"; return; }
+  timeout "$limit" "${@:3}" > "$out/$2.txt" 2>&1
   echo "$2: status $?, $((SECONDS - began)) s" | tee -a "$out/parts.txt"
 }
 

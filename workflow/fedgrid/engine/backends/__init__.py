@@ -62,7 +62,8 @@ def pays(backend: str, device: torch.device, steps: int) -> bool:
     if backend != "stacked" or device.type != "cuda":
         return False
     said = "is" if steps >= ENOUGH else "is not"
-    log.info("the local step %s compiled: %d steps, and %d earn it", said, steps, ENOUGH)
+    about = "the local step %s compiled: the run has at most %d local steps, and it pays from %d on"
+    log.info(about, said, steps, ENOUGH)
     return steps >= ENOUGH
 
 

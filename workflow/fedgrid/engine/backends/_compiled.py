@@ -31,7 +31,8 @@ from fedgrid.runtime import files
 
 log = logging.getLogger(__name__)
 
-INSTEAD = {torch.ops.aten.unfold_backward.default: fold}  # which the compiler adds up atomically
+# torch's compiler would add up the numbers of windows in an order that changes from run to run.
+INSTEAD = {torch.ops.aten.unfold_backward.default: fold}
 Step = Callable[[Places, Data, Given, tuple], Tensor]
 Run = Callable[..., Sequence[Tensor]]  # the leaves of a step's arguments -> its losses alone
 
@@ -143,11 +144,12 @@ def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
 def repeatable() -> Iterator[None]:
     """While it is on, the compiler adds up no numbers in an order that changes from run to run."""
     before = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before)
+        torch.use_deterministic_algorithms(before, warn_only=warns)
 
 
 def reshaping(graph: GraphModule) -> GraphModule:

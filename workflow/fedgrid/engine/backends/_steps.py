@@ -65,7 +65,7 @@ class Steps:
         whole: bool = False,
     ):
         self.architecture, self.optimiser, self.samples = architecture, optimiser, samples
-        names, self.whole = architecture.trainable, whole
+        names = architecture.trainable
         twice = [names[i] for i in architecture.trained_twice]
         parts = (method, architecture.live, names), (Method(), architecture.live_served, twice)
         # The second step on a batch is FedAvg's.
@@ -83,7 +83,7 @@ class Steps:
         """Take one step of all clients in place; return their losses (G,)."""
         models, state = places
         idle = ~batch.valid.any(1)
-        resting = idle if self.whole or not batch.sizes.all() else None
+        resting = None if batch.sizes is not None and batch.sizes.all() else idle
         trained, lr = [models[name] for name in self.architecture.trainable], given.lr
         images = samples.stack(batch.index, batch.draws)
         gradients, loss, statistics = self.step(models, given, images, batch)
@@ -128,7 +128,7 @@ class StackedStep:
 
     def __call__(self, models: Model, given: Given, images: tuple, batch: StackedBatch):
         """Return gradients by trained parameter, losses (G,) and statistics."""
-        if batch.sizes is None or is_padded_well(self.padded, batch):
+        if is_taken_together(self.padded, batch):
             return self.take_all(models, given, images, batch.valid)
         return self.take_by_size(models, given, images, batch.sizes)
 
@@ -160,6 +160,9 @@ class StackedStep:
         return self.take_few(own, *of_all, x, y, mask, given.counts[which], given.round)
 
 
-def is_padded_well(padded: bool, batch: StackedBatch) -> bool:
-    """Whether all clients can take a step together: the method allows it, or nothing is padded."""
-    return padded or bool((batch.sizes == batch.index.shape[1]).all())
+def is_taken_together(padded: bool, batch: StackedBatch) -> bool:
+    """Whether all clients can take a step together: the method allows it, or nothing is padded.
+
+    A whole step, whose batch has no sizes, is taken only where they can.
+    """
+    return padded or batch.sizes is None or bool((batch.sizes == batch.index.shape[1]).all())

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import _recurrent
 from fedgrid.engine.backends._compiled import Compiled, Program
-from fedgrid.engine.backends._steps import Places, Steps, given_by, is_padded_well, write
+from fedgrid.engine.backends._steps import Places, Steps, given_by, is_taken_together, write
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, listed, named
 from fedgrid.engine.samples import Samples
@@ -119,7 +119,7 @@ class RoundSteps:
     def __call__(self, batch: StackedBatch) -> Tensor:
         """Take one step of the first clients; return their losses (n,)."""
         backend, n = self.backend, len(batch.index)
-        if not (backend.compiled and is_padded_well(backend.method.padded, batch)):
+        if not (backend.compiled and is_taken_together(backend.method.padded, batch)):
             given = self.given.first(n)
             return backend.steps.take(backend.samples, self.places.first(n), given, batch)
         tensors = batch.index, batch.valid, batch.draws
