@@ -195,11 +195,14 @@ def test_yaml_that_is_no_study_is_named(tmp_path):
 @example("fedsls-quick/digits/dir" + "9" * 400 + "/fedavg/seed0")
 @example("fedsls-quick/digits/dir0." + "0" * 400 + "1/fedavg/seed0")
 @example("{" * 100_000)
+@example("@")
+@example("@\0")
+@example("@/")
 @example('{"name":' * 100_000)
 @example('{"name": 3, "protocol": 1, "dataset": [], "partition": 1, "method": 1, "seed": -1}')
 def test_any_name_of_a_run_is_answered(text):
-    asked = run_parser("").parse_args(["--", text])
     try:
+        asked = run_parser("").parse_args(["--", text])
         assert resolve_run(asked, "train")["name"]
     except UsageError as problem:
         assert_one_sentence(problem)

@@ -31,17 +31,20 @@ class LogTo(argparse.Action):
         logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w", encoding="utf-8")
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return a parser whose help keeps the paragraphs of the module's docstring.
+class ArgumentParser(argparse.ArgumentParser):
+    """A parser for which `@FILE` stands for the lines of a file, one argument in each."""
 
-    `@FILE` stands for the lines of a file, one argument in each (`write_arguments`).
-    """
-    made = argparse.ArgumentParser(
-        program(),
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        fromfile_prefix_chars="@",
-    )
+    def parse_known_args(self, args=None, namespace=None):
+        """Return what argparse returns for the words and for those of the files among them."""
+        given = sys.argv[1:] if args is None else args
+        words = [word for text in given for word in read_arguments(text)]
+        return super().parse_known_args(words, namespace)
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return a parser whose help keeps the paragraphs of the module's docstring."""
+    shown = argparse.RawDescriptionHelpFormatter
+    made = ArgumentParser(program(), description=description, formatter_class=shown)
     made.add_argument("--log", action=LogTo, metavar="FILE", help="write the log there")
     return made
 
@@ -58,6 +61,19 @@ def write_arguments(words: list[str], folder: Path, write: bool = True) -> Path:
         with files.replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
     return path
+
+
+def read_arguments(word: str) -> list[str]:
+    """Return the arguments in FILE for a word that is `@FILE`, and any other word by itself."""
+    if not word.startswith("@"):
+        return [word]
+    try:
+        return Path(word[1:]).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as problem:
+        raise UsageError(
+            f"{printable(word)!r} stands for the arguments in a file, which cannot be read "
+            f"({problem}): give the path of a text file with one argument in each line"
+        ) from None
 
 
 def program() -> str | None:
