@@ -25,14 +25,14 @@ SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
 table1: $(VENV)/ready
 	$(SNAKEMAKE) --cores all --config study=fedsls scale=quick -- results/table1.csv results/table1.tex
 	@echo
-	@python -m fedgrid.draw table1 --study fedsls --show results/table1.csv
+	@python -m fedgrid draw table1 --study fedsls --show results/table1.csv
 
 report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all
 	$(SNAKEMAKE) --report results/report.html
 
 verdicts: $(VENV)/ready
-	python -m fedgrid.verdicts --out results/verdicts.html
+	python -m fedgrid verdicts --out results/verdicts.html
 
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/ready

@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from fedgrid.__main__ import stages
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
-from fedgrid.study import kept as stored
+from fedgrid.store import kept as stored
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module

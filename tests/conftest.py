@@ -22,7 +22,7 @@ from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Federation
 from fedgrid.method import Method, Step
 from fedgrid.models import Classifier
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study import protocol
 from fedgrid.training.checkpoint import before

@@ -1,4 +1,4 @@
-"""Sources of products that are made up, small, and without chance: what `fedgrid.collect` writes.
+"""Sources of products that are made up, small, and without chance: what `fedgrid collect` writes.
 
 A run counts with the mean of its evaluations in rounds 8 and 10: the last 4 of 10 rounds.
 """
@@ -9,7 +9,7 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 
-from fedgrid import collect
+from fedgrid.commands import collect
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity import scores
 from fedgrid.experiments.fidelity.setting import MAPS

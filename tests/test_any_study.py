@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
 from fedgrid.analysis import fields, figures
+from fedgrid.commands import draw
 from fedgrid.report import clients, configuration, convergence, sweep, table, tuned
 from fedgrid.runtime.names import UsageError
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from conftest import TOKEN_MODELS
 from fedgrid import models
-from fedgrid.runtime import contract, source
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, registered
 
 BLOCKS = {name: source.literal(f"models.{name}", "BLOCKS", ()) for name in registered("models")}

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from fedgrid.method import Method
-from fedgrid.notebook import load_method
+from fedgrid.notebook.api import load_method
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import command
 from fedgrid.study.checks import check_cohort, check_local

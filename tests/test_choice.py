@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
 from fedgrid.analysis import choice
+from fedgrid.commands import draw
 from fedgrid.report import claims, contrasts
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import products

@@ -11,6 +11,7 @@ from scipy import stats
 import made
 from fedgrid.analysis import measures, verdicts
 from fedgrid.analysis.scores import WAYS
+from fedgrid.claim import OF_RUNS, needs_experiments, needs_kind, needs_runs
 from fedgrid.experiments.fidelity import setting
 from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
@@ -18,7 +19,6 @@ from fedgrid.report import contrasts
 from fedgrid.runtime.names import UsageError, listed, registered
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study import options, stated
-from fedgrid.study.claims import OF_RUNS, needs_experiments, needs_kind, needs_runs
 from made import STUDIES, STUDY
 from written import DOCS
 

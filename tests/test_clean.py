@@ -1,4 +1,4 @@
-"""What `fedgrid.clean` lists and deletes, and what it leaves alone."""
+"""What `fedgrid clean` lists and deletes, and what it leaves alone."""
 
 import base64
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import clean
+from fedgrid.commands import clean
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import deletable
+from fedgrid.store import deletable
+from fedgrid.store.wanted import find_wanted, places, runs_of
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import CONFIG
-from fedgrid.study.wanted import find_wanted, places, runs_of
 from fedgrid.training import same_work
 from made import STUDIES
 from test_sweeps import configured

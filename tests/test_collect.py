@@ -1,4 +1,4 @@
-"""What runs left, gathered into one table, from files made by hand: `fedgrid.collect`."""
+"""What runs left, gathered into one table, from files made by hand: `fedgrid collect`."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedgrid import collect
+from fedgrid.commands import collect
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid

@@ -12,7 +12,7 @@ import yaml
 
 import made
 from conftest import ENVIRONMENT, copied
-from fedgrid import collect
+from fedgrid.commands import collect
 from fedgrid.report import clients
 from fedgrid.runtime.names import listed, registered
 from fedgrid.study.paths import COLLECTED
@@ -116,7 +116,7 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
     for study in STUDIES:
         command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all"]
         run(project, *command, "--config", f"study={study}", "seed=0", "device=cpu")
-    run(project, sys.executable, "-m", "fedgrid.verdicts", "--out", "results/verdicts.html")
+    run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
     found = [*(project / "results").rglob("*.csv")]
     named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
     assert None not in named.values(), [path for path, name in named.items() if name is None]

@@ -25,7 +25,8 @@ import conftest
 from conftest import forget
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_setting
-from fedgrid.runtime import cli, download, source
+from fedgrid.runtime import cli, download
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.study import command, reading
 from fedgrid.study.grid import Grid
@@ -320,18 +321,18 @@ COMMANDED = {
     "broken JSON": ("train '{broken'", "JSON"),
     "no partition": (
         f"train {QUICK}/moon/seed0",
-        "classwise-20/seed0.npz is missing", f"python -m fedgrid.partition {QUICK}/moon/seed0",
+        "classwise-20/seed0.npz is missing", f"python -m fedgrid partition {QUICK}/moon/seed0",
     ),
     "no partition to pretrain on": (
-        f"pretrain {QUICK}/fedsls/seed0", "is missing", "python -m fedgrid.partition",
+        f"pretrain {QUICK}/fedsls/seed0", "is missing", "python -m fedgrid partition",
     ),
     "no saliency": (
         f"train {QUICK}/fedsls/seed0 --inputs partition={PARTITION} --out results/new",
-        "is missing", f"python -m fedgrid.saliency {QUICK}/fedsls/seed0",
+        "is missing", f"python -m fedgrid saliency {QUICK}/fedsls/seed0",
     ),
     "no partition for the fields that are set": (
         f"train {QUICK}/moon/seed0 --set clients=7 rounds=1 --out results/new", "is missing",
-        "python -m fedgrid.partition fedsls-quick-clients7/digits/dir0.1/moon/seed0",
+        "python -m fedgrid partition fedsls-quick-clients7/digits/dir0.1/moon/seed0",
     ),
     "saliency of other fields": (
         f"train {QUICK}/fedsls/seed0 {NEW}", "the input `saliency`", "--set",
@@ -349,7 +350,7 @@ COMMANDED = {
     ),
     "no data": (
         f"partition {QUICK}/moon/seed0 --inputs data=nowhere --out results/new.npz",
-        "nowhere is missing", "fedgrid.data",
+        "nowhere is missing", "fedgrid.commands.data",
     ),
     "partition over other clients": (
         f"train {QUICK}/moon/seed0 --inputs partition={PARTITION} --out results/new",

@@ -9,7 +9,7 @@ import torch
 from matplotlib.colors import to_hex
 
 import made
-from fedgrid import draw
+from fedgrid.commands import draw
 from fedgrid.engine.state import effective
 from fedgrid.report import concentration
 from test_any_study import assert_same_after_reading, plotted

@@ -10,7 +10,8 @@ from conftest import forget
 from fedgrid import datasets, methods, models
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
-from fedgrid.runtime import names, source
+from fedgrid.runtime import names
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
@@ -484,7 +485,7 @@ def test_a_wrong_field_of_a_method_is_told_with_its_line(write, fields, problem)
 
 
 def test_methods_may_need_what_runs_can_read():
-    from fedgrid.runtime import contract
+    from fedgrid.runtime.code import contract
 
     assert {*contract.NEEDED} == {*ARTIFACTS}
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
+from fedgrid.commands import draw
 from fedgrid.report import controls
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.products import check_product, complete_product

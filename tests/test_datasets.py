@@ -20,10 +20,13 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from fedgrid import data, datasets
+from fedgrid import datasets
+from fedgrid.commands import data
+from fedgrid.datasets import _digests as digests
 from fedgrid.datasets import _statistics, _stream, cinic10, tinyimagenet
 from fedgrid.federation.stored import ARRAYS, open_data
-from fedgrid.runtime import digests, download, source
+from fedgrid.runtime import download
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 
 REPOSITORY = Path(__file__).parents[1]
@@ -748,7 +751,7 @@ def environment() -> dict[str, str]:
 
 
 def run_stage(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "fedgrid.data", *arguments]
+    command = [sys.executable, "-m", "fedgrid", "data", *arguments]
     return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True)
 
 

@@ -11,7 +11,7 @@ from fedgrid import models
 from fedgrid.encoders import autoencoder, guided
 from fedgrid.engine import samples
 from fedgrid.method import Method
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from made import STUDIES

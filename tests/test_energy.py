@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedgrid.runtime import energy
+from fedgrid.runtime.watch import energy
 
 CPU = torch.device("cpu")
 

@@ -28,7 +28,7 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid import collect, draw
+from fedgrid.commands import collect, draw
 from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import _recorded, stacked
 from fedgrid.engine.state import RunState

@@ -1,4 +1,4 @@
-"""Longer, shared and forced runs: `training/extension.py`, `runtime/forced.py`, `fedgrid.train`."""
+"""Longer, shared and forced runs: `training/extension.py`, `runtime/forced.py`, `fedgrid train`."""
 
 import json
 import os
@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedgrid import data, partition, saliency, train
-from fedgrid import pretrain as pretraining
+from fedgrid.commands import data, partition, saliency, train
+from fedgrid.commands import pretrain as pretraining
 from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, records

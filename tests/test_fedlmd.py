@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, score_runs
+from fedgrid.commands import draw
 from fedgrid.federation import schedule
 from fedgrid.partitions import write_label
 from fedgrid.report import comparison, sweep

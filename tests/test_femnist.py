@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from fedgrid import data, datasets
+from fedgrid import datasets
+from fedgrid.commands import data
 from fedgrid.datasets import femnist
 from fedgrid.federation.stored import open_data
 from fedgrid.runtime.names import UsageError

@@ -13,7 +13,8 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedgrid import data, models
+from fedgrid import models
+from fedgrid.commands import data
 from fedgrid.encoders.autoencoder import FACTORS
 from fedgrid.experiments.fidelity import greymaps, maps, networks, originals, scores
 from fedgrid.experiments.fidelity.setting import (
@@ -25,7 +26,7 @@ from fedgrid.experiments.fidelity.setting import (
     find_paths,
     read_setting,
 )
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 
 TINY = FIELDS | {

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgrid.runtime import files, own_data
+from fedgrid.runtime import files
+from fedgrid.runtime.code import own_data
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import made
-from fedgrid import collect
+from fedgrid.commands import collect
 from fedgrid.federation.members import fits, read_partition, write_partition
 from fedgrid.federation.stored import ARRAYS, open_data
 from fedgrid.partitions import dirichlet

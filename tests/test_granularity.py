@@ -7,8 +7,8 @@ from math import comb, factorial, prod
 import pytest
 
 import made
-from fedgrid import draw
 from fedgrid.analysis import granularity
+from fedgrid.commands import draw
 from fedgrid.report import granularity as report
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid

@@ -30,7 +30,8 @@ from safetensors.torch import save_file
 import conftest
 import made as made_up
 from conftest import CLASSES, artifacts, federated, methods, pixel, simulate, tiny, two_clients
-from fedgrid import collect, data, draw, models, saliency
+from fedgrid import models
+from fedgrid.commands import collect, data, draw, saliency
 from fedgrid.datasets import _archives, cifar10, cinic10
 from fedgrid.engine.device import prepare
 from fedgrid.federation.federation import Federation, load_federation
@@ -40,7 +41,8 @@ from fedgrid.method import Method
 from fedgrid.partitions import dirichlet
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.report.fedsls import table1, weights
-from fedgrid.runtime import cli, source
+from fedgrid.runtime import cli
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.study import schema
 from fedgrid.study.checks import check_protocol
@@ -819,7 +821,7 @@ def assert_one_sentence(process: subprocess.CompletedProcess, *words: str) -> No
 )
 def test_a_place_where_nothing_can_be_written_is_named(arguments, tmp_path):
     (tmp_path / "file").write_text("kept")
-    process = staged(tmp_path, "fedgrid.data", "digits", *arguments)
+    process = staged(tmp_path, "fedgrid.commands.data", "digits", *arguments)
     assert_one_sentence(process, "cannot be read or written")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"
@@ -836,7 +838,7 @@ def test_a_name_that_is_too_long_is_named(tmp_path, monkeypatch):
 @pytest.mark.skipif(not OBEYS, reason="root may write anywhere, and setpriv is not there")
 def test_a_results_folder_that_may_only_be_read_is_named(tmp_path):
     (tmp_path / "results").mkdir(mode=0o555)
-    process = command(tmp_path, *OBEYS, sys.executable, "-m", "fedgrid.data", "digits")
+    process = command(tmp_path, *OBEYS, sys.executable, "-m", "fedgrid", "data", "digits")
     assert_one_sentence(process, "results/data", "cannot be read or written (Permission denied)")
     assert not list((tmp_path / "results").iterdir())
 
@@ -870,7 +872,7 @@ def test_a_backend_that_there_is_not_is_named():
 
 
 def test_control_characters_in_a_name_do_not_reach_the_terminal(tmp_path):
-    process = staged(tmp_path, "fedgrid.data", "di\x1b[31mgits\nerror: x")
+    process = staged(tmp_path, "fedgrid.commands.data", "di\x1b[31mgits\nerror: x")
     assert_one_sentence(process, r"di\x1b[31mgits\nerror: x")
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of a shared and a private branch: `fedgrid.interpolation`."""
+"""Mixtures of a shared and a private branch: `fedgrid interpolation`."""
 
 import json
 import subprocess
@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from conftest import ENVIRONMENT, copied, methods, simulate, tiny, uneven
-from fedgrid import data, interpolation, models, partition, train
+from fedgrid import models
+from fedgrid.commands import data, interpolation, partition, train
+from fedgrid.commands.interpolation import GRID
 from fedgrid.datasets import digits
 from fedgrid.engine.state import fill, own_model
 from fedgrid.federation.federation import Pool
-from fedgrid.interpolation import GRID
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.jobs import code_behind, run_of_stage, stages_until, state_gb
 from fedgrid.study.protocol import AXES
@@ -192,7 +193,7 @@ def test_a_run_with_one_branch_is_refused(results):
 
 def test_a_run_that_is_not_finished_is_named_with_its_command(results):
     name = NAME.format(f"{PROTOCOL}-lr0.5", "ssp-split0")
-    with pytest.raises(UsageError, match=r"metrics.csv is missing: .*python -m fedgrid.train fed"):
+    with pytest.raises(UsageError, match=r"metrics.csv is missing: .*python -m fedgrid train fed"):
         main(interpolation, name, results)
 
 

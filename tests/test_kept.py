@@ -1,4 +1,4 @@
-"""Finished runs that are kept with a study: `fedgrid.keep`, what reads them, and what says so.
+"""Finished runs that are kept with a study: `fedgrid keep`, what reads them, and what says so.
 
 Results are made by hand for a study of two methods and two seeds; every kind of table is read.
 """
@@ -20,10 +20,11 @@ import pandas as pd
 import pytest
 
 from conftest import ENVIRONMENT, copied
-from fedgrid import collect, draw, keep
-from fedgrid.analysis.kept import describe_kept
+from fedgrid.commands import collect, draw, keep
+from fedgrid.report._kept import describe_kept
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import kept, protocol
+from fedgrid.store import kept
+from fedgrid.study import protocol
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
@@ -867,7 +868,7 @@ def project_with_kept(tmp_path_factory) -> Path:
     for method in BLOCK["method"]:
         for seed in BLOCK["seed"]:
             finish(project / "results", method, seed)
-    said = in_project(project, "fedgrid.keep", "mini", "quick")
+    said = in_project(project, "fedgrid.commands.keep", "mini", "quick")
     assert said.startswith("4 runs are kept in ")
     shutil.rmtree(project / "results")
     snakemake(project, "--cores", "1", *OPTIONS, *TARGETS)
@@ -923,7 +924,7 @@ def test_a_table_without_kept_runs_is_planned_as_if_none_were_kept(kept_project)
         finish(kept_project / "results", "fedavg", seed)
     plan = ("--dry-run", "--printshellcmds", *OPTIONS, "method=fedavg")
     plans = [
-        {*re.findall(r"-m fedgrid.collect .*", snakemake(kept_project, *plan, *more, *TARGETS))}
+        {*re.findall(r"-m fedgrid collect .*", snakemake(kept_project, *plan, *more, *TARGETS))}
         for more in ([], ["kept=false"])
     ]
     assert plans[0] == plans[1]
@@ -942,7 +943,7 @@ def test_the_times_of_kept_tables_do_not_count_but_their_rows_do(kept_project):
 
 @pytest.mark.slow
 def test_tables_with_kept_runs_are_verified(kept_project):
-    said = in_project(kept_project, "fedgrid.verify", "results")
+    said = in_project(kept_project, "fedgrid.commands.verify", "results")
     assert re.search(r"[1-9]\d* good, 0 altered, 0 missing, 0 stale, 0 unknown, 0 unrecorded", said)
 
 

@@ -1,4 +1,4 @@
-"""How well the autoencoders of FedSL are trained: `fedgrid.latents` with and without a fit."""
+"""How well the autoencoders of FedSL are trained: `fedgrid latents` with and without a fit."""
 
 import logging
 from dataclasses import replace
@@ -11,7 +11,7 @@ from torch import nn
 
 import made
 from conftest import federated
-from fedgrid import latents
+from fedgrid.commands import latents
 from fedgrid.encoders import autoencoder
 from fedgrid.federation import federation, schedule, seeds
 from fedgrid.study import protocol

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
 from fedgrid.analysis import latex
+from fedgrid.commands import draw
 from fedgrid.report import comparison
 from fedgrid.report.fedsls import table1
 from made import STUDIES, STUDY

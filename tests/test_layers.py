@@ -5,8 +5,8 @@
 
 import pytest
 
-from fedgrid.runtime import source
-from fedgrid.runtime.harmless import HARMLESS
+from fedgrid.runtime.code import source
+from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.names import PACKAGE, registered
 
 MODULES = {

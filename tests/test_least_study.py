@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw
+from fedgrid.commands import draw
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.reading import read_study

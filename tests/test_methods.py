@@ -22,7 +22,7 @@ from conftest import (
 )
 from fedgrid.encoders import guided
 from fedgrid.method import Cohort, Method, Start
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.protocol import STAGES
 

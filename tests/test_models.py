@@ -16,11 +16,13 @@ from conftest import (
     methods,
     simulate,
 )
-from fedgrid import models, weights
+from fedgrid import models
+from fedgrid.commands import weights
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import _size, _vgg
-from fedgrid.runtime import download, source
+from fedgrid.runtime import download
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.command import work_key
 from fedgrid.study.paths import input_paths
@@ -153,7 +155,7 @@ def test_a_body_is_loaded_and_the_classifier_drawn(name, suffix, tmp_path):
 
 
 def published(name: str, folder: Path) -> tuple[Path, models.Classifier]:
-    """A file as `fedgrid.weights` makes it of ten published classes, and what it was made of."""
+    """A file as `fedgrid weights` makes it of ten published classes, and what it was made of."""
     trained, path = made(name, seed=5), folder / "weights.safetensors"
     named = {n.removeprefix("body."): w.contiguous() for n, w in trained.state_dict().items()}
     save_file(named, path)

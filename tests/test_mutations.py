@@ -21,10 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from fedgrid import collect, data, draw, partition, pretrain, saliency, train
-from fedgrid.runtime import source
+from fedgrid.commands import collect, data, draw, partition, pretrain, saliency, train
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE
-from fedgrid.study import jobs, kept
+from fedgrid.store import kept
+from fedgrid.study import jobs
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import collected_fields, input_paths
 from fedgrid.study.products import product_module

@@ -12,7 +12,7 @@ from fedgrid.analysis import concentration, figures, gains
 from fedgrid.report import gains as table_of_gains
 from fedgrid.report.normalization import figure1, figure2, leverage
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import kept
+from fedgrid.store import kept
 
 OPTIONS = {"suffix": "+norm", "placebo": "+shuffled"}
 STUDY = {

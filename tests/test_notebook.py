@@ -17,10 +17,12 @@ import torch
 
 import fedgrid
 from conftest import ENVIRONMENT
-from fedgrid import notebook, verify
+from fedgrid.commands import verify
 from fedgrid.engine import prediction
 from fedgrid.federation import stored
-from fedgrid.runtime import own_config, own_data
+from fedgrid.notebook import api as notebook
+from fedgrid.runtime import own_config
+from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study.command import run_of_name
@@ -189,7 +191,7 @@ def test_a_method_of_a_file_can_be_combined_with_one_of_the_notebook(plain):
 
 def test_a_kept_run_is_not_trained_again(monkeypatch):
     first = fedgrid.run(results="kept", **SHORT)
-    monkeypatch.setattr("fedgrid.train.run_rounds", None)
+    monkeypatch.setattr("fedgrid.commands.train.run_rounds", None)
     again = fedgrid.run(results="kept", **SHORT)
     assert again.summary == first.summary
 
@@ -296,7 +298,7 @@ def test_files_of_commands_are_made_again_for_other_data():
 def test_files_of_a_notebook_are_verified(capsys):
     fedgrid.run(results="results", **SHORT)
     records = {path: path.read_text() for path in Path("results").rglob(".*.record")}
-    assert any('"fedgrid.train"' in text for text in records.values())
+    assert any('"fedgrid.commands.train"' in text for text in records.values())
     assert not any("analysis.latex" in text for text in records.values())
     verify.main(["results"])
     said = capsys.readouterr().out

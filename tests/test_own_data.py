@@ -12,14 +12,15 @@ import torch
 from PIL import Image
 
 import fedgrid
-from fedgrid import collect, data, datasets, partition, train
+from fedgrid import datasets
+from fedgrid.commands import collect, data, partition, train
 from fedgrid.datasets import _npz, _stream
 from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
-from fedgrid.runtime import contract, own_data, source
+from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind

@@ -1,4 +1,4 @@
-"""Who gets which samples: `fedgrid.partition`."""
+"""Who gets which samples: `fedgrid partition`."""
 
 from hashlib import sha256
 from types import SimpleNamespace

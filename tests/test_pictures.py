@@ -13,10 +13,11 @@ import pytest
 from PIL import Image
 
 import fedgrid
-from fedgrid import data, datasets
+from fedgrid import datasets
+from fedgrid.commands import data
 from fedgrid.datasets import _archives, _oddities, _pictures
 from fedgrid.federation.stored import open_data, read_statistics
-from fedgrid.runtime import own_data, source
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 from test_own_data import known_as, npz, pictures
 

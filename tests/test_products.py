@@ -20,10 +20,10 @@ import yaml
 
 import made
 from conftest import ENVIRONMENT
-from fedgrid import draw
 from fedgrid.analysis import figures, latex, tables
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
+from fedgrid.commands import draw
 from fedgrid.report import ablation, convergence
 from fedgrid.report.fedsls import (
     ablation_static_dynamic,
@@ -34,7 +34,7 @@ from fedgrid.report.fedsls import (
     table1,
     weights,
 )
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.products import product_module
 from made import STUDIES, STUDY
@@ -205,7 +205,7 @@ def test_another_process_writes_the_same_bytes(tmp_path):
     sources("figure1")["runs"].to_csv(tmp_path / "runs.csv", index=False)
     there = [tmp_path / "there" / path.name for path in paths]
     arguments = ["figure1", "--study", PACKAGE.parent / "studies/fedsls.yaml", "--scale", "quick"]
-    command = [sys.executable, "-m", "fedgrid.draw", *arguments]
+    command = [sys.executable, "-m", "fedgrid", "draw", *arguments]
     command += ["--sources", f"runs={tmp_path}/runs.csv", "--out", *there]
     environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent), "PYTHONHASHSEED": "1"}
     subprocess.run([*map(str, command)], cwd=tmp_path, env=environment, check=True)
@@ -269,7 +269,7 @@ def test_a_dataset_may_be_called_like_a_number(tmp_path):
 @pytest.mark.parametrize("name", ["A.tex", "A.html"])
 def test_texts_are_written_in_utf_8_whatever_the_locale(name, tmp_path):
     made.runs({"fedavg": [55, 60, 50]}).to_csv(tmp_path / "runs.csv", index=False)
-    command = [sys.executable, "-X", "utf8=0", "-m", "fedgrid.draw", "table1", "--study", YAML]
+    command = [sys.executable, "-X", "utf8=0", "-m", "fedgrid", "draw", "table1", "--study", YAML]
     command += ["--sources", f"runs={tmp_path / 'runs.csv'}", "--out", tmp_path / name]
     where = {"PYTHONPATH": str(PACKAGE.parent), "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
     subprocess.run([*map(str, command)], env=ENVIRONMENT | where, check=True)

@@ -1,4 +1,4 @@
-"""Runs that a study keeps, `fedgrid.reference`, and their place in its tables."""
+"""Runs that a study keeps, `fedgrid reference`, and their place in its tables."""
 
 import io
 import json
@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import draw as command
-from fedgrid import reference
 from fedgrid.analysis import curves, figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
+from fedgrid.commands import draw as command
+from fedgrid.commands import reference
 from fedgrid.report import comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError

@@ -11,7 +11,7 @@ import yaml
 
 import made
 from conftest import ENVIRONMENT, copied
-from fedgrid import front
+from fedgrid.commands import front
 from fedgrid.runtime.names import UsageError
 from made import GRID, STUDIES, STUDY
 from shown import visit

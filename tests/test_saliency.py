@@ -1,4 +1,4 @@
-"""What the saliency stage says of its weights, and what batches do to them: `fedgrid.saliency`."""
+"""What the saliency stage says of its weights, and what batches do to them: `fedgrid saliency`."""
 
 from pathlib import Path
 from unittest import mock
@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedgrid import data, datasets, models, partition, saliency
+from fedgrid import datasets, models
+from fedgrid.commands import data, partition, saliency
 from fedgrid.encoders import guided
 from fedgrid.federation import augment, schedule
 from fedgrid.study.command import Machine

@@ -1,4 +1,4 @@
-"""The package's code as a dependency (`fedgrid.runtime.source`), and names as runs."""
+"""The package's code as a dependency (`fedgrid.runtime.code.source`), and names as runs."""
 
 import copy
 import re
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from conftest import forget
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, known, registered
 from fedgrid.study import schema
 from fedgrid.study.grid import Grid
@@ -192,7 +192,7 @@ def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, 
 def test_code_that_no_run_executes_counts_for_none(before, package):
     edits = [
         ("models/resnet18", "512", "513"),
-        ("runtime/progress", "EVERY = 10", "EVERY = 11"),
+        ("runtime/watch/progress", "EVERY = 10", "EVERY = 11"),
         ("report/fedsls/table1", "- table[", "+ table["),
         ("analysis/scores", "100 if", "1 if"),
         ("latents", "256", "255"),
@@ -233,8 +233,8 @@ def drawn_before() -> dict[str, str]:
         ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
         ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
         ("draw", "border=0", "border=1", set(PRODUCTS)),
-        ("study/claims", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
-        ("study/claims", 'OVER = "fedavg"', 'OVER = "moon"', set()),  # which runs are made
+        ("claim", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
+        ("claim", 'OVER = "fedavg"', 'OVER = "moon"', set()),  # which runs are made
         ("study/products", '"accuracy")} |', '"loss")} |', set(PRODUCTS)),
         ("runtime/names", "else [value]", "else [value, value]", set(PRODUCTS)),
     ],
@@ -375,12 +375,12 @@ def test_every_module_is_reached_from_an_entry_point():
     entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
     entries += ["reference", "keep", "clean", "verdicts", "front", "notebook", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
-    entries += ["runtime.remaining", "runtime.timers", "runtime.groups"]  # of the Snakefile
+    entries += ["runtime.watch.remaining", "runtime.timers", "runtime.groups"]  # of the Snakefile
     entries += ["study.given", "study.jobs"]
     entries += ["models._size"]  # which study.sizes runs
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
-    by_name += ("runtime.trackers",)
+    by_name += ("runtime.watch.trackers",)
     by_name += ("experiments", *(f"report.{study}" for study in STUDIES))
     folders = {kind: registered(kind.replace(".", "/")) for kind in by_name}
     entries += [f"{kind}.{name}" for kind, names in folders.items() for name in names]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from conftest import ENVIRONMENT
-from fedgrid import draw
+from fedgrid.commands import draw
 from fedgrid.runtime import names
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.plain_yaml import FastLoader, Loader

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from fedgrid import data, datasets, partition
+from fedgrid import datasets
+from fedgrid.commands import data, partition
 from fedgrid.datasets import _text, dialects, shakespeare, tinyshakespeare
 from fedgrid.federation.federation import load_federation
 from fedgrid.federation.stored import open_data

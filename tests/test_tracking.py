@@ -23,10 +23,11 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedgrid import train, verify
-from fedgrid.runtime import cli, progress, remaining, tracked, trackers
+from fedgrid.commands import train, verify
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import PACKAGE, UsageError
-from fedgrid.runtime.trackers import csv as running
+from fedgrid.runtime.watch import progress, remaining, tracked, trackers
+from fedgrid.runtime.watch.trackers import csv as running
 
 NAME = "fedsls-quick/digits/dir0.1/moon/seed0"
 PARTITION = "results/partition/five.npz"
@@ -135,9 +136,9 @@ def place(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tracking")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        import_module("fedgrid.data").main(["digits"])
+        import_module("fedgrid.commands.data").main(["digits"])
         options = ["--set", "clients=5", "--out", PARTITION]
-        import_module("fedgrid.partition").main([NAME, *options])
+        import_module("fedgrid.commands.partition").main([NAME, *options])
         trained("plain", "none")
     return folder
 
@@ -362,7 +363,7 @@ def test_what_is_no_tracker_is_answered(given):
 def test_every_tracker_has_what_is_called():
     assert trackers.trackers() == ["mlflow", "tensorboard", "wandb"]
     for name in (trackers.ALWAYS, *trackers.trackers()):
-        module = import_module(f"fedgrid.runtime.trackers.{name}")
+        module = import_module(f"fedgrid.runtime.watch.trackers.{name}")
         assert callable(module.tracker)
         assert ("" if name == "csv" else name) == module.PACKAGE
 

@@ -12,15 +12,15 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid import collect, keep, verdicts
 from fedgrid.analysis import measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
+from fedgrid.commands import collect, keep, verdicts
 from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
-from fedgrid.study import kept
+from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study

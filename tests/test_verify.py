@@ -1,4 +1,4 @@
-"""Results held to their records: `fedgrid.runtime.records`, `fedgrid.verify`."""
+"""Results held to their records: `fedgrid.runtime.records`, `fedgrid verify`."""
 
 import copy
 import json
@@ -15,10 +15,11 @@ import pytest
 from safetensors.numpy import load_file, save
 
 from conftest import ENVIRONMENT
-from fedgrid import again
-from fedgrid import verify as verify_module
-from fedgrid.runtime import own_data, records, source
+from fedgrid.commands import verify as verify_module
+from fedgrid.runtime import records
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import again
 from fedgrid.study import sizes
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import memory_mb
@@ -54,7 +55,7 @@ def verify(capsys, monkeypatch):
 def verified_by_command(project: Path, *arguments: str) -> tuple[int, str]:
     """As `verify`, by the project's own code, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "fedgrid.verify", *arguments],
+        [sys.executable, "-m", "fedgrid", "verify", *arguments],
         **{"cwd": project, "env": ENVIRONMENT | {"PYTHONPATH": "workflow"}},
         **{"text": True, "capture_output": True, "check": False},
     )
@@ -90,7 +91,7 @@ def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
     run = GRID.resolve(NAMES | {"method": "fedavg"})
     run["name"]["method"] = method
     code = {"modules": ["train"], "fingerprint": source.of(["train"])}
-    command = ["fedgrid.train", "a/run", *command]
+    command = ["fedgrid.commands.train", "a/run", *command]
     return {"command": command, "run": run, "code": code, "inputs": {}} | record
 
 
@@ -134,7 +135,7 @@ def test_what_set_gave_is_no_change_of_the_study():
     record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
     record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
     assert verify_module.difference(record, GRID) == ""
-    record["command"] = ["fedgrid.train", "--set", "rounds=3", "--out", "x", "--set=lr=0.2"]
+    record["command"] = ["fedgrid.commands.train", "--set", "rounds=3", "--out", "x", "--set=lr=0.2"]
     assert verify_module.difference(record, GRID) == ""
     record["run"]["protocol"]["batch"] = 5
     assert verify_module.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
@@ -257,7 +258,7 @@ def test_a_run_says_where_it_comes_from(finished):
     assert summary["run"]["seed"] == 0
     assert {"device", "threads", "seconds", "peak_memory_mb", "joules"} <= summary.keys()
     record = json.loads((finished / RUN / ".metrics.csv.record").read_text())
-    assert record["command"][0] == "fedgrid.train"
+    assert record["command"][0] == "fedgrid.commands.train"
     assert set(record["inputs"]) == {
         "results/data/digits",
         "results/partition/digits/dir0.1/classwise-5/seed0.npz",
@@ -287,7 +288,7 @@ def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
         if (run := record["run"]) and "model" in run["protocol"]:
             assert record["peak_memory_mb"] < memory_mb(run), path
             stages.add(record["command"][0])
-    assert stages == {"fedgrid.train", "fedgrid.saliency"}
+    assert stages == {"fedgrid.commands.train", "fedgrid.commands.saliency"}
 
 
 def test_memory_is_for_the_model_the_cohort_and_what_clients_keep(monkeypatch):

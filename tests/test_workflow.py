@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from conftest import CURVES, ENVIRONMENT, TABLE, TEX, copied, saved_round
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
@@ -279,7 +279,7 @@ def test_a_figure_of_the_same_runs_says_what_it_is_of(finished):
 
 
 def test_the_table_can_be_shown(finished):
-    command = [sys.executable, "-m", "fedgrid.draw", "table1", "--study", "fedsls"]
+    command = [sys.executable, "-m", "fedgrid", "draw", "table1", "--study", "fedsls"]
     here = ENVIRONMENT | {"PYTHONPATH": "workflow"}
     said = subprocess.check_output([*command, "--show", TABLE], cwd=finished, env=here, text=True)
     assert "quick scale" in said
@@ -503,7 +503,7 @@ EDITS = {
     "a published value": (WRITTEN, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, set()),
     "how runs are summed up": ("tiny.yaml", "tail: 2", "tail: 1", SUMMED, set()),
     "how progress is shown": (
-        f"{PACKAGE}/runtime/progress.py", "EVERY = 10", "EVERY = 5", {}, set(),
+        f"{PACKAGE}/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5", {}, set(),
     ),
 }  # fmt: skip
 
@@ -604,10 +604,10 @@ LONG = ("clients=5", "participation=0.4", "local=2", "rounds=60", "evaluate_ever
 
 
 def train(project: Path, method: str, out: str, save_every: float) -> subprocess.Popen:
-    """`python -m fedgrid.train`, without Snakemake, of a run that takes long enough to stop it."""
+    """`python -m fedgrid train`, without Snakemake, of a run that takes long enough to stop it."""
     partition = "results/partition/digits/dir0.1/classwise-5/seed0.npz"
     run = f"fedsls-quick/digits/dir0.1/{method}/seed0"
-    command = [sys.executable, "-m", "fedgrid.train", run, "--set", *LONG, "--out", out]
+    command = [sys.executable, "-m", "fedgrid", "train", run, "--set", *LONG, "--out", out]
     options = ["--inputs", f"partition={partition}", "--device", "cpu", "--save-every", save_every]
     return subprocess.Popen(
         [*command, *map(str, options)], cwd=project, env=ENVIRONMENT | {"PYTHONPATH": "workflow"},
@@ -684,7 +684,7 @@ def test_a_terminated_run_saves_says_so_and_continues(uninterrupted, project):
 def trainer(snakemake: subprocess.Popen) -> psutil.Process:
     """The training process under a running Snakemake."""
     for process in psutil.Process(snakemake.pid).children(recursive=True):
-        if process.cmdline()[1:3] == ["-m", "fedgrid.train"]:
+        if process.cmdline()[1:3] == ["-m", "fedgrid", "train"]:
             return process
     raise AssertionError("no training process")
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from fedgrid import data, datasets, partition
+from fedgrid import datasets
+from fedgrid.commands import data, partition
 from fedgrid.datasets import penmanship
 from fedgrid.federation.federation import load_federation
 from fedgrid.federation.holdout import give_tests
 from fedgrid.federation.members import read_partition, write_partition
 from fedgrid.federation.stored import open_data
 from fedgrid.partitions import parse_name, write_label, writers
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_partition
 from fedgrid.study.grid import Grid

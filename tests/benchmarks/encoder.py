@@ -22,7 +22,7 @@ CHUNK = 64
 
 
 def fedgrid(task):
-    """As `fedgrid.saliency` does it, for one target."""
+    """As `fedgrid saliency` does it, for one target."""
     engine = Engine(task.build, Method(), task.protocol, task.federation)
     states = [state_of(engine.architecture.build(seed)) for seed in seeds_of(task)]
 

@@ -36,9 +36,9 @@ PROTOCOL |= {"tail": 2, "evaluate_every": 1}
 CELL = "many/digits/dir0.1"
 COLUMNS = ("dry", "alone", "job", "tables", "nothing", "verdicts", "kept")
 SNAKEMAKE = ("snakemake", "--workflow-profile", "workflow/profiles/default", "--cores", "1")
-TRAIN = ("python", "-m", "fedgrid.train", "--device", "cpu", "--backend", "loop")
+TRAIN = ("python", "-m", "fedgrid", "train", "--device", "cpu", "--backend", "loop")
 KEPT = """
-import time; from pathlib import Path; from fedgrid.study.kept import read_index
+import time; from pathlib import Path; from fedgrid.store.kept import read_index
 began = time.process_time(); read_index(Path("kept")); print(time.process_time() - began)
 """
 
@@ -79,7 +79,7 @@ def measured(project: Path, count: int) -> dict[str, float | str]:
     found["job"] = seconds(project, *TRAIN, f"{CELL}/fedprox-mu8.5/seed{SEEDS[0]}")
     found["tables"] = seconds(project, *SNAKEMAKE, "--quiet", "all", *shown)
     found["nothing"] = seconds(project, *SNAKEMAKE, "--quiet", "all", *shown)
-    page = "python", "-m", "fedgrid.verdicts", "--study", "many", "--out", "results/page.html"
+    page = "python", "-m", "fedgrid", "verdicts", "--study", "many", "--out", "results/page.html"
     found["verdicts"] = seconds(project, *page)
     write_index(project / "kept", count)
     found["kept"] = float(checked(project, "python", "-c", KEPT).split()[-1])

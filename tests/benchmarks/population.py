@@ -149,7 +149,7 @@ def write_data(folder: Path, population: int) -> None:
 
 
 def write_partition(folder: Path, protocol: dict) -> None:
-    """The partition of the data, as `python -m fedgrid.partition` makes it."""
+    """The partition of the data, as `python -m fedgrid partition` makes it."""
     data, names = open_data(folder), NAMES.values()
     drawn = NAMES["dataset"], NAMES["seed"]
     made = draw_partition(NAMES["partition"], data, protocol["clients"], protocol["recipe"], *drawn)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import torch
 
-from fedgrid import data, partition, pretrain, saliency, train
+from fedgrid.commands import data, partition, pretrain, saliency, train
 from fedgrid.study.command import Machine
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import needed_stages

@@ -324,7 +324,7 @@ def keepers() -> list[psutil.Process]:
 
 def trainers(project: Path) -> list[psutil.Process]:
     """The processes that train in a project, as Snakemake started them."""
-    return [p for p in processes("fedgrid.train") if p.cwd() == str(project)]
+    return [p for p in processes("fedgrid.commands.train") if p.cwd() == str(project)]
 
 
 # -- what a job asks for --------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""Run a stage of fedgrid: `fedgrid train ...` is `python -m fedgrid.train ...`."""
+"""Run a stage of fedgrid: `fedgrid train ...` is `python -m fedgrid train ...`."""
 
 import os
 import runpy
 import sys
 
 from fedgrid import __version__
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, lacks, registered
 
 USAGE = """usage: fedgrid STAGE ...

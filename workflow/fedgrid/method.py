@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedgrid.runtime.contract import OPTIMISERS
+from fedgrid.runtime.code.contract import OPTIMISERS
 from fedgrid.runtime.names import UsageError, shown
 
 Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name

@@ -36,7 +36,7 @@ from fedgrid.runtime import (
     trackers,
 )
 from fedgrid.runtime.names import UsageError, printable, within
-from fedgrid.study.claims import find_claim
+from fedgrid.claim import find_claim
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import (
@@ -48,7 +48,7 @@ from fedgrid.study.jobs import (
     run_of_stage,
     state_gb,
 )
-from fedgrid.study.kept import (
+from fedgrid.store.kept import (
     INDEX,
     facts_of_kind,
     find_kept,

@@ -36,7 +36,7 @@ rule data:
         "data: {wildcards.dataset}"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
+        " -m fedgrid data {wildcards.dataset:q} --out {params.out:q} --log {log:q}"
 
 
 rule weights:
@@ -54,5 +54,5 @@ rule weights:
         "weights: {wildcards.model}, {wildcards.weights}"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.weights {wildcards.model:q} --name {wildcards.weights:q}"
+        " -m fedgrid weights {wildcards.model:q} --name {wildcards.weights:q}"
         " --out {output:q} --log {log:q}"

@@ -28,7 +28,7 @@ rule partition:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.partition {params.spec:q} --inputs {params.inputs:q}"
+        " -m fedgrid partition {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --log {log:q}"
 
 
@@ -60,7 +60,7 @@ rule pretrain:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" exec "$FEDGRID_PYTHON"'
-        " -m fedgrid.pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        " -m fedgrid pretrain {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -89,7 +89,7 @@ rule saliency:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.saliency {params.spec:q} --inputs {params.inputs:q}"
+        " -m fedgrid saliency {params.spec:q} --inputs {params.inputs:q}"
         " --out {output.npz:q} --threads {threads} --log {log:q}"
 
 
@@ -119,5 +119,5 @@ rule latents:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.latents {params.spec:q} --inputs {params.inputs:q}"
+        " -m fedgrid latents {params.spec:q} --inputs {params.inputs:q}"
         " --out {output:q} --threads {threads} --log {log:q}"

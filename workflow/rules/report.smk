@@ -27,7 +27,7 @@ for kind in COLLECTED:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
             'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-            " -m fedgrid.collect {params.kind:q} @{params.grid:q} --out {output:q} --log {log:q}"
+            " -m fedgrid collect {params.kind:q} @{params.grid:q} --out {output:q} --log {log:q}"
 
 
 # One rule for every product, for all of its formats; `snakemake fedsls` makes all of them.
@@ -61,7 +61,7 @@ for study in STUDIES:
             f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
         shell:
             'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-            " -m fedgrid.front --study {params.study:q} --scale {wildcards.scale:q}"
+            " -m fedgrid front --study {params.study:q} --scale {wildcards.scale:q}"
             " {params.parts:q} --out {output:q} --log {log:q}"
 
     for product in STUDIES[study]["products"]:
@@ -91,7 +91,7 @@ for study in STUDIES:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
                 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-                " -m fedgrid.draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
+                " -m fedgrid draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
     # A product about one claim needs only the runs of this claim: results/claims/3.csv.
@@ -121,7 +121,7 @@ for study in STUDIES:
                 f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"
             shell:
                 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-                " -m fedgrid.draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
+                " -m fedgrid draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
 

@@ -35,7 +35,7 @@ rule train:
         "train: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" exec "$FEDGRID_PYTHON"'
-        " -m fedgrid.train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
+        " -m fedgrid train {params.spec:q} --inputs {params.inputs:q} --out {params.out:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"
 
 
@@ -64,5 +64,5 @@ rule interpolation:
         "interpolation: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
         'FEDGRID_VRAM_GB={resources.vram_gb} PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-        " -m fedgrid.interpolation {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
+        " -m fedgrid interpolation {params.spec:q} --inputs {params.inputs:q} --out {output:q}"
         " --checkpoint {params.checkpoint:q} --threads {threads} --log {log:q}"

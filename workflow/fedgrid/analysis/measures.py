@@ -9,11 +9,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
-from fedgrid.study import claims
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})

@@ -36,7 +36,7 @@ FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round",
 def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
     """Return a row per run: its score in the column `of`, its last value, and the smoothed one.
 
-    `runs` has a row per run and evaluation, shares in 0..1, as `fedgrid.collect` writes it. A run
+    `runs` has a row per run and evaluation, shares in 0..1, as `fedgrid collect` writes it. A run
     that diverged has no score; `ended` is the round after which it diverged. The column `metric`
     says how the score was taken; for a round chosen on validation data it names their origin.
     """

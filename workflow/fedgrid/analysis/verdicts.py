@@ -31,11 +31,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.scores import WAYS
 from fedgrid.runtime.names import known, listed
-from fedgrid.study import claims
 from fedgrid.study.protocol import runs_of_block
 
 LEVEL = 0.05

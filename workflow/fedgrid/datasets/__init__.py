@@ -22,7 +22,7 @@ Of data of one's own (`_npz.py`):
 
     FLOATS         True if the inputs are float32 instead of uint8
 
-It may have, for `runtime/digests.py`:
+It may have, for `datasets/_digests.py`:
 
     HASHES         the first eight digits of the SHA-256 of the arrays' files, in the order of
                    `Split`; () to use those of the first reading
@@ -38,7 +38,7 @@ import numpy as np
 from fedgrid.datasets._statistics import rounded
 from fedgrid.datasets._stream import Stream, save
 from fedgrid.federation.stored import check_arrays, check_writers
-from fedgrid.runtime import contract
+from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import UsageError, known, registered
 
 

@@ -20,7 +20,8 @@ from fedgrid.datasets import Split
 from fedgrid.datasets._order import natural
 from fedgrid.datasets._stream import Stream, at_once
 from fedgrid.federation import seeds
-from fedgrid.runtime import cli, own_data
+from fedgrid.runtime import cli
+from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, shown
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ import numpy as np
 from fedgrid.datasets import Split
 from fedgrid.datasets._order import natural
 from fedgrid.datasets._stream import AT_ONCE, Stream, at_once, parts_of
-from fedgrid.runtime import own_data
+from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")

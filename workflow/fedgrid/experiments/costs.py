@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from fedgrid.runtime import cli, contract, files, records, source
+from fedgrid.runtime import cli, files, records
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images
 from fedgrid.study.command import add_machine

@@ -1,4 +1,4 @@
-"""A decoded dataset on disk: `python -m fedgrid.data` writes it, and later stages read it.
+"""A decoded dataset on disk: `python -m fedgrid data` writes it, and later stages read it.
 
 The files are numpy's `.npy` (NEP 1), opened as memory maps, so runs on a machine share the pages.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid.runtime.contract import SCALED
+from fedgrid.runtime.code.contract import SCALED
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError
 

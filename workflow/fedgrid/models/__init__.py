@@ -28,7 +28,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from fedgrid.runtime import contract, source
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError, known, registered, shown
 

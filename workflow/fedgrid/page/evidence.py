@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, measures, tables, verdicts
-from fedgrid.collect import collect_there
-from fedgrid.draw import draw_table, load_product
-from fedgrid.draw import read as read_table
+from fedgrid.commands.collect import collect_there
+from fedgrid.commands.draw import draw_table, load_product
+from fedgrid.commands.draw import read as read_table
 from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity

@@ -8,12 +8,12 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedgrid import draw
 from fedgrid.analysis import tables
 from fedgrid.analysis.metrics import lower_is_better
 from fedgrid.analysis.readable import NAMES, levels_of, rank, written_name
+from fedgrid.commands import draw
 from fedgrid.page import marks
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
 

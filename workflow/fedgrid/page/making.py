@@ -9,7 +9,7 @@ import pandas as pd
 from fedgrid.analysis.scores import RUN, cohort_sizes
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import kept
+from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 

@@ -7,6 +7,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from fedgrid import claim as claims
 from fedgrid.analysis import metrics, verdicts
 from fedgrid.page import evidence, marks
 from fedgrid.page.sections import Paper, paper
@@ -14,7 +15,6 @@ from fedgrid.page.sheets import Sheet
 from fedgrid.report import controls
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
-from fedgrid.study import claims
 from fedgrid.study.grid import Grid
 
 HERE = Path(__file__).parent

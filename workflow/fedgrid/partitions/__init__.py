@@ -19,7 +19,7 @@ import re
 from functools import cache
 from importlib import import_module
 
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, registered, shown
 
 

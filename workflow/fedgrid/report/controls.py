@@ -32,6 +32,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from fedgrid import claim as claims
 from fedgrid.analysis import choice, figures, tables, verdicts
 from fedgrid.analysis.metrics import in_percent, lower_is_better, words
 from fedgrid.analysis.scores import (
@@ -46,7 +47,6 @@ from fedgrid.analysis.scores import (
 )
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
-from fedgrid.study import claims
 
 # What they name (study/options.py).
 OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}

@@ -41,7 +41,7 @@ def registered(kind: str) -> list[str]:
 
 def own_datasets() -> list[str]:
     """Return the names of the data of one's own."""
-    from fedgrid.runtime import own_data  # which needs this module
+    from fedgrid.runtime.code import own_data  # which needs this module
 
     return [*own_data.entries()]
 

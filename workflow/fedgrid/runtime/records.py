@@ -1,7 +1,7 @@
 """Records: inputs, code, command and machine of a result, in `.<file>.record` beside it.
 
 Every command returns what it read and wrote (`Work`), and its record is written when it has
-succeeded. `fedgrid.verify` compares files with records.
+succeeded. `fedgrid verify` compares files with records.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE
 
 BEGAN = time.monotonic()

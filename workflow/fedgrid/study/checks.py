@@ -8,7 +8,7 @@ from typing import Any
 
 from fedgrid.federation import cohorts
 from fedgrid.partitions import check_writers, parse_name
-from fedgrid.runtime import contract, source
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.protocol import LOCAL, PROTOCOL, has_client_test
 

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fedgrid.runtime import cli, contract, records, source
+from fedgrid.runtime import cli, records
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study.checks import (

@@ -7,7 +7,7 @@ text.
 from pathlib import Path
 from typing import Any
 
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import check_config, read_flags, read_yaml

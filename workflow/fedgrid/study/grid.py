@@ -9,7 +9,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedgrid.runtime import own_data, source
+from fedgrid.claim import (
+    MARK,
+    find_claim,
+    needs_experiments,
+    needs_kind,
+    part_for_claim,
+    split_grid,
+)
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
 from fedgrid.study.checks import (
     EXPERIMENTS,
@@ -24,14 +32,6 @@ from fedgrid.study.checks import (
     check_partition,
     check_protocol,
     check_whole_writers,
-)
-from fedgrid.study.claims import (
-    MARK,
-    find_claim,
-    needs_experiments,
-    needs_kind,
-    part_for_claim,
-    split_grid,
 )
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED

@@ -5,7 +5,7 @@ import os
 
 from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.study.products import BEST
 from fedgrid.study.protocol import AXES, PROTOCOL

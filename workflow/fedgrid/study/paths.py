@@ -5,7 +5,7 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"

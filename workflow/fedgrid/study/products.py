@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedgrid.runtime import contract, source
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered
 from fedgrid.study.protocol import PROTOCOL
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import yaml
 
-from fedgrid.runtime import cli, trackers
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
+from fedgrid.runtime.watch import trackers
 from fedgrid.study.products import complete_product
 
 # They are in the package where it is installed from a wheel, and beside it in a checkout.

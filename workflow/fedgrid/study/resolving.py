@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from fedgrid.runtime import contract, source
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content

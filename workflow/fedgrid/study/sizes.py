@@ -14,7 +14,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from fedgrid.runtime import cli, files, source
+from fedgrid.runtime import cli, files
+from fedgrid.runtime.code import source
 
 CACHE = "XDG_CACHE_HOME"  # the variable that names the folder of caches; without it ~/.cache
 UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model that fails

@@ -9,11 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
 
-from fedgrid.partitions import match_name, parse_name
-from fedgrid.runtime import source
-from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
-from fedgrid.study.checks import check_type
-from fedgrid.study.claims import (
+from fedgrid.claim import (
     COEFFICIENT,
     OF_KIND,
     OF_RUNS,
@@ -23,6 +19,10 @@ from fedgrid.study.claims import (
     needs_runs,
     others,
 )
+from fedgrid.partitions import match_name, parse_name
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.study.checks import check_type
 from fedgrid.study.protocol import AXES
 
 NAMED = AXES[:-1]  # the axes whose values are names

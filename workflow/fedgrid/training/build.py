@@ -15,7 +15,8 @@ from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
-from fedgrid.runtime import contract, files, source
+from fedgrid.runtime import files
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.checks import check_allowed, needs_client_test
 from fedgrid.study.command import Machine

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgrid.experiments.fidelity.greymaps import CONTRASTS
-from fedgrid.runtime import cli, contract, source
+from fedgrid.runtime import cli
+from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images, check_type
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import choice, fields, figures, metrics, tables
 from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, scored
 from fedgrid.report.privatization.ways import ACCURACIES
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 
 KINDS = {"ps": "PS", "sp": "SP", "sps": "SPS", "ssp": "SSP"}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from fedgrid.analysis import figures, tables
 from fedgrid.partitions import write_label
-from fedgrid.runtime import source
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
 
 OPTIONS = {"printed": "published"}  # what they name (study/options.py)

@@ -1,0 +1,37 @@
+"""Write one page that says which claims of the papers hold, from runs that exist.
+
+    python -m fedgrid verdicts --out results/verdicts.html
+
+The runs are those in the folder of results and those kept with the studies; nothing is trained.
+The tables that the page is made of are beside it, in a folder of its name.
+"""
+
+from pathlib import Path
+
+from fedgrid.page.write import write_page
+from fedgrid.runtime import cli
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.grid import configured
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    parser = cli.parser(__doc__)
+    parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
+    parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all studies")
+    parser.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="which has your protocols"
+    )
+    asked = parser.parse_args(arguments)
+    everything = configured(asked.config)
+    names = asked.study or [*everything.studies]
+    for name in names:
+        known("study", name, everything.studies)
+    if asked.out.suffix != ".html":
+        raise UsageError(f"--out {asked.out} is not a page: give a name that ends with .html")
+    write_page(asked.out, everything, asked.results, dict.fromkeys(names))
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,281 @@
+"""Check a file of methods/, datasets/, models/ or report/ without running it.
+
+Constants are read as literals, and functions by their names: the Snakefile imports this, so no
+torch. `imported` and `called` run a file's own code; if it fails, the error names the line.
+"""
+
+import math
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import UsageError, shown
+
+# A rule for a constant: the allowed values in words, and a test of a value.
+Rule = tuple[str, Callable[[Any], bool]]
+
+
+def whole(value: Any) -> bool:
+    """Whether `value` is a whole number above 0; True does not count."""
+    return type(value) is int and value > 0
+
+
+def number(value: Any) -> bool:
+    """Whether `value` is a finite number; True does not count."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def texts(value: Any) -> bool:
+    """Whether `value` is a tuple or list of texts; a single text does not count."""
+    return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+
+
+def different(value: Any) -> bool:
+    """Whether `value` is a tuple or list of different texts."""
+    return texts(value) and len({*value}) == len(value)
+
+
+def named(value: Any) -> bool:
+    """Whether `value` is a dict whose keys are texts."""
+    return isinstance(value, dict) and texts([*value])
+
+
+WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
+SIZE: Rule = (
+    f"{WHOLE[0]}, or None if only reading shows it",
+    lambda value: value is None or whole(value),
+)
+BOOL: Rule = ("True or False", lambda value: isinstance(value, bool))
+DATASET: dict[str, Rule] = {
+    "TRAIN": SIZE,
+    "TEST": SIZE,
+    "CLASSES": WHOLE,
+    "SHAPE": (
+        "three whole numbers above 0, such as (1, 28, 28), or with TOKENS one, such as (80,)",
+        lambda value: isinstance(value, tuple) and len(value) in (1, 3) and all(map(whole, value)),
+    ),
+    "STATISTICS": (
+        'a dict with "standard", such as {"standard": ((0.5,), (0.25,))}, or {} to measure it',
+        lambda value: named(value) and (value == {} or "standard" in value),
+    ),
+}
+SCALED = "scaled"  # the normalisation of 8-bit images that needs no STATISTICS: to [0, 1] only
+MOST_TOKENS = 256  # different values of a uint8
+HASH = re.compile("[0-9a-f]{8,64}")
+MAY: dict[str, Rule] = {  # optional constants of a dataset's file
+    "HASHES": (
+        "() or a text of eight or more digits of a sha256 for each array",
+        lambda value: texts(value) and all(map(HASH.fullmatch, value)),
+    ),
+    "LOSSY": BOOL,
+    "TOKENS": (
+        f"a whole number from 2 to {MOST_TOKENS}, such as 81",
+        lambda value: whole(value) and 2 <= value <= MOST_TOKENS,
+    ),
+    "WRITERS": BOOL,
+    "TEST_WRITERS": BOOL,
+    "FLOATS": BOOL,
+    "CLASS_NAMES": ('a list of different texts, such as ["cat", "dog"]', different),
+}
+MODEL: dict[str, Rule] = {
+    "WEIGHTS": (
+        'a dict of texts, such as {"imagenet": "ResNet18_Weights.IMAGENET1K_V1"}',
+        lambda value: named(value) and texts([*value.values()]),
+    ),
+    "SIDE_PATHS": ('a tuple of texts, such as ("downsample",)', texts),
+    "CHANNELS_LAST": BOOL,
+    "INDEPENDENT": BOOL,
+    "CONVOLUTIONS": BOOL,
+    "TOKENS": BOOL,
+    "BLOCKS": (
+        'a tuple of at least two texts that ends in "head", such as ("0", "3", "head")',
+        lambda value: type(value) is tuple and texts(value) and [*value[1:]][-1:] == ["head"],
+    ),
+    "ENCODER": ("a whole number above 0, such as 2", whole),
+}
+NEEDED = ("saliency", "latents")  # the stages whose results `training/build.py` reads for methods
+OPTIMISERS = ("sgd", "adam", "adamw")  # of local training
+METHOD: dict[str, Rule] = {
+    "NEEDS": (
+        f"a tuple of stages, such as {NEEDED[:1]}: the stages are {', '.join(NEEDED)}",
+        lambda value: texts(value) and {*value} <= {*NEEDED},
+    ),
+    "INDEPENDENT": BOOL,
+    "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
+    "SPLITS": BOOL,
+    "LEAST_COHORT": WHOLE,
+    "OPTIMISERS": (
+        f"a tuple of optimisers, such as {OPTIMISERS[:1]}: they are {', '.join(OPTIMISERS)}",
+        lambda value: texts(value) and bool(value) and {*value} <= {*OPTIMISERS},
+    ),
+    "MODELS_KEPT": (
+        "a number of at least 0, such as 1",
+        lambda value: number(value) and value >= 0,
+    ),
+}
+
+
+def dataset(name: str) -> None:
+    """Raise a UsageError that names the file if it lacks what a dataset needs."""
+    module = f"datasets.{name}"
+    constants(module, DATASET | MAY)
+    for constant in DATASET:
+        if constant not in source.definitions(module):
+            words, _ = DATASET[constant]
+            raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
+    tokens(module)
+    writers = [source.literal(module, name, False) for name in ("WRITERS", "TEST_WRITERS")]
+    if writers == [False, True]:
+        raise UsageError(
+            f"{source.file(module)}: TEST_WRITERS is True, and WRITERS is not: give the writers of "
+            "training images too, with `WRITERS = True`"
+        )
+    hashes, arrays = source.literal(module, "HASHES", ()), 4 + sum(writers)
+    if len(hashes) not in (0, arrays):
+        raise UsageError(
+            f"{source.file(module)}: HASHES has {len(hashes)} texts for {arrays} arrays: give one "
+            "for each, in the order of `Split`, or () for none"
+        )
+    names, classes = (source.literal(module, key) for key in ("CLASS_NAMES", "CLASSES"))
+    if names is not None and len(names) != classes:
+        raise UsageError(
+            f"{source.file(module)}: CLASS_NAMES has {len(names)} texts for {classes} CLASSES: "
+            "give one for each"
+        )
+    channels = source.literal(module, "SHAPE")[0]
+    for key, value in source.literal(module, "STATISTICS").items():
+        if not statistics(value, channels):
+            raise UsageError(
+                f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, not a "
+                f"mean and a deviation above 0 for each of {channels} channels, such as "
+                f"{((0.5,) * channels, (0.25,) * channels)}"
+            )
+        if not all(0 <= one <= 1 for part in value for one in part):
+            raise UsageError(
+                f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, but mean "
+                "and deviation must be those of images scaled to [0, 1]: divide by 255"
+            )
+    function(module, "load", "load(root)")
+
+
+def tokens(module: str) -> None:
+    """Raise a UsageError unless shape and statistics are those of tokens, or those of images."""
+    has_tokens = source.literal(module, "TOKENS", 0) > 0
+    shape, measures = (source.literal(module, name) for name in ("SHAPE", "STATISTICS"))
+    if has_tokens and len(shape) != 1:
+        raise UsageError(
+            f"{source.file(module)}: SHAPE is {shape}, and with TOKENS it is one number, the "
+            "length of a sequence, such as (80,)"
+        )
+    if not has_tokens and len(shape) == 1:
+        raise UsageError(
+            f"{source.file(module)}: SHAPE is {shape}, which is the length of a sequence of "
+            "tokens: write TOKENS, the number of symbols, or (channels, height, width)"
+        )
+    if has_tokens and measures:
+        raise UsageError(
+            f"{source.file(module)}: STATISTICS are those of images, and with TOKENS the inputs "
+            "are sequences of tokens: write `STATISTICS = {}`"
+        )
+
+
+def statistics(value: Any, channels: int) -> bool:
+    """Whether `value` is a mean and a deviation above 0 for each channel."""
+    lists = isinstance(value, tuple | list) and all(isinstance(p, tuple | list) for p in value)
+    if not lists or [*map(len, value)] != [channels, channels]:
+        return False
+    return all(map(number, [*value[0], *value[1]])) and min(value[1]) > 0
+
+
+def model(name: str) -> None:
+    """Raise a UsageError that names the file if it is not right for a model."""
+    module = f"models.{name}"
+    constants(module, MODEL)
+    tokens = source.literal(module, "TOKENS", False)
+    function(module, "body", "body(shape, tokens)" if tokens else "body(shape)")
+    blocks, encoder = source.literal(module, "BLOCKS", ()), source.literal(module, "ENCODER", 0)
+    if blocks and not 0 < encoder < len(blocks):
+        raise UsageError(
+            f"{source.file(module)}: of {len(blocks)} BLOCKS, ENCODER says how many are the "
+            f"encoder, from 1 to {len(blocks) - 1}, and it is {encoder}"
+        )
+    if encoder and not blocks:
+        raise UsageError(
+            f"{source.file(module)}: ENCODER counts BLOCKS, which are missing: add them"
+        )
+
+
+def method(name: str) -> None:
+    """Raise a UsageError that names the file if it is not right for a method."""
+    constants(f"methods.{name}", METHOD)
+    source.keywords(f"methods.{name}", "method")
+
+
+def product(module: str, formats: list[str]) -> None:
+    """Raise a UsageError that names the file if the product cannot be drawn in the formats."""
+    for name in ("study", "scale"):
+        if not source.accepts(module, "draw", name):
+            raise UsageError(f"{source.file(module)}: `draw` does not take `{name}`: add it")
+    if {*formats} - {"csv"}:
+        function(module, "caption", "caption(table)", ", which all formats but csv need")
+    if {*formats} & {"pdf", "svg", "png"}:
+        function(module, "plot", "plot(table, study)", ", which pdf, svg and png need")
+
+
+def constants(module: str, rules: dict[str, Rule]) -> None:
+    """Raise a UsageError for a constant that breaks its rule; a constant may be absent.
+
+    The modules that the file imports are parsed first, so that the error names a file that is not
+    Python.
+    """
+    source.reachable(module)
+    for name, (words, right) in rules.items():
+        there = name in source.definitions(module)
+        if there and not right(value := source.literal(module, name)):
+            said = shown(repr(value))
+            raise UsageError(f"{source.file(module)}: {name} is {said}, not {words}")
+
+
+def function(module: str, name: str, form: str, why: str = "") -> None:
+    """Raise a UsageError if the file does not define or import the function."""
+    if name not in source.definitions(module):
+        lacks = f"{source.file(module)} has no function `{name}`{why}"
+        raise UsageError(f"{lacks}: write `def {form}`")
+
+
+# -- a file's own code ----------------------------------------------------------------------------
+
+
+def imported(module: str) -> ModuleType:
+    """Import a module; a UsageError names the line where its import fails."""
+    source.reachable(module)  # raises for a file that is not Python, with its line
+    if source.is_own(module):
+        return called(module, "its text", lambda: of_text(module))
+    return called(module, "its import", lambda: import_module(f"fedgrid.{module}"))
+
+
+def of_text(module: str) -> ModuleType:
+    """Return the module of data of one's own, which has no file."""
+    made = ModuleType(f"fedgrid.{module}")
+    exec(compile(source.text(module), source.path(module), "exec"), made.__dict__)
+    sys.modules[made.__name__] = made  # so that the record of a command has its code
+    return made
+
+
+def called(module: str, what: str, work: Callable[[], Any]) -> Any:
+    """Return `work()`, a call of a file's own code; a UsageError names the line where it fails."""
+    try:
+        return work()
+    except (UsageError, MemoryError):
+        raise
+    except Exception as problem:
+        frames = traceback.extract_tb(problem.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(source.path(module))]
+        line = f", line {lines[-1]}" if lines else ""
+        said = shown(f"{type(problem).__name__}: {problem}")
+        raise UsageError(f"{source.file(module)}{line}: {what} fails with {said}") from problem

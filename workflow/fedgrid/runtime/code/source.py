@@ -1,0 +1,367 @@
+"""The package's code as a dependency of its results. The Snakefile imports this: no torch here.
+
+A result depends on the modules that its entry point can reach. Of the folders `runtime/` and
+`study/` only those functions, classes and constants count that a module which counts names, and
+those that these name, and so on. `harmless.py` lists the ones that cannot change a number, with the
+reason. What counts is read without the texts that no result depends on (`bare.py`).
+"""
+
+import ast
+import hashlib
+import json
+from functools import cache
+from importlib.util import decode_source
+from pathlib import Path
+from typing import Any
+
+from fedgrid.runtime.code import own_data
+from fedgrid.runtime.code.bare import bare
+from fedgrid.runtime.code.harmless import HARMLESS
+from fedgrid.runtime.names import PACKAGE, UsageError
+
+ROOT = PACKAGE
+BY_NAME = ("runtime", "study")  # folders of which only what is named counts
+
+Name = tuple[str, str]  # a module, and what it defines at its top level
+
+
+def path(module: str) -> Path:
+    """Return the file of a module or package, such as `methods.moon` or `models`."""
+    file = ROOT / f"{module.replace('.', '/')}.py"
+    package = file.with_suffix("") / "__init__.py"
+    return package if package.exists() else file
+
+
+def file(module: str) -> str:
+    """Return the name of a module's file for a message: `methods/moon.py`."""
+    if is_own(module):
+        return module  # datasets.<name>: the entry of a configuration
+    return path(module).relative_to(ROOT).as_posix()
+
+
+def exists(module: str) -> bool:
+    """Whether a module has a file, or is data of one's own."""
+    return path(module).exists() or is_own(module)
+
+
+def is_own(module: str) -> bool:
+    """Whether a module stands for data of one's own (`own_data.py`), and has no file."""
+    kind, _, name = module.partition(".")
+    return kind == "datasets" and name in own_data.entries()
+
+
+def text(module: str) -> str:
+    """Return the text of a module."""
+    if is_own(module):
+        return own_data.text(module.partition(".")[2])
+    return decode_source(path(module).read_bytes())
+
+
+def forget() -> None:
+    """Forget what was read of modules: data of one's own have changed in this process."""
+    for function in [one for one in globals().values() if hasattr(one, "cache_clear")]:
+        function.cache_clear()
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    """Return the module's syntax tree."""
+    return _parsed(module)
+
+
+@cache
+def _bare_tree(module: str) -> ast.Module:
+    """Return the module's syntax tree without the texts that no result depends on."""
+    return bare(_parsed(module))
+
+
+def _parsed(module: str) -> ast.Module:
+    """Return a new syntax tree; UsageError, with the line, for a file that is not Python."""
+    try:
+        return ast.parse(text(module))
+    except SyntaxError as problem:
+        line = f", line {problem.lineno}," * bool(problem.lineno)
+        raise UsageError(f"{file(module)}{line} is not Python: {problem.msg}") from None
+    except UsageError:
+        raise
+    except (OSError, ValueError, MemoryError, RecursionError) as problem:
+        raise UsageError(f"{file(module)} cannot be read as Python: {problem}") from None
+
+
+@cache
+def _import_nodes(module: str) -> list[ast.Import | ast.ImportFrom]:
+    """Return all imports of a module, also those inside functions."""
+    walked = ast.walk(_bare_tree(module))
+    return [node for node in walked if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _inside(name: str) -> str:
+    """Return a module's name without the package's; "." for the package, "" for another one."""
+    if name == ROOT.name:
+        return "."
+    return name.removeprefix(f"{ROOT.name}.") if name.startswith(f"{ROOT.name}.") else ""
+
+
+def origin(module: str, node: ast.ImportFrom) -> str:
+    """Return the absolute name of what an import is from: in methods.x, `._a` is methods._a."""
+    if not node.level:
+        return node.module or ""
+    inside = [ROOT.name, *module.split(".")]
+    above = node.level - (path(module).name == "__init__.py")
+    return ".".join([*inside[: len(inside) - above], *filter(None, [node.module])])
+
+
+@cache
+def reachable(module: str) -> frozenset[str]:
+    """Return `module` and all modules of this package that it imports, directly or indirectly."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        new = {name for one in new for name in _imports(one)} - found
+    return frozenset(found)
+
+
+@cache
+def _imports(module: str) -> frozenset[str]:
+    """Return the modules of this package that a module imports."""
+    names = set()
+    for node in _import_nodes(module):
+        if isinstance(node, ast.Import):
+            names |= {_inside(alias.name) for alias in node.names}
+        elif inside := _inside(origin(module, node)):
+            names |= {inside, *(f"{inside}.{alias.name}".strip(".") for alias in node.names)}
+    return frozenset(name for name in names - {"", "."} if path(name).exists())
+
+
+@cache
+def counted(module: str) -> frozenset[str]:
+    """Return the modules that can change a result of `module`, without those that count by name."""
+    found, new = set(), {module}
+    while new:
+        found |= new
+        near = {name for one in new for name in _imports(one)}
+        near |= {where for one in new for where, _ in borrowed(one)}
+        new = {name for name in near if counts(name)} - found
+    return frozenset(found)
+
+
+def counts(module: str) -> bool:
+    """Whether all of a module can change a result."""
+    return module.partition(".")[0] not in BY_NAME
+
+
+# -- what counts by its name ----------------------------------------------------------------------
+
+
+@cache
+def borrowed(module: str) -> frozenset[Name]:
+    """Return what a module uses of modules that count by name, directly or indirectly."""
+    found: set[Name] = set()
+    new = {*_named(module)}
+    while new:
+        found |= new
+        new = {name for one in new if not counts(one[0]) for name in _uses(one)} - found
+    return frozenset(found)
+
+
+@cache
+def _uses(one: Name) -> frozenset[Name]:
+    """Return what a function, class or constant names, of its module and of others."""
+    module, name = one
+    found = {n for node in _statements(module).get(name, ()) for n in _names(module, node)}
+    imported = _bound(module).get(name, one)
+    return frozenset(found | ({imported} if imported[1] else set()))
+
+
+@cache
+def _named(module: str) -> frozenset[Name]:
+    """Return what a module names of modules that count by name."""
+    if not any(not counts(where) for where, _ in _bound(module).values()):
+        return frozenset()
+    return frozenset(one for one in _names(module, _bare_tree(module)) if not counts(one[0]))
+
+
+def _names(module: str, node: ast.AST) -> set[Name]:
+    """Return what a part of a module names of it and of others; what is harmless is left out."""
+    found, bound = set(), _bound(module)
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id in bound:
+            found.add(bound[one.id])
+        elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name):
+            where, name = bound.get(one.value.id, ("", "."))
+            found |= set() if name or is_harmless(where, one.attr) else {(where, one.attr)}
+    return {one for one in found if one[1]}
+
+
+@cache
+def _bound(module: str) -> dict[str, Name]:
+    """Return what the names in a module stand for; an imported module has no name after it.
+
+    What is harmless is left out.
+    """
+    found = {} if counts(module) else {name: (module, name) for name in _statements(module)}
+    for node in _import_nodes(module):
+        if isinstance(node, ast.ImportFrom) and (where := _inside(origin(module, node))):
+            for alias in node.names:
+                inner = (f"{where}.{alias.name}".strip("."), "")
+                is_module = path(inner[0]).exists()
+                found[alias.asname or alias.name] = inner if is_module else (where, alias.name)
+    return {alias: one for alias, one in found.items() if not is_harmless(*one)}
+
+
+def is_harmless(module: str, name: str) -> bool:
+    """Whether a function, class or constant cannot change a number (`harmless.py`)."""
+    return module in HARMLESS or f"{module}.{name}" in HARMLESS
+
+
+@cache
+def _statements(module: str) -> dict[str, list[ast.stmt]]:
+    """Return, by name, the top-level statements of a module that assign or change it."""
+    found: dict[str, list[ast.stmt]] = {}
+    for node in _bare_tree(module).body:
+        for name in _defined(node) | _changed(node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _changed(node: ast.stmt) -> set[str]:
+    """Return the names whose content a statement changes: `D[key] = value`, or `D.update(...)`."""
+    targets = [node.value] if isinstance(node, ast.Expr) else getattr(node, "targets", ())
+    return {one.id for to in targets for one in ast.walk(to) if isinstance(one, ast.Name)}
+
+
+@cache
+def _code_of(one: Name) -> str:
+    """Return the code of a function, class or constant, as `code` does."""
+    module, name = one
+    return "\n".join(map(ast.unparse, _statements(module).get(name, ())))
+
+
+# -- fingerprints ---------------------------------------------------------------------------------
+
+
+@cache
+def code(module: str) -> str:
+    """Return the code of a module without comments, layout and texts that change no number."""
+    return ast.unparse(_bare_tree(module))
+
+
+@cache
+def fingerprint(*modules: str) -> str:
+    """Return a hash of all code that can change a result of `modules`."""
+    return of(sorted(frozenset().union(*(counted(module) for module in modules))))
+
+
+def of(modules: list[str]) -> str:
+    """Return the fingerprint of exactly these modules, with what they use of others by name."""
+    own = [module for module in modules if counts(module)]
+    named = frozenset().union(*map(borrowed, own))
+    codes = [*map(code, own), *map(_code_of, sorted(one for one in named if not counts(one[0])))]
+    return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
+
+
+@cache
+def literal(module: str, name: str, default: Any = None) -> Any:
+    """Return the value of a top-level literal of a module, without importing the module.
+
+    UsageError if the value is an expression, another name or an import.
+    """
+    if (node := definitions(module).get(name)) is None:
+        return default
+    try:
+        return ast.literal_eval(_assigned(node, name))
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"{file(module)}, line {node.lineno}: {name} is not a plain value, but is read without "
+            f"running the file: write `{name} = ` and the value itself, with no sum, name or import"
+        ) from None
+
+
+@cache
+def definitions(module: str) -> dict[str, ast.stmt]:
+    """Return, by name, the last top-level statement of a module that assigns the name."""
+    return {name: node for node in tree(module).body for name in _defined(node)}
+
+
+def _defined(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    inside = list(ast.walk(node))
+    aliases = {n.asname or n.name.partition(".")[0] for n in inside if isinstance(n, ast.alias)}
+    stored = (n for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    annotated = isinstance(node, ast.AnnAssign) and node.value is None
+    return aliases if annotated else aliases | {n.id for n in stored}
+
+
+def _assigned(node: ast.stmt, name: str) -> ast.expr | None:
+    """Return the value of a plain `name = value`, with or without an annotation; else None."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    plain = isinstance(node, ast.Assign | ast.AnnAssign)
+    return node.value if plain and name in [getattr(to, "id", None) for to in targets] else None
+
+
+@cache
+def keywords(module: str, function: str) -> dict[str, Any]:
+    """Return the keyword arguments of a module's function, with their defaults.
+
+    UsageError for an argument that cannot be given by its name, or has no default that is a literal
+    which JSON can hold: the default shows the type of the argument.
+    """
+    found = _signature(module, function)
+    where = f"{file(module)}: `{function}`"
+    if odd := [*found.posonlyargs, *filter(None, (found.vararg, found.kwarg))]:
+        problem = f"{where} cannot be given `{odd[0].arg}` by name"
+        raise UsageError(f"{problem}: list each hyper-parameter with its default, as in `mu=0.1`")
+    early = [None] * (len(found.args) - len(found.defaults))
+    defaults = [*early, *found.defaults, *found.kw_defaults]
+    names = arguments(module, function)
+    return {name: _default(where, name, node) for name, node in zip(names, defaults, strict=True)}
+
+
+def _default(where: str, name: str, node: ast.expr | None) -> Any:
+    if node is None:
+        raise UsageError(f"{where} has no default for `{name}`: give it one, as in `{name}=0.1`")
+    try:
+        value = ast.literal_eval(node)
+        return json.loads(json.dumps(value))  # as a job receives it
+    except (ValueError, TypeError, MemoryError, RecursionError):
+        raise UsageError(
+            f"{where}: the default of `{name}`, {ast.unparse(node)}, is not a number, text, true, "
+            f"false, or a list of these: write its value itself, as in `{name}=0.1`"
+        ) from None
+
+
+@cache
+def arguments(module: str, function: str) -> list[str]:
+    """Return the names of the arguments of a module's function."""
+    found = _signature(module, function)
+    return [argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
+
+
+def parameters(module: str, function: str) -> tuple[list[str], list[str] | None]:
+    """Return the arguments without a default, and all arguments, or None if it takes any name."""
+    found, names = _signature(module, function), arguments(module, function)
+    optional = [name for name, d in zip(found.kwonlyargs, found.kw_defaults, strict=True) if d]
+    plain = names[: len(names) - len(found.kwonlyargs)]
+    needed = plain[: len(plain) - len(found.defaults)]
+    needed += [one.arg for one in found.kwonlyargs if one not in optional]
+    return needed, None if found.kwarg else names
+
+
+def accepts(module: str, function: str, argument: str) -> bool:
+    """Whether a module's function takes the argument by name."""
+    return bool(_signature(module, function).kwarg) or argument in arguments(module, function)
+
+
+@cache
+def _signature(module: str, function: str) -> ast.arguments:
+    node = definitions(module).get(function)
+    if not isinstance(node, ast.FunctionDef):
+        raise UsageError(f"{file(module)} has no function `{function}`: write `def {function}`")
+    return node.args
+
+
+@cache
+def summary(module: str) -> str:
+    """Return the first paragraph of a module's docstring, on one line."""
+    return " ".join((ast.get_docstring(tree(module)) or "").partition("\n\n")[0].split())

@@ -1,0 +1,74 @@
+"""Send every evaluation of a run to its trackers.
+
+A tracker that fails before the first round ends the command. Later it is given up with one warning,
+because the training is worth more than a curve.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from fedgrid.runtime import cli
+from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
+
+
+class Rows:
+    """The evaluations of a run for its trackers; a context manager that closes them."""
+
+    def __init__(self, asked: Asked, out: Path, run: dict, key: str, history: list[dict]):
+        self.history, self.sent, self.open = history, len(history), {}
+        about = Run(asked.name, key, out, asked.logs, settings(run))
+        for tracker in (ALWAYS, *asked.names):
+            self.start(tracker, about)
+
+    def start(self, name: str, about: Run) -> None:
+        """Open a tracker."""
+        rows = [plain(row) for row in self.history]
+        try:
+            module = import_module(f"fedgrid.runtime.watch.trackers.{name}")
+            self.open[name] = module.tracker(about, rows)
+        except Exception as problem:
+            if not rows and name != ALWAYS:
+                said = f"log: {name} did not start ({said_by(problem)})"
+                raise UsageError(f"{said}: correct that, or remove {name} from `log`") from problem
+            give_up(name, problem)
+
+    def __enter__(self) -> "Rows":
+        return self
+
+    def __exit__(self, *problem) -> None:
+        for name in [*self.open]:
+            self.attempt(name, self.open[name].close)
+
+    def send(self) -> None:
+        """Send the evaluations that are new."""
+        for row in self.history[self.sent :]:
+            for name in [*self.open]:
+                self.attempt(name, self.open[name].write, plain(row))
+        self.sent = len(self.history)
+
+    def attempt(self, name: str, act: Callable, *arguments) -> None:
+        """Let a tracker act; give it up if that fails."""
+        try:
+            act(*arguments)
+        except Exception as problem:
+            self.open.pop(name)
+            give_up(name, problem)
+
+
+def give_up(name: str, problem: Exception) -> None:
+    """Warn that a tracker gets nothing more."""
+    what = "metrics.running.csv" if name == ALWAYS else name
+    cli.warn(f"{what} failed and gets no more evaluations ({said_by(problem)}); the run goes on")
+
+
+def said_by(problem: Exception) -> str:
+    """Return an error for a sentence."""
+    return shown(f"{type(problem).__name__}: {problem}")
+
+
+def plain(row: dict) -> dict:
+    """Return the numbers of a row, without lists such as the predictions and missing values."""
+    left_out = list | dict | None
+    return {name: value for name, value in row.items() if not isinstance(value, left_out)}

@@ -1,0 +1,81 @@
+"""MLflow: a run of the experiment `fedgrid`, or of the one that MLFLOW_EXPERIMENT_NAME names.
+
+Without MLFLOW_TRACKING_URI the runs are in logs/mlflow.db. A run that resumes continues the same
+run there, which the tag `fedgrid.key` identifies.
+"""
+
+import os
+import re
+import time
+
+from fedgrid.runtime import files
+from fedgrid.runtime.watch.trackers import Run, numbers
+
+PACKAGE = "mlflow"
+KEY = "fedgrid.key"
+SCORES = ("accuracy", "own_weighted")  # of a complete server's model, or of clients' own models
+
+
+def tracker(run: Run, rows: list[dict]) -> "Recorded":
+    """Start or continue a run."""
+    from mlflow import MlflowClient
+
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # training waits for them
+    place = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{run.logs.absolute()}/mlflow.db")
+    with files.alone(run.logs / "mlflow"):  # jobs that start together would make everything twice
+        client = MlflowClient(tracking_uri=place)
+        return Recorded(client, found(client, run) or made(client, run), rows)
+
+
+def experiment(client) -> str:
+    """Return the id of the experiment, which is made if it is missing."""
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedgrid")
+    there = client.get_experiment_by_name(name)
+    return there.experiment_id if there else client.create_experiment(name)
+
+
+def found(client, run: Run) -> str | None:
+    """Return the id of the run that an earlier process began."""
+    there = client.search_runs([experiment(client)], f"tags.`{KEY}` = '{run.key}'", max_results=1)
+    for one in there:
+        client.update_run(one.info.run_id, status="RUNNING")
+        return one.info.run_id
+    return None
+
+
+def made(client, run: Run) -> str:
+    """Return the id of a new run with the settings as its parameters."""
+    one = client.create_run(experiment(client), run_name=run.name, tags={KEY: run.key})
+    for name, value in run.settings.items():
+        client.log_param(one.info.run_id, name, value)
+    return one.info.run_id
+
+
+def allowed(name: str) -> str:
+    """Return a column's name in characters that MLflow takes: a class may have any name."""
+    return re.sub(r"[^/\w.\- ]", "_", name)
+
+
+class Recorded:
+    """A run of MLflow."""
+
+    def __init__(self, client, run: str, rows: list[dict]):
+        self.client, self.run = client, run
+        known = [one for name in SCORES for one in client.get_metric_history(run, name)]
+        self.last = max((metric.step for metric in known), default=-1)
+        for row in rows:  # a killed run may not have sent them
+            self.write(row)
+
+    def write(self, row: dict) -> None:
+        """Send the numbers of a row, unless the run has them already."""
+        if row["round"] > self.last:
+            from mlflow.entities import Metric
+
+            now = round(time.time() * 1000)
+            named = {allowed(name): value for name, value in numbers(row).items()}
+            metrics = [Metric(name, value, now, row["round"]) for name, value in named.items()]
+            self.client.log_batch(self.run, metrics=metrics)
+
+    def close(self) -> None:
+        """Mark the run as ended."""
+        self.client.set_terminated(self.run)

@@ -1,0 +1,41 @@
+"""TensorBoard: event files in logs/tensorboard/<run>/.
+
+`tensorboard --logdir results/logs/tensorboard` compares all runs.
+"""
+
+from fedgrid.runtime.watch.trackers import Run, next_round, numbers
+
+PACKAGE = "tensorboard"
+FLUSH_SECONDS = 10
+
+
+def tracker(run: Run, rows: list[dict]) -> "Events":
+    """Return the event file of a run; rounds that it trains again replace the earlier ones."""
+    return Events(run, next_round(rows))
+
+
+class Events:
+    """A writer of event files."""
+
+    def __init__(self, run: Run, first: int):
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = run.logs / "tensorboard" / run.name
+        self.writer = SummaryWriter(str(folder), purge_step=first, flush_secs=FLUSH_SECONDS)
+        if not first:
+            self.writer.add_text("settings", table(run.settings), 0)
+
+    def write(self, row: dict) -> None:
+        """Add the numbers of a row."""
+        for name, value in numbers(row).items():
+            self.writer.add_scalar(name, value, row["round"])
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.writer.close()
+
+
+def table(settings: dict) -> str:
+    """Return the settings as a table of Markdown."""
+    lines = [f"| {name} | {value} |" for name, value in settings.items()]
+    return "\n".join(["| setting | value |", "|---|---|", *lines])

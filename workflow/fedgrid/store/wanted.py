@@ -1,0 +1,91 @@
+"""What the grids of all studies need of the folder of results: their runs, and what these read."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+from typing import NamedTuple
+
+from fedgrid.runtime.code import own_data
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import CELLS, RUN, input_paths
+from fedgrid.study.protocol import runs_of_block
+from fedgrid.study.reading import add_products, laid_over, read_config, read_studies
+
+SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
+
+
+class Wanted(NamedTuple):
+    """Runs by their folders in results/runs/, paths of inputs without ending, and last states."""
+
+    runs: set[str]
+    inputs: set[str]
+    states: set[str]  # of runs that a product reads the last state of
+
+
+def find_wanted(configs: list[Path]) -> Wanted:
+    """Return what the grids of all studies need, with those that configurations ask for.
+
+    UsageError for a configuration with a study and no scale.
+    """
+    everything = read_grids(configs)
+    wanted = Wanted(set(), set(), set())
+    for study, scale, grid in places(everything):
+        reads = has_interpolation(everything.studies[study], grid)
+        for names in runs_of(everything, study, scale, grid):
+            for run in with_first(everything, names):
+                name, paths = RUN.format(**run["name"]), input_paths(run)
+                wanted.runs.add(name)
+                wanted.inputs.update(without_end(paths[one]) for one in SHARED if one in paths)
+                wanted.states.update([name] if reads else ())
+    return wanted
+
+
+def read_grids(configs: list[Path]) -> Grid:
+    """Return the grids of all studies; that of the configuration has its products, too."""
+    config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
+    studies = read_studies()
+    if "study" in config:
+        if "scale" not in config:
+            files = ", ".join(map(str, configs))
+            raise UsageError(
+                f"{files}: there is a `study`, but no `scale`: name config.yaml first with --config"
+            )
+        add_products(studies, config)
+    return Grid(studies, config)
+
+
+def with_first(everything: Grid, names: dict) -> list[dict]:
+    """Return a resolved run, and the run that it is linked to, which may be in no grid."""
+    run = everything.resolve(names)
+    first = everything.first_name(run)
+    return [run] if first == run["name"] else [run, everything.resolve(first)]
+
+
+def places(everything: Grid) -> Iterator[tuple[str, str, str]]:
+    """Yield study, scale and name of all grids."""
+    for study, about in everything.studies.items():
+        for scale, of in about["scales"].items():
+            yield from ((study, scale, grid) for grid in of["grids"])
+
+
+def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
+    """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
+    blocks = everything.whole(study, scale, grid)
+    with suppress(UsageError):  # the configuration may be of another study
+        asked = everything.narrowed(study, scale, grid)
+        blocks = [*blocks, *(block for block in asked if block not in blocks)]
+    for block in blocks:
+        yield from runs_of_block(block)
+
+
+def has_interpolation(about: dict, grid: str) -> bool:
+    """Whether a product of a study reads the interpolations of a grid, and these read states."""
+    sources = (text for product in about["products"].values() for text in product["from"].values())
+    return f"interpolation/{grid}" in sources
+
+
+def without_end(path: str) -> str:
+    """Return the path of an input without the ending of its file."""
+    return path.removesuffix(".npz")
