@@ -170,7 +170,7 @@ def partitions() -> str:
 
 def commands() -> str:
     """Return a row per stage: its command, and what it does."""
-    shown = [(f"`fedgrid {name}`", source.summary(name)) for name in stages()]
+    shown = [(f"`fedgrid {name}`", source.summary(f"commands.{name}")) for name in stages()]
     return rows_of(("command", "what it does"), shown)
 
 

@@ -9,11 +9,11 @@ from io import StringIO
 import numpy as np
 import pandas as pd
 
-from fedgrid.commands import collect
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity import scores
 from fedgrid.experiments.fidelity.setting import MAPS
 from fedgrid.runtime.names import PACKAGE
+from fedgrid.store import tables
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import collected_path
 from fedgrid.study.protocol import PROTOCOL
@@ -238,7 +238,7 @@ def sources(product: str, scale: str = "quick", **config) -> dict[str, pd.DataFr
     found = {}
     for name, text in STUDY["products"][product]["from"].items():
         kind, _, of = text.partition("/")
-        if kind in collect.READERS:
+        if kind in tables.READERS:
             found[name] = read(collected(kind, made.runs("fedsls", scale, of)))
         else:
             found[name] = read(EXPERIMENTS[text]())

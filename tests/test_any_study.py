@@ -9,8 +9,16 @@ import pytest
 
 import made
 from fedgrid.analysis import fields, figures
-from fedgrid.commands import draw
-from fedgrid.report import clients, configuration, convergence, sweep, table, tuned
+from fedgrid.report import (
+    _formats,
+    _product,
+    clients,
+    configuration,
+    convergence,
+    sweep,
+    table,
+    tuned,
+)
 from fedgrid.runtime.names import UsageError
 
 STUDY = {"labels": {"fedavg": "FedAvg", "fedprox": "FedProx", "cifar10": "CIFAR-10"}}
@@ -52,17 +60,17 @@ def plotted(module, found: pd.DataFrame, **options):
     """The figure of a table as it is read again, laid out without a warning."""
     with figures.style(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = draw.with_options(module.plot, options)(made.read(found), STUDY)
+        figure = _product.with_options(module.plot, options)(made.read(found), STUDY)
         figure.canvas.draw()
     return figure
 
 
 def written(module, found: pd.DataFrame, folder, *forms: str, **options) -> dict[str, bytes]:
     """The bytes of a product's files."""
-    names = [name for name in draw.FUNCTIONS if hasattr(module, name)]
-    bound = {name: draw.with_options(getattr(module, name), options) for name in names}
+    names = [name for name in _product.FUNCTIONS if hasattr(module, name)]
+    bound = {name: _product.with_options(getattr(module, name), options) for name in names}
     paths = [folder / f"a.{form}" for form in forms]
-    draw.write(SimpleNamespace(**bound), found, STUDY, paths)
+    _formats.write(SimpleNamespace(**bound), found, STUDY, paths)
     return {path.suffix: path.read_bytes() for path in paths}
 
 
@@ -197,7 +205,7 @@ def private(method: str = "fedper", **names) -> pd.DataFrame:
 
 def captioned(product: str, table: pd.DataFrame, **options) -> str:
     """The caption of a product as its files have it."""
-    return draw.load_product("mine", product, {"with": options}).caption(made.read(table))
+    return _product.load_product("mine", product, {"with": options}).caption(made.read(table))
 
 
 def test_a_method_without_an_accuracy_beside_one_with_it_is_explained():

@@ -9,7 +9,7 @@ import pytest
 import made
 from fedgrid.analysis import choice
 from fedgrid.commands import draw
-from fedgrid.report import claims, contrasts
+from fedgrid.report import _product, claims, contrasts
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import products
 from made import STUDIES
@@ -140,12 +140,12 @@ def test_what_cannot_be_chosen_is_refused_in_one_sentence(given, options, messag
 
 
 def product(name: str, **options):
-    return draw.load_product("mine", name, {"with": options})
+    return _product.load_product("mine", name, {"with": options})
 
 
 def drawn(name: str, given: dict, **options) -> tuple:
     found = product(name, **options)
-    return found, draw.draw_table(found, given, STUDY, "quick")
+    return found, _product.draw_table(found, given, STUDY, "quick")
 
 
 def test_a_product_is_drawn_of_the_best_runs_and_says_so():
@@ -187,7 +187,7 @@ def test_models_are_not_chosen_by_the_validation_of_others(metric, by, right):
 def test_every_study_chooses_on_validation_data_by_what_it_shows():
     for study, about in STUDIES.items():
         for name, entry in about["products"].items():
-            draw.load_product(study, name, entry)
+            _product.load_product(study, name, entry)
 
 
 def test_a_table_says_what_was_chosen_for_each_cell():
@@ -237,7 +237,7 @@ def test_what_runs_share_is_not_chosen():
     kept = {}
     shared = product("convergence", best=BEST)
     shared.draw = lambda runs, partition, study, scale: kept.setdefault("table", partition)
-    draw.draw_table(shared, grid(TWO) | {"partition": counts}, STUDY, "quick")
+    _product.draw_table(shared, grid(TWO) | {"partition": counts}, STUDY, "quick")
     pd.testing.assert_frame_equal(kept["table"], counts)
 
 
@@ -318,7 +318,7 @@ def test_each_measure_of_a_claim_is_of_the_runs_that_are_best_by_its_own_metric(
 def test_claims_say_how_their_runs_were_chosen(file):
     table, name = judged(file, {"measure": "accuracy"}, best={"over": "lr"}), file.__name__
     of_best, of_all = (
-        draw.load_product("fedsls", name.rpartition(".")[2], {"with": options}).caption(table)
+        _product.load_product("fedsls", name.rpartition(".")[2], {"with": options}).caption(table)
         for options in ({"best": {"over": "lr"}}, {})
     )
     assert "Of each method, the best lr by each number itself; chosen on" in of_best
@@ -334,4 +334,4 @@ def test_studies_without_best_are_drawn_as_before():
     for study, about in STUDIES.items():
         for name, entry_of in about["products"].items():
             if "best" not in entry_of.get("with", {}):
-                assert draw.load_product(study, name, entry_of).best is None
+                assert _product.load_product(study, name, entry_of).best is None

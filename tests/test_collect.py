@@ -10,6 +10,7 @@ import pytest
 from fedgrid.commands import collect
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED, collected_fields
 from fedgrid.study.protocol import AXES
@@ -87,7 +88,7 @@ def gathered(kind: str, results: Path, *blocks: dict) -> pd.DataFrame:
 
 
 def test_every_kind_is_tested_here():
-    assert set(FILES) == set(collect.READERS) == set(COLLECTED)
+    assert set(FILES) == set(collected.READERS) == set(COLLECTED)
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -268,7 +269,7 @@ def test_what_the_command_is_told_of_a_protocol_is_short_and_enough(kind):
     assert len(json.dumps({"fedsls-quick-lr0.1-local20": told})) < 500
     run = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", "fedsls", 0), strict=True))
     (path, names), (short, fewer) = (
-        collect.find_files(kind, [run], {"fedsls-quick": of}, Path("results"))[0]
+        collected.find_files(kind, [run], {"fedsls-quick": of}, Path("results"))[0]
         for of in (whole, told)
     )
     assert (path, names) == (short, fewer)

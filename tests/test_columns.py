@@ -12,9 +12,9 @@ import yaml
 
 import made
 from conftest import ENVIRONMENT, copied
-from fedgrid.commands import collect
 from fedgrid.report import clients
 from fedgrid.runtime.names import listed, registered
+from fedgrid.store import tables as collected
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
 from made import STUDIES
@@ -174,7 +174,7 @@ def kind_of(parts: tuple[str, ...]) -> str | None:
     if folder == "verdicts":
         return f"verdicts: {stem.rpartition('_')[2]}"
     study, _, *rest = [part for part in parts[1:] if part != "seed=0"]
-    if rest[0] in collect.READERS and len(rest) == 2:
+    if rest[0] in collected.READERS and len(rest) == 2:
         return f"collected: {rest[0]}"
     products = STUDIES[study]["products"]
     if len(rest) == 1 and stem in products:

@@ -9,9 +9,8 @@ import torch
 from matplotlib.colors import to_hex
 
 import made
-from fedgrid.commands import draw
 from fedgrid.engine.state import effective
-from fedgrid.report import concentration
+from fedgrid.report import _formats, _product, concentration
 from test_any_study import assert_same_after_reading, plotted
 
 STUDY = {"labels": {"fedavg": "FedAvg", "fedsls": "FedSLS", "fedau": "FedAU"}}
@@ -208,9 +207,9 @@ def test_without_a_line_the_figure_says_so(tmp_path):
     """A part of the grid without the line must not stop the other products."""
     table = drawn(line={"gone": 1})
     assert table.empty
-    product = draw.load_product("fedsls", "concentration", {"with": {"line": {"gone": 1}}})
-    draw.write(product, table, {}, [tmp_path / "none.csv", tmp_path / "none.svg"])
-    assert "nothing to show" in draw.text(product, tmp_path / "none.csv")
+    product = _product.load_product("fedsls", "concentration", {"with": {"line": {"gone": 1}}})
+    _formats.write(product, table, {}, [tmp_path / "none.csv", tmp_path / "none.svg"])
+    assert "nothing to show" in _product.text(product, tmp_path / "none.csv")
 
 
 def test_another_metric_has_its_own_unit():

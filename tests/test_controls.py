@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.commands import draw
-from fedgrid.report import controls
+from fedgrid.report import _formats, _product, controls
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.products import check_product, complete_product
 from test_any_study import assert_same_after_reading
@@ -220,11 +219,11 @@ def test_a_part_of_the_grid_without_any_pair_says_so_in_every_format(tmp_path):
     """A part that leaves out the placebos must not stop the other products."""
     table = drawn(made.runs({name: PERCENTS[name] for name in ("fedavg", "fedsls")}))
     assert table.empty
-    product = draw.load_product("fedsls", "controls", {"with": {"placebos": PLACEBOS}})
+    product = _product.load_product("fedsls", "controls", {"with": {"placebos": PLACEBOS}})
     paths = [tmp_path / f"controls.{ext}" for ext in ("csv", "tex", "html")]
-    draw.write(product, table, {}, paths)
+    _formats.write(product, table, {}, paths)
     assert all("Nothing is compared" in path.read_text() for path in paths[1:])
-    assert "Nothing is compared" in draw.text(product, paths[0])
+    assert "Nothing is compared" in _product.text(product, paths[0])
 
 
 # --- options ---------------------------------------------------------------------------------

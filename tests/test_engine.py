@@ -28,7 +28,7 @@ from conftest import (
     two_clients,
     uneven,
 )
-from fedgrid.commands import collect, draw
+from fedgrid.commands import collect
 from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import _recorded, stacked
 from fedgrid.engine.state import RunState
@@ -36,6 +36,7 @@ from fedgrid.engine.state import effective as effective_clients
 from fedgrid.federation import augment, schedule
 from fedgrid.method import Method
 from fedgrid.models import Classifier
+from fedgrid.report import _product
 from fedgrid.report.fedsls import table1
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, registered
@@ -905,7 +906,7 @@ def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
         *("--out", str(tmp_path / "runs.csv")),
         *("--protocols", json.dumps({"p": {"rounds": 9, "tail": 9}})),
     ])  # fmt: skip
-    table = table1.draw(draw.read(tmp_path / "runs.csv"), {}, "quick")
+    table = table1.draw(_product.read(tmp_path / "runs.csv"), {}, "quick")
     assert table["mean"].isna().all()
     assert table["std"].isna().all()
     assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)

@@ -12,7 +12,7 @@ from fedgrid.commands import data, partition, saliency, train
 from fedgrid.commands import pretrain as pretraining
 from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
-from fedgrid.runtime import forced, records
+from fedgrid.runtime import forced, machine
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import jobs
 from fedgrid.study.command import Machine
@@ -276,7 +276,7 @@ def test_work_of_other_content_code_or_packages_is_not_linked(results, tmp_path,
     first = trained(results, SMALL.format(4, 2), "fedprox", tmp_path.name)
     other = trained(results, SMALL.format(4, 2), "fedprox-mu0.02", tmp_path.name)
     assert not (first / "model.safetensors").samefile(other / "model.safetensors")
-    monkeypatch.setattr(records, "versions", lambda: {"torch": "0.1"})
+    monkeypatch.setattr(machine, "versions", lambda: {"torch": "0.1"})
     other = trained(results, f"{SMALL.format(4, 2)}-tail3", "fedprox", tmp_path.name)
     assert not (first / "model.safetensors").samefile(other / "model.safetensors")
 

@@ -10,10 +10,9 @@ import made
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, score_runs
-from fedgrid.commands import draw
 from fedgrid.federation import schedule
 from fedgrid.partitions import write_label
-from fedgrid.report import comparison, sweep
+from fedgrid.report import _formats, _product, comparison, sweep
 from fedgrid.report.fedlmd import figure2
 from made import STUDIES
 
@@ -22,7 +21,7 @@ BEST = {"metric": "best", "tail": 1}
 
 
 def module(name: str):
-    return draw.load_product("fedlmd", name, STUDY["products"].get(name, {}))
+    return _product.load_product("fedlmd", name, STUDY["products"].get(name, {}))
 
 
 def curve(percents: list[float], method: str = "fedavg", **names) -> pd.DataFrame:
@@ -375,7 +374,7 @@ def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     drawn_from_runs = bool(STUDY["products"][name]["from"])  # or from what is kept with the study
     assert ("quick scale" in product.caption(table)) == drawn_from_runs
     paths = [tmp_path / f"{name}.{form}" for form in STUDY["products"][name]["formats"]]
-    draw.write(product, table, STUDY, paths)
+    _formats.write(product, table, STUDY, paths)
     assert all(path.stat().st_size > 200 for path in paths)
     again = product.draw(**sources(name), study=STUDY, scale="quick")
     pd.testing.assert_frame_equal(table, again)

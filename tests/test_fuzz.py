@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 import made
-from fedgrid.commands import collect
 from fedgrid.federation.members import fits, read_partition, write_partition
 from fedgrid.federation.stored import ARRAYS, open_data
 from fedgrid.partitions import dirichlet
 from fedgrid.runtime.names import PACKAGE, UsageError, known
+from fedgrid.store import tables as collected
 from fedgrid.study import reading, schema
 from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
@@ -282,6 +282,6 @@ def test_any_bytes_are_no_dataset_and_no_run(tmp_path_factory, content):
         (folder / name).write_bytes(content)
     with pytest.raises(UsageError):
         open_data(folder)
-    for reader in (collect.metrics, collect.saliency, collect.settings, collect.counts):
+    for reader in (collected.metrics, collected.saliency, collected.settings, collected.counts):
         with pytest.raises(UsageError):
-            collect.read(reader, folder / "metrics.csv")
+            collected.read(reader, folder / "metrics.csv")

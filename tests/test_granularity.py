@@ -9,6 +9,7 @@ import pytest
 import made
 from fedgrid.analysis import granularity
 from fedgrid.commands import draw
+from fedgrid.report import _product
 from fedgrid.report import granularity as report
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
@@ -264,7 +265,7 @@ def test_a_dataset_without_a_column_has_no_test_images():
 def test_the_tables_of_a_study_say_nothing_and_no_value_is_impossible(study, values, tmp_path):
     path = tmp_path / "granularity.csv"
     draw.main(["granularity", "--study", study, "--out", str(path)])
-    table = draw.read(path)
+    table = _product.read(path)
     whole = table.groupby("table", sort=False)["values"].max()
     assert whole.tolist() == values
     assert (table["possible"] == table["values"]).all()

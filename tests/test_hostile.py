@@ -40,10 +40,12 @@ from fedgrid.federation.stored import open_data
 from fedgrid.method import Method
 from fedgrid.partitions import dirichlet
 from fedgrid.partitions.dirichlet import RECIPES
+from fedgrid.report import _product
 from fedgrid.report.fedsls import table1, weights
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.store import tables as collected
 from fedgrid.study import schema
 from fedgrid.study.checks import check_protocol
 from fedgrid.study.protocol import AXES, PROTOCOL
@@ -491,10 +493,10 @@ def test_a_cut_table_of_metrics_is_not_taken_for_a_run(length, tmp_path):
     (tmp_path / "summary.json").write_text('{"rounds": 10}')
     path = tmp_path / "metrics.csv"
     path.write_text(METRICS)
-    assert not collect.read(collect.metrics, path)["diverged"].any()
+    assert not collected.read(collected.metrics, path)["diverged"].any()
     path.write_text(METRICS[:length])
     with pytest.raises(UsageError, match=r"metrics\.csv cannot be read"):
-        collect.read(collect.metrics, path)
+        collected.read(collected.metrics, path)
 
 
 @pytest.mark.parametrize(("old", "new"), [("0.4", "0.4x"), ("10,", "ten,"), ("0.6", "\udcff")])
@@ -502,7 +504,7 @@ def test_a_table_of_metrics_with_other_bytes_is_refused(old, new, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_bytes(METRICS.replace(old, new).encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=r"metrics\.csv cannot be read"):
-        collect.read(collect.metrics, path)
+        collected.read(collected.metrics, path)
 
 
 @pytest.mark.parametrize("kind", ["seconds", "settings", "encoding", "saliency", "partition"])
@@ -513,7 +515,7 @@ def test_other_results_of_noise_are_refused(kind, text, tmp_path):
     if kind in ("seconds", "encoding") and text == b"{}":
         return  # says nothing, and that is what is collected
     with pytest.raises(UsageError, match="file"):
-        collect.read(collect.READERS[kind], path)
+        collected.read(collected.READERS[kind], path)
 
 
 def test_a_source_without_its_columns_is_named(tmp_path):
@@ -599,7 +601,7 @@ def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
     history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
     state.round = 3
     results.write(tmp_path, state, history, {})
-    assert not collect.read(collect.metrics, tmp_path / "metrics.csv")["diverged"].any()
+    assert not collected.read(collected.metrics, tmp_path / "metrics.csv")["diverged"].any()
 
 
 def test_clients_that_no_round_samples_keep_nothing_and_change_nothing():
@@ -685,7 +687,7 @@ def shown(tmp_path: Path, *simulations) -> tuple[pd.DataFrame, str]:
         *("--out", str(tmp_path / "runs.csv")),
         *("--protocols", json.dumps({"p": {"rounds": 4, "tail": 4}})),
     ])  # fmt: skip
-    table = table1.draw(draw.read(tmp_path / "runs.csv"), {}, "quick")
+    table = table1.draw(_product.read(tmp_path / "runs.csv"), {}, "quick")
     return table, table1.wide(table).to_string()
 
 
@@ -907,7 +909,7 @@ def test_folders_may_have_any_name(strange):
     root = """data_root=it's {here} $(touch evil) "quoted" `touch evil` ünï"""
     process = snakemake(strange, root)
     assert process.returncode == 0, process.stdout
-    assert len(draw.read(strange / TABLE)) == 2
+    assert len(_product.read(strange / TABLE)) == 2
     assert not list(strange.parent.rglob("evil*"))
 
 
@@ -961,7 +963,7 @@ def test_a_name_of_letters_of_any_script_works(tmp_path):
     options = ("--cores", 1, "--configfile", "tiny.yaml", "overlay.yaml", "--", TABLE)
     process = command(project, "snakemake", *options, env={"PYTHONPATH": ""})
     assert process.returncode == 0, process.stdout
-    assert draw.read(project / TABLE)["method"].tolist() == ["größer+=1"]
+    assert _product.read(project / TABLE)["method"].tolist() == ["größer+=1"]
 
 
 @pytest.mark.slow

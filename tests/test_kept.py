@@ -21,9 +21,11 @@ import pytest
 
 from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
+from fedgrid.report import _product
 from fedgrid.report._kept import describe_kept
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import kept
+from fedgrid.store import identity, keeping, kept
+from fedgrid.store import tables as collected
 from fedgrid.study import protocol
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
@@ -149,7 +151,7 @@ def keep_all(results: Path, *options: str) -> None:
 
 
 def there(kind: str, results: Path, everything: Grid = GRID, grid: str = "main"):
-    return collect.collect_there(kind, everything, "mini", "quick", grid, results)
+    return collected.collect_there(kind, everything, "mini", "quick", grid, results)
 
 
 NOWHERE = Path("nowhere")
@@ -373,7 +375,7 @@ def test_two_that_keep_at_once_lose_nothing(results, store, monkeypatch):
     finish(other, "fedprox", 1)
     remove(results, "fedprox", 1)
     second = threading.Thread(target=keep_all, args=(other,))
-    read = keep.read_tables
+    read = keeping.read_tables
 
     def read_slowly(*what):
         found = read(*what)
@@ -382,7 +384,7 @@ def test_two_that_keep_at_once_lose_nothing(results, store, monkeypatch):
             second.join(0.5)
         return found
 
-    monkeypatch.setattr(keep, "read_tables", read_slowly)
+    monkeypatch.setattr(keeping, "read_tables", read_slowly)
     keep_all(results)
     second.join()
     paths = {path for path in kept.read_index(store) if path.startswith("runs/")}
@@ -487,19 +489,23 @@ def test_no_default_of_a_protocol_ever_changes():
 
 def test_what_is_kept_still_counts_when_there_is_one_more_field(monkeypatch):
     run = resolved(seed=0)
-    before = kept.hash_content("runs", run)
+    before = identity.hash_content("runs", run)
     monkeypatch.setitem(protocol.PROTOCOL, "new", 0.5)
     monkeypatch.setitem(protocol.STAGES, "train", (*protocol.STAGES["train"], "new"))
-    assert kept.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.5}}) == before
-    assert kept.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.7}}) != before
+    assert (
+        identity.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.5}}) == before
+    )
+    assert (
+        identity.hash_content("runs", run | {"protocol": run["protocol"] | {"new": 0.7}}) != before
+    )
 
 
 @pytest.mark.parametrize("kind", COLLECTED)
 def test_content_does_not_depend_on_the_names_of_protocols(kind):
     run = resolved()
     alias = GRID.resolve(run["name"] | {"protocol": "alias"})
-    assert kept.hash_content(kind, alias) == kept.hash_content(kind, run)
-    assert kept.hash_content(kind, resolved(seed=1)) != kept.hash_content(kind, run)
+    assert identity.hash_content(kind, alias) == identity.hash_content(kind, run)
+    assert identity.hash_content(kind, resolved(seed=1)) != identity.hash_content(kind, run)
 
 
 def test_a_run_in_results_of_a_field_less_has_other_settings(results):
@@ -564,7 +570,7 @@ def test_a_link_to_another_run_took_no_time(results, store):
 
 def without_column(store: Path) -> None:
     rows = rows_of(store / "index.csv")
-    keep.write_rows(store / "index.csv", [c for c in kept.COLUMNS if c != "content"], [
+    keeping.write_rows(store / "index.csv", [c for c in kept.COLUMNS if c != "content"], [
         {k: v for k, v in row.items() if k != "content"} for row in rows
     ])  # fmt: skip
 
@@ -777,9 +783,9 @@ def test_a_product_without_kept_runs_does_not_speak_of_them(product, study, resu
 def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results, study):
     keep_all(results)
     entry = {"with": {"best": {"over": "lr"}}, **PRODUCTS["table"]}
-    product = draw.load_product("mini", "table", entry)
-    tables = {kind: draw.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
-    table = draw.draw_table(product, tables, MINI, "quick")
+    product = _product.load_product("mini", "table", entry)
+    tables = {kind: _product.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
+    table = _product.draw_table(product, tables, MINI, "quick")
     caption = product.caption(table.assign(kept="They are kept."))
     assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)
 
@@ -830,7 +836,9 @@ def test_files_that_runs_share_are_counted_by_themselves():
 
 
 def test_a_source_in_another_folder_is_one_of_runs(store):
-    said = draw.describe_kept({"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}, store)
+    said = _product.describe_kept(
+        {"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}, store
+    )
     assert said == "Of 3 runs 1 is kept with the study."
 
 

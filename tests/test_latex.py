@@ -11,8 +11,7 @@ import pytest
 
 import made
 from fedgrid.analysis import latex
-from fedgrid.commands import draw
-from fedgrid.report import comparison
+from fedgrid.report import _formats, _product, comparison
 from fedgrid.report.fedsls import table1
 from made import STUDIES, STUDY
 
@@ -195,18 +194,18 @@ def test_the_best_is_printed_in_bold_digits(texts, tmp_path):
 @pytest.mark.slow
 def test_the_table_of_the_paper_compiles(tmp_path):
     table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
-    product = draw.load_product("fedsls", "table1", STUDY["products"]["table1"])
+    product = _product.load_product("fedsls", "table1", STUDY["products"]["table1"])
     path = tmp_path / "table1.tex"
-    draw.write(product, table, STUDY, [path])
+    _formats.write(product, table, STUDY, [path])
     compiled(path)
 
 
 def test_figures_can_be_png_with_the_same_bytes_each_time(tmp_path):
-    product = draw.load_product("fedsls", "weights", STUDY["products"]["weights"])
+    product = _product.load_product("fedsls", "weights", STUDY["products"]["weights"])
     sources = made.sources("weights", partition=["dir0.1"])
     table = product.draw(**sources, study=STUDY, scale="quick")
     paths = [tmp_path / name for name in ("a.png", "b.png")]
-    draw.write(product, table, STUDY, paths)
+    _formats.write(product, table, STUDY, paths)
     first, second = (path.read_bytes() for path in paths)
     assert first == second
     assert first.startswith(b"\x89PNG")

@@ -24,7 +24,7 @@ from fedgrid.models import _size, _vgg
 from fedgrid.runtime import download
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
-from fedgrid.study.command import work_key
+from fedgrid.store.identity import work_key
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import PROTOCOL
 

@@ -20,13 +20,15 @@ from conftest import ENVIRONMENT
 from fedgrid.commands import verify
 from fedgrid.engine import prediction
 from fedgrid.federation import stored
-from fedgrid.notebook import api as notebook
+from fedgrid.notebook import names, stages
 from fedgrid.runtime import own_config
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.runtime.plain_yaml import load_yaml
-from fedgrid.study.command import run_of_name
+from fedgrid.runtime.watch import progress
+from fedgrid.study.command import Machine, run_of_name
 from fedgrid.study.paths import RUN
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import SCHEMAS
 
 SHORT = {"rounds": 2, "evaluate_every": 1}
@@ -197,20 +199,20 @@ def test_a_kept_run_is_not_trained_again(monkeypatch):
 
 
 def test_an_input_that_several_need_is_made_once(monkeypatch):
-    config = notebook.known_data(None, "digits")
-    names = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
-    spec = notebook.resolve(names | {"method": "fedavg"}, {}, config, None)
-    given = spec, Path("there"), Path("data"), notebook.Machine("cpu", "auto", 1)
-    command, made = notebook.command, []
+    config = names.known_data(None, "digits")
+    called = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
+    spec = names.resolve(called | {"method": "fedavg"}, {}, config, None)
+    given = spec, Path("there"), Path("data"), Machine("cpu", "auto", 1)
+    command, made = stages.command, []
 
     def command_slowly(stage: str, *what) -> None:
         made.append(stage)
         time.sleep(0.2)
         command(stage, *what)
 
-    monkeypatch.setattr(notebook, "command", command_slowly)
+    monkeypatch.setattr(stages, "command", command_slowly)
     with ThreadPoolExecutor(4) as pool:  # stand for processes: each waits for the others' files
-        list(pool.map(lambda _: notebook.make_inputs(*given), range(4)))
+        list(pool.map(lambda _: stages.make_inputs(*given), range(4)))
     assert made == ["data", "partition"]
     assert not [*Path("there").rglob("*.lock")]
 
@@ -314,9 +316,9 @@ def test_an_interrupted_run_goes_on(plain, monkeypatch):
         began.wait()
         os.kill(os.getpid(), signal.SIGINT)
 
-    step = notebook.progress.Rounds.step
+    step = progress.Rounds.step
     monkeypatch.setattr(
-        notebook.progress.Rounds, "step", lambda self, row: (began.set(), step(self, row))[1]
+        progress.Rounds, "step", lambda self, row: (began.set(), step(self, row))[1]
     )
     thread = threading.Thread(target=interrupt, daemon=True)  # no hang if no round begins
     thread.start()
@@ -482,7 +484,7 @@ def test_a_config_yaml_of_another_program_is_ignored_with_a_warning(name, caplog
     (warning,) = (record.getMessage() for record in caplog.records)
     assert "the config.yaml of this folder is ignored, because it is not fedgrid's" in warning
     assert "\n" not in warning
-    assert notebook.known_data(None, "digits")["dataset"] == ["digits"]
+    assert names.known_data(None, "digits")["dataset"] == ["digits"]
 
 
 @pytest.mark.parametrize(
@@ -526,6 +528,6 @@ def test_names_can_be_listed():
 
 
 def test_a_name_that_two_have_is_refused(monkeypatch):
-    monkeypatch.setitem(notebook.PROTOCOL, "mu", 0.1)
+    monkeypatch.setitem(PROTOCOL, "mu", 0.1)
     with pytest.raises(UsageError, match="write it into one of their names"):
         fedgrid.run("fedprox", mu=0.1)

@@ -13,7 +13,7 @@ from PIL import Image
 
 import fedgrid
 from fedgrid import datasets
-from fedgrid.commands import collect, data, partition, train
+from fedgrid.commands import data, partition, train
 from fedgrid.datasets import _npz, _stream
 from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
@@ -22,6 +22,7 @@ from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, registered
+from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import code_behind
 from fedgrid.study.paths import held_fields
@@ -419,7 +420,7 @@ def test_results_have_the_names_of_clients_and_classes():
     members = read_partition(partition_file).members
     x = np.load("my.npz")["x_train"][:, 0]
     assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
-    found = collect.predictions(next(Path("results/runs").rglob("predictions.csv")))
+    found = collected.predictions(next(Path("results/runs").rglob("predictions.csv")))
     assert [*found] == ["round", "class", "predicted", "class_name"]
 
 
@@ -432,7 +433,7 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts():
     assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
     assert {*made.predictions["class_name"]} == {"1e3", "nan"}
     assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
-    found = collect.clients(next(Path("r/runs").rglob("clients.csv")))
+    found = collected.clients(next(Path("r/runs").rglob("clients.csv")))
     assert {*found["client_name"]} == {"007", "NA"}
 
 

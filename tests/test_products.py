@@ -24,7 +24,7 @@ from fedgrid.analysis import figures, latex, tables
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
 from fedgrid.commands import draw
-from fedgrid.report import ablation, convergence
+from fedgrid.report import _formats, _product, ablation, convergence
 from fedgrid.report.fedsls import (
     ablation_static_dynamic,
     figure1,
@@ -47,7 +47,7 @@ T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
 
 
 def module(name: str):
-    return draw.load_product("fedsls", name, STUDY["products"].get(name, {}))
+    return _product.load_product("fedsls", name, STUDY["products"].get(name, {}))
 
 
 def caption(name: str) -> str:
@@ -86,7 +86,7 @@ def table_of(name: str) -> pd.DataFrame:
 
 def written(name: str, table: pd.DataFrame, folder: Path, *forms: str) -> list[Path]:
     paths = [folder / f"{name}.{form}" for form in forms or STUDY["products"][name]["formats"]]
-    draw.write(module(name), table, STUDY, paths)
+    _formats.write(module(name), table, STUDY, paths)
     return paths
 
 
@@ -161,7 +161,7 @@ def test_a_product_is_written_in_all_its_formats_with_the_same_bytes_twice(name,
     """The second time from the table as it was written and read."""
     paths = written(name, table_of(name), tmp_path / "a")
     (csv,) = written(name, drawn(name, sources(name)), tmp_path / "b", "csv")
-    again = written(name, draw.read(csv), tmp_path / "c", *drawn_again(name))
+    again = written(name, _product.read(csv), tmp_path / "c", *drawn_again(name))
     again = {path.name: path for path in again}
     for path in paths:
         assert_whole(path, module(name).caption(table_of(name)))
@@ -196,7 +196,7 @@ def assert_whole(path: Path, caption: str) -> None:
         assert f"\\caption{{{latex.escape(caption)}}}" in content.decode()
         assert r"\toprule" in content.decode()
     else:
-        assert len(draw.read(path)) > 0
+        assert len(_product.read(path)) > 0
 
 
 def test_another_process_writes_the_same_bytes(tmp_path):
@@ -218,7 +218,7 @@ def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name,
     given, study = sources(name), copy.deepcopy(STUDY)
     table = module(name).draw(**given, study=study, scale="quick")
     before = table.copy(deep=True)
-    draw.write(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
+    _formats.write(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
     if name in FIGURES:
         module(name).plot(table, study)
     for key, fresh in sources(name).items():
@@ -239,9 +239,9 @@ def test_a_product_does_not_depend_on_the_order_of_the_rows(name):
 def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
     product, table = module(name), table_of(name)
     (path,) = written(name, table, tmp_path, "csv")
-    read = draw.read(path)
+    read = _product.read(path)
     assert product.caption(read) == product.caption(table)
-    assert draw.text(product, path).startswith(product.caption(table))
+    assert _product.text(product, path).startswith(product.caption(table))
     assert read.columns.tolist() == table.columns.tolist()
     if hasattr(product, "wide"):
         assert product.wide(read).to_html() == product.wide(table).to_html()
@@ -250,7 +250,7 @@ def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
 def test_names_that_look_like_numbers_or_like_nothing_are_texts(tmp_path):
     text = "dataset,method,over,mean\n007,NA,,1.50\n2024,null,1e3,NA\n"
     (tmp_path / "a.csv").write_text(text)
-    read = draw.read(tmp_path / "a.csv")
+    read = _product.read(tmp_path / "a.csv")
     assert read[["dataset", "method"]].to_numpy().tolist() == [["007", "NA"], ["2024", "null"]]
     assert (read["over"].isna().tolist(), read["over"][1]) == ([True, False], "1e3")
     assert (read["mean"][0], read["mean"].isna().tolist()) == (1.5, [False, True])
@@ -295,7 +295,7 @@ def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in PRODUCTS if name not in FIGURES])
 def test_a_table_of_one_seed_is_shown_without_missing_numbers(name, tmp_path):
     (path,) = written(name, drawn(name, one_seed(name)), tmp_path, "csv")
-    said = draw.text(module(name), path).replace("[", " ").replace(",", " ").split()
+    said = _product.text(module(name), path).replace("[", " ").replace(",", " ").split()
     assert not {"NaN", "nan", "+nan", "<NA>"} & set(said)
 
 
@@ -320,7 +320,7 @@ def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
     assert len(touched) > 0
     assert touched["mean"].isna().all()
     if hasattr(module(name), "wide"):
-        assert "1/3 diverged" in draw.laid_out(module(name), table).to_string()
+        assert "1/3 diverged" in _product.laid_out(module(name), table).to_string()
 
 
 # --- draw: the command -----------------------------------------------------------------------

@@ -11,9 +11,8 @@ import made
 from fedgrid.analysis import curves, figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
-from fedgrid.commands import draw as command
 from fedgrid.commands import reference
-from fedgrid.report import comparison
+from fedgrid.report import _product, comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.jobs import run_of_stage
@@ -213,13 +212,13 @@ def test_the_figure_shows_all_curves_and_the_published_value():
 
 
 def test_the_kept_runs_stand_on_the_page_without_the_curves():
-    product_of_study = command.load_product("fedlmd", "reference", {})
+    product_of_study = _product.load_product("fedlmd", "reference", {})
     study = made.STUDIES["fedlmd"]
     table = product.draw(study, "quick")
     cells = table[table["curve"].isna()]
     assert len(product.wide(table)) == len(cells) == len(curve_cells(study))
     written = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    assert command.laid_out(product_of_study, written).equals(product.wide(table))
+    assert _product.laid_out(product_of_study, written).equals(product.wide(table))
     assert product.caption(written) == product.caption(table)
 
 

@@ -23,11 +23,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fedgrid.commands import train, verify
+from fedgrid.commands import train
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.runtime.watch import progress, remaining, tracked, trackers
 from fedgrid.runtime.watch.trackers import csv as running
+from fedgrid.store import verifying
 
 NAME = "fedsls-quick/digits/dir0.1/moon/seed0"
 PARTITION = "results/partition/five.npz"
@@ -259,7 +260,7 @@ def test_a_tracker_that_does_not_start_ends_a_new_run_and_not_an_old_one(
 def test_what_is_shown_of_a_finished_run_is_deleted_though_it_is_not_trained_again(here, caplog):
     Path("plain/metrics.csv").unlink()
     Path("plain", running.RUNNING).write_text("round\n0\n")
-    assert not verify.is_result(Path("plain", running.RUNNING), Path("."))
+    assert not verifying.is_result(Path("plain", running.RUNNING), Path("."))
     with caplog.at_level(logging.INFO):
         trained("plain", "none")
     assert "was finished before" in caplog.text

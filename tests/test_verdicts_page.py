@@ -15,12 +15,13 @@ import made
 from fedgrid.analysis import measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
-from fedgrid.commands import collect, keep, verdicts
+from fedgrid.commands import keep, verdicts
 from fedgrid.page import evidence, making, marks, sections, strips, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
 from fedgrid.store import kept
+from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import find_study, read_study
@@ -641,4 +642,4 @@ def test_the_reader_leaves_out_runs_that_are_not_finished(results):
     assert [*there] == ["runs"]
     assert there["runs"].groupby(making.RUN).ngroups == 45
     assert not there["runs"]["kept"].any()
-    assert set(collect.READERS) >= {"runs"}
+    assert set(collected.READERS) >= {"runs"}

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file, save
 
 from conftest import ENVIRONMENT
 from fedgrid.commands import verify as verify_module
-from fedgrid.runtime import records
+from fedgrid.runtime import files, machine, records
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import again
+from fedgrid.store import again, identity, verifying
 from fedgrid.study import sizes
 from fedgrid.study.grid import configured
 from fedgrid.study.jobs import memory_mb
@@ -40,7 +40,7 @@ def verify(capsys, monkeypatch):
 
     def verified(project: Path, *configs: str) -> tuple[int, str]:
         monkeypatch.chdir(project)
-        verify_module.checksum.cache_clear()  # the same names are other files there
+        identity.checksum.cache_clear()  # the same names are other files there
         status = 0
         try:
             verify_module.main(["results", "--config", *(configs or ["tiny.yaml"])])
@@ -97,16 +97,16 @@ def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
 
 def test_a_method_that_has_no_file_here_is_unknown():
     code = {"modules": ["methods.pull", "train"], "fingerprint": "of both"}
-    found = verify_module.judged(recorded("pull", code=code), GRID, Path("results"))
+    found = verifying.judged(recorded("pull", code=code), GRID, Path("results"))
     assert found == ("unknown", "its code does not exist: methods/pull.py")
-    found = verify_module.judged(recorded("pull"), GRID, Path("results"))
+    found = verifying.judged(recorded("pull"), GRID, Path("results"))
     assert found[0] == "unknown"
     assert "method `pull` is in no study and no configuration" in found[1]
 
 
 def test_code_of_the_package_that_is_gone_is_stale():
     code = {"modules": ["losses", "train"], "fingerprint": "of both"}
-    found = verify_module.judged(recorded(code=code), GRID, Path("results"))
+    found = verifying.judged(recorded(code=code), GRID, Path("results"))
     assert found == ("stale", "the code that made it has changed")
 
 
@@ -114,12 +114,12 @@ def test_results_of_data_that_are_not_there_are_unknown(tmp_path, monkeypatch):
     monkeypatch.setenv(own_data.VARIABLE, json.dumps({"mine": {"folder": "/not/mounted"}}))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/a.csv").write_text("1")
-    digest = records.checksum(tmp_path / "runs/a.csv")
+    digest = files.checksum(tmp_path / "runs/a.csv")
     code = {"modules": ["datasets.mine", "train"], "fingerprint": "of both"}
     text = json.dumps(recorded(code=code, outputs={"a.csv": digest}))
     (tmp_path / "runs/.a.csv.record").write_text(text)
     why = "datasets.mine: there is no folder /not/mounted"
-    found = [*verify_module.verified(tmp_path, GRID)]
+    found = [*verifying.verified(tmp_path, GRID)]
     assert found == [(tmp_path / "runs/a.csv", "unknown", why)]
 
 
@@ -127,18 +127,25 @@ def test_results_of_data_that_are_not_there_are_unknown(tmp_path, monkeypatch):
 def test_a_file_without_a_record_is_found_in_every_folder_of_results(folder, tmp_path):
     (tmp_path / folder).mkdir()
     (tmp_path / folder / "seed0.csv").touch()
-    found = [*verify_module.verified(tmp_path, GRID)]
+    found = [*verifying.verified(tmp_path, GRID)]
     assert found == [(tmp_path / folder / "seed0.csv", "unrecorded", "it has no record")]
 
 
 def test_what_set_gave_is_no_change_of_the_study():
     record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
     record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
-    assert verify_module.difference(record, GRID) == ""
-    record["command"] = ["fedgrid.commands.train", "--set", "rounds=3", "--out", "x", "--set=lr=0.2"]
-    assert verify_module.difference(record, GRID) == ""
+    assert verifying.difference(record, GRID) == ""
+    record["command"] = [
+        "fedgrid.commands.train",
+        "--set",
+        "rounds=3",
+        "--out",
+        "x",
+        "--set=lr=0.2",
+    ]
+    assert verifying.difference(record, GRID) == ""
     record["run"]["protocol"]["batch"] = 5
-    assert verify_module.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
+    assert verifying.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
 
 
 def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, monkeypatch):
@@ -146,10 +153,10 @@ def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, mo
         (tmp_path / folder / "results").mkdir(parents=True)
         (tmp_path / folder / "results/a.npz").write_text(text)
     theirs = tmp_path / "there/results"
-    record = recorded(inputs={"results/a.npz": records.checksum(theirs / "a.npz")})
+    record = recorded(inputs={"results/a.npz": files.checksum(theirs / "a.npz")})
     monkeypatch.chdir(tmp_path / "here")
-    assert verify_module.judged(record, GRID, theirs) == ("good", "")
-    assert verify_module.judged(record, GRID, Path("results"))[0] == "stale"
+    assert verifying.judged(record, GRID, theirs) == ("good", "")
+    assert verifying.judged(record, GRID, Path("results"))[0] == "stale"
 
 
 @pytest.mark.parametrize(
@@ -273,12 +280,12 @@ def test_a_run_says_where_it_comes_from(finished):
 )
 def test_a_processor_is_named_with_its_widest_vectors(flags, name):
     about = f"processor\t: 0\nmodel name\t: AMD EPYC: 7\nflags\t\t: {flags}\n\nprocessor\t: 1\n"
-    assert records.named(about) == f"AMD EPYC: 7{name}"
+    assert machine.named(about) == f"AMD EPYC: 7{name}"
 
 
 def test_a_processor_that_linux_does_not_name_is_no_guess():
     with pytest.raises(LookupError):
-        records.named("processor\t: 0\nFeatures\t: fp asimd\n")
+        machine.named("processor\t: 0\nFeatures\t: fp asimd\n")
 
 
 def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):

@@ -4,7 +4,7 @@ import os
 import platform
 from datetime import date
 
-from fedgrid.runtime.records import processor
+from fedgrid.runtime.machine import processor
 
 
 def describe(device: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 # Where the names are that a notebook needs. Importing the package imports none of them, because the
 # Snakefile and every job import it.
-FOUND_IN = dict.fromkeys(("run", "load_method", "list_names", "Result"), "fedgrid.notebook")
+FOUND_IN = dict.fromkeys(("run", "load_method", "list_names", "Result"), "fedgrid.notebook.api")
 FOUND_IN |= dict.fromkeys(("Method", "Step", "Client", "Cohort"), "fedgrid.method")
 FOUND_IN["UsageError"] = "fedgrid.runtime.names"
 __all__ = ["__version__", *FOUND_IN]

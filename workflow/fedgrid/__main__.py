@@ -1,4 +1,4 @@
-"""Run a stage of fedgrid: `fedgrid train ...` is `python -m fedgrid train ...`."""
+"""Run a command of fedgrid: `fedgrid train ...`, or `python -m fedgrid train ...`."""
 
 import os
 import runpy
@@ -19,7 +19,11 @@ def main() -> None:
     """Run the stage that the command line names, or list all stages."""
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help"):
-        show("\n".join([USAGE, *(f"  {one:14} {source.summary(one)}" for one in stages())]))
+        show(
+            "\n".join(
+                [USAGE, *(f"  {one:14} {source.summary(f'commands.{one}')}" for one in stages())]
+            )
+        )
     elif name == "--version":
         print(f"fedgrid {__version__}")
     else:
@@ -35,14 +39,14 @@ def show(text: str) -> None:
 
 
 def stages() -> list[str]:
-    """Return the modules that are commands: they end with `cli.run(main)`."""
-    return [name for name in registered("") if "cli.run(main)" in source.path(name).read_text()]
+    """Return the names of the commands."""
+    return registered("commands")
 
 
 def start(name: str, arguments: list[str]) -> None:
     """Run a stage as `python -m` does; exit with a sentence if there is none of this name."""
     try:
-        module = f"fedgrid.{known('stage', name, stages())}"
+        module = f"fedgrid.commands.{known('stage', name, stages())}"
         sys.argv[1:] = arguments
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except UsageError as problem:

@@ -8,29 +8,13 @@ are missing there, or were made with other settings, are skipped. What is kept a
 that is kept again replaces its rows, and a new one gets a new id, so that it only adds lines.
 """
 
-import csv
-import json
-from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from fedgrid import __version__
-from fedgrid.commands import collect
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
-from fedgrid.study.grid import Grid, configured
-from fedgrid.study.paths import COLLECTED
-
-DIGITS = ".8g"  # how floats are written
-
-
-class Item(NamedTuple):
-    """What is kept under one path: a run, or a file that runs share."""
-
-    run: dict[str, Any]  # one of the resolved runs that it belongs to
-    kinds: set[str]  # of collected tables, which the study's products read
+from fedgrid.store.keeping import count_runs, is_finished, keep_items, wanted_items
+from fedgrid.study.grid import configured
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -57,134 +41,6 @@ def main(arguments: list[str] | None = None) -> None:
     missing = count_runs(wanted) - count_runs(there)
     print(f"{count_runs(index)} runs are kept in {folder}")
     print(f"{missing} runs of the grids are not finished in {asked.results}")
-
-
-def count_runs(paths: Iterable[str]) -> int:
-    """Return how many of the paths of items are of runs."""
-    return sum(path.startswith("runs/") for path in paths)
-
-
-def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> dict[str, Item]:
-    """Return what the study's products read of its grids at a scale, by path."""
-    there = everything.studies[study]["scales"][scale]["grids"]
-    for name in grids:
-        known(f"grid of {study} at the {scale} scale", name, there)
-    entries = everything.studies[study]["products"].values()
-    texts = sorted({text for about in entries for text in about["from"].values()})
-    found: dict[str, Item] = {}
-    for kind, _, grid in (text.partition("/") for text in texts):
-        if kind in COLLECTED and grid in (grids or there):
-            for names in everything.runs(study, scale, grid):
-                run = everything.resolve(names)
-                item = found.setdefault(kept.item_path(kind, run), Item(run, set()))
-                item.kinds.add(kind)
-    return found
-
-
-def is_finished(item: Item, results: Path) -> bool:
-    """Whether an item is in `results`, made with today's settings."""
-    kind = "runs" if item.kinds & {*RUNS_FILES} else min(item.kinds)
-    return kept.is_finished(kind, item.run, results)
-
-
-RUNS_FILES = tuple(kind for kind, path in COLLECTED.items() if path.startswith("runs/"))
-
-
-def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str, kept.Entry]:
-    """Add items to those that are kept in a folder; return the index."""
-    index = kept.read_index(folder)
-    tables = read_tables(folder, index)
-    for path, item in sorted(items.items()):
-        before = index.get(path, {"id": next_id(index), "kinds": ""})
-        kinds = sorted(item.kinds | kept.hashes_of(before).keys())
-        rows = {kind: read_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds}
-        for kind, of in rows.items():
-            tables.setdefault(kind, {})[before["id"]] = of
-        hashes = {kind: kept.hash_rows(of) for kind, of in rows.items()}
-        index[path] = describe(path, kinds[0], item.run, results) | {
-            "id": before["id"],
-            "kinds": " ".join(f"{kind}={digest}" for kind, digest in hashes.items()),
-        }
-    write_store(folder, index, tables)
-    return index
-
-
-def next_id(index: dict[str, kept.Entry]) -> str:
-    """Return the first id after those of an index."""
-    return str(1 + max((int(entry["id"]) for entry in index.values()), default=-1))
-
-
-def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:
-    """Return the rows of all that is kept in a folder, by kind and id."""
-    kinds = sorted({kind for entry in index.values() for kind in kept.hashes_of(entry)})
-    return {kind: kept.read_items(folder, kind, index) for kind in kinds}
-
-
-def read_rows(kind: str, path: Path) -> kept.Rows:
-    """Return the rows of a run's file as texts; UsageError if it is missing or damaged."""
-    table = collect.read(collect.READERS[kind], path)
-    return [{k: written(v) for k, v in row.items()} for row in table.to_dict("records")]
-
-
-def written(value: Any) -> str:
-    """Return a value of a table as text: floats with eight digits, `nan` for a missing one."""
-    if value is None:
-        return "nan"
-    return format(value, DIGITS) if isinstance(value, float) else str(value)
-
-
-def describe(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
-    """Return an item's entry without its id and kinds; only of a run it says what made it."""
-    entry = dict.fromkeys(kept.COLUMNS, "") | {
-        "path": path,
-        "content": kept.hash_content(kind, run),
-    }
-    if path.startswith("runs/"):
-        entry |= collect.read(made_with, results / path / "summary.json")
-    return entry
-
-
-def made_with(summary: Path) -> kept.Entry:
-    """Return what a finished run was made with, by its summary."""
-    found = json.loads(summary.read_text())
-    facts = {name: found[name] for name in ("code", "device", "threads", "seconds", "rounds")}
-    facts |= {"fedgrid": __version__, "torch": found["versions"]["torch"]}
-    facts["seconds"] *= "trained_as" not in found  # a link to another run took no time
-    facts["diverged"] = found["diverged"] is not None
-    return {name: written(value) for name, value in facts.items()}
-
-
-# -- files ----------------------------------------------------------------------------------------
-
-
-def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
-    """Write all tables of a folder, sorted by path; each replaces its file when all are written.
-
-    The index comes last, because it says which rows are kept: a stack ends with what it began with.
-    """
-    order = [index[path] for path in sorted(index)]
-    with ExitStack() as all_of:
-        index_file = all_of.enter_context(files.replacing(folder / kept.INDEX))
-        write_rows(index_file, kept.COLUMNS, order)
-        for kind, by_id in tables.items():
-            rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
-            path = folder / f"{kind}.csv"
-            write_rows(all_of.enter_context(files.replacing(path)), columns_of(path, rows), rows)
-
-
-def columns_of(path: Path, rows: kept.Rows) -> list[str]:
-    """Return the columns of rows: those that the table has already come first, in its order."""
-    used = dict.fromkeys(name for row in rows for name in row)
-    there = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
-    return [*dict.fromkeys([*(name for name in there if name in used), *used])]
-
-
-def write_rows(path: Path, columns, rows: kept.Rows) -> None:
-    """Write a table; a value that a row lacks is empty."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.DictWriter(file, columns, lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
 
 
 if __name__ == "__main__":

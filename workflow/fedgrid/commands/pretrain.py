@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from fedgrid.runtime import cli, files, forced
+from fedgrid.store.identity import work_key
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -20,7 +21,6 @@ from fedgrid.study.command import (
     machine_of,
     resolve_run,
     run_parser,
-    work_key,
 )
 from fedgrid.study.paths import input_paths
 

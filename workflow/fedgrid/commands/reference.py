@@ -14,9 +14,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from fedgrid.commands import collect
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid, configured
 from fedgrid.study.paths import SUMMED
 
@@ -65,14 +65,16 @@ def rounds(summaries: list[Path], everything: Grid):
 
 def read(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
     """Return the facts of every run."""
-    return [collect.read(partial(fact, everything), path) for path in summaries]
+    return [collected.read(partial(fact, everything), path) for path in summaries]
 
 
 def evaluations(summaries: list[Path], facts: list[tuple[dict, dict]]):
     """Return the metrics of all runs, with their names."""
     import pandas as pd
 
-    metrics = [collect.read(collect.metrics, path.with_name("metrics.csv")) for path in summaries]
+    metrics = [
+        collected.read(collected.metrics, path.with_name("metrics.csv")) for path in summaries
+    ]
     return pd.concat(
         table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 from fedgrid.runtime import cli, forced, records
 from fedgrid.runtime.code import source
 from fedgrid.runtime.watch import trackers
+from fedgrid.store.identity import work_key
 from fedgrid.study.command import (
     Machine,
     add_machine,
@@ -30,7 +31,6 @@ from fedgrid.study.command import (
     machine_of,
     resolve_run,
     run_parser,
-    work_key,
     work_on,
 )
 from fedgrid.study.jobs import is_state_read, needed_stages, run_of_stage, stage_modules

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from fedgrid.commands import verify
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import identity
 
 IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this process has imported
 
@@ -100,12 +100,12 @@ def forget_edited() -> None:
     """
     edited = [m for m, known_hash in IMPORTED.items() if hash_of(m) != known_hash]
     for module in edited:
-        if not module.startswith(verify.REGISTRIES):
+        if not module.startswith(identity.REGISTRIES):
             raise UsageError(
                 f"fedgrid/{source.file(module)} was edited after it was imported: restart the "
                 "kernel, or Python"
             )
-    for module in [m for m in IMPORTED if edited and m.startswith(verify.REGISTRIES)]:
+    for module in [m for m in IMPORTED if edited and m.startswith(identity.REGISTRIES)]:
         sys.modules.pop(f"fedgrid.{module}", None)
         del IMPORTED[module]
 

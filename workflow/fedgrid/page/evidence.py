@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, measures, tables, verdicts
-from fedgrid.commands.collect import collect_there
-from fedgrid.commands.draw import draw_table, load_product
-from fedgrid.commands.draw import read as read_table
 from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
+from fedgrid.report._product import draw_table, load_product
+from fedgrid.report._product import read as read_table
 from fedgrid.runtime.names import UsageError, listed
+from fedgrid.store.tables import collect_there
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 

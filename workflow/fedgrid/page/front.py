@@ -11,8 +11,8 @@ from markupsafe import Markup, escape
 from fedgrid.analysis import tables
 from fedgrid.analysis.metrics import lower_is_better
 from fedgrid.analysis.readable import NAMES, levels_of, rank, written_name
-from fedgrid.commands import draw
 from fedgrid.page import marks
+from fedgrid.report import _product
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
@@ -33,10 +33,10 @@ def render(study: dict, **shown: Any) -> str:
 def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
     """Return the heading, caption and body of a product's table; None if it has no rows."""
     about = study["products"][known(f"product of {name}", product, study["products"])]
-    loaded, table = draw.load_product(name, product, about), draw.read(path)
-    if table.empty or draw.NOTHING in table:
+    loaded, table = _product.load_product(name, product, about), _product.read(path)
+    if table.empty or _product.NOTHING in table:
         return None
-    wide = draw.laid_out(loaded, table)
+    wide = _product.laid_out(loaded, table)
     ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)
     lowest = lower_is_better(str(tables.metric_of(table)))
     return {
@@ -77,7 +77,7 @@ def describe(name: str, product: str, about: dict) -> str:
 
 def claims_of(path: Path) -> list[dict[str, Any]]:
     """Return what is shown of each claim: sentence, marks, the deciding difference."""
-    table = draw.read(path)
+    table = _product.read(path)
     if missing := {"published_verdict", "our_verdict", "difference"} - {*table.columns}:
         raise UsageError(f"{path} is no table of claims: it has no column {min(missing)}")
     return [claim_of(row) for row in table.to_dict("records")]

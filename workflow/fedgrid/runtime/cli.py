@@ -79,8 +79,8 @@ def read_arguments(word: str) -> list[str]:
 def program() -> str | None:
     """Return what help calls the command: `fedgrid train`; None for one that is no stage."""
     spec = sys.modules["__main__"].__spec__
-    package, _, stage = spec.name.partition(".") if spec else ("", "", "")
-    return f"{package} {stage}" if package == PACKAGE.name else None
+    package, _, stage = spec.name.partition(".commands.") if spec else ("", "", "")
+    return f"{package} {stage}" if stage else None
 
 
 def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -1,6 +1,7 @@
 """Write files that appear only when they are complete; lock work that must not run twice."""
 
 import glob
+import hashlib
 import logging
 import os
 import re
@@ -139,3 +140,9 @@ def read_arrays(path: Path, *names: str) -> dict[str, Any]:
 
     with whole(str(path)), np.load(path) as arrays:
         return {name: arrays[name] for name in names}
+
+
+def checksum(file: Path) -> str:
+    """Return the sha256 of a file, or of the `meta.json` of a folder."""
+    with (file / "meta.json" if file.is_dir() else file).open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -4,27 +4,22 @@ Every command returns what it read and wrote (`Work`), and its record is written
 succeeded. `fedgrid verify` compares files with records.
 """
 
-import hashlib
 import json
 import os
-import platform
 import socket
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime.code import source
+from fedgrid.runtime.files import checksum
+from fedgrid.runtime.machine import peak_memory_mb, versions
 from fedgrid.runtime.names import PACKAGE
 
 BEGAN = time.monotonic()
-PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scikit-image", "safetensors")
-VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}  # Linux's flags, widest first
 
 
 @dataclass(frozen=True)
@@ -71,44 +66,9 @@ def write(work: Work, command: Command | None = None) -> None:
     temporary.replace(path(last))
 
 
-def peak_memory_mb() -> int:
-    """The peak memory of this process in MiB; 0 if the system does not count it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): bytes on macOS, else kilobytes
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20)
-
-
-def processor() -> str:
-    """Return the processor's name and, on Linux, its widest vectors: "AMD EPYC (AVX2)".
-
-    Two processors of the same name can have different vectors, and then very different speeds.
-    """
-    with suppress(OSError, LookupError):
-        return named(Path("/proc/cpuinfo").read_text())
-    return platform.processor() or platform.machine()
-
-
-def named(about: str) -> str:
-    """Return the name and the widest vectors in the text of `/proc/cpuinfo`, or raise KeyError."""
-    lines = (line.partition(":") for line in about.splitlines())
-    facts = {key.strip(): value.strip() for key, _, value in lines}
-    flags = facts.get("flags", "").split()
-    vectors = [f" ({name})" for flag, name in VECTORS.items() if flag in flags]
-    return facts["model name"] + "".join(vectors[:1])
-
-
 def relative(file: Path, folder: Path) -> str:
     """Return the path of a file relative to a folder."""
     return os.path.relpath(file, folder)
-
-
-def checksum(file: Path) -> str:
-    """Return the sha256 of a file, or of the `meta.json` of a folder."""
-    with (file / "meta.json" if file.is_dir() else file).open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def of_process() -> Command:
@@ -118,15 +78,3 @@ def of_process() -> Command:
     loaded |= {spec.name.removeprefix(prefix)} if spec else set()
     modules = sorted(name for name in loaded if source.exists(name))
     return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], modules, BEGAN)
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that can change numbers."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -206,7 +206,7 @@ def changed_inputs(record: dict, results: Path) -> list[str]:
     return [
         f"the input {name}"
         for name, path in there.items()
-        if path.exists() and records.checksum(path) != record["inputs"][name]
+        if path.exists() and files.checksum(path) != record["inputs"][name]
     ]
 
 

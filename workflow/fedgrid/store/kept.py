@@ -15,14 +15,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable
-from hashlib import sha256
 from io import StringIO
 from pathlib import Path
 
 from fedgrid.runtime.names import UsageError, shown
-from fedgrid.study.jobs import run_of_stage
-from fedgrid.study.paths import COLLECTED, OF_RUN, RUN, collected_path, collecting_stage
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.store.identity import hash_content, hash_text
+from fedgrid.study.paths import COLLECTED, collected_path
 from fedgrid.study.reading import STUDIES
 
 INDEX = "index.csv"
@@ -54,23 +52,6 @@ def item_path(kind: str, run: dict) -> str:
 def folder_of_run(path: str) -> str:
     """Return the folder of a run's file; any other path is returned as it is."""
     return path.rpartition("/")[0] if path.startswith("runs/") else path
-
-
-def hash_content(kind: str, run: dict) -> str:
-    """Return a hash of what a run's item depends on, without the names of protocol and method.
-
-    Fields of the protocol with their default are left out, so that what is kept still counts when
-    fedgrid has one more field.
-    """
-    content = run_of_stage(collecting_stage(kind), run)
-    changed = {k: v for k, v in content["protocol"].items() if v != PROTOCOL[k]}
-    content = {k: v for k, v in content.items() if k != "name"} | {"protocol": changed}
-    return hash_text(json.dumps(content, sort_keys=True))
-
-
-def hash_text(text: str) -> str:
-    """Return a short hash of a text."""
-    return sha256(text.encode()).hexdigest()[:12]
 
 
 # -- the index ------------------------------------------------------------------------------------
@@ -160,36 +141,6 @@ def own_columns(rows: Rows) -> Rows:
 def hash_rows(rows: Rows) -> str:
     """Return a hash of an item's rows, whatever the order of their columns."""
     return hash_text(json.dumps(own_columns(rows), sort_keys=True))
-
-
-# -- beside results -------------------------------------------------------------------------------
-
-
-def is_finished(kind: str, run: dict, results: Path) -> bool:
-    """Whether what a resolved run leaves of a kind is in `results`, made with today's settings.
-
-    Only a run's summary says what it was made with; other files have it in their path.
-    """
-    names, protocol = run["name"], run["protocol"] | {"cells": run["cells"]}
-    if not (results / collected_path(kind, names, protocol)).exists():
-        return False
-    summary = results / "runs" / RUN.format(**names) / "summary.json"
-    return kind not in OF_RUN or not summary.exists() or has_content(summary, run)
-
-
-def has_content(summary: Path, run: dict) -> bool:
-    """Whether a run was made with the content of a resolved run, by its summary.
-
-    A damaged summary does not say otherwise: whoever reads it refuses it.
-    """
-    try:
-        then = json.loads(summary.read_text())["run"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return True
-    try:
-        return hash_content("runs", then) == hash_content("runs", run)
-    except (KeyError, TypeError, AttributeError):  # a field of today was not there then
-        return False
 
 
 def file_of_item(kind: str, item: str) -> str:

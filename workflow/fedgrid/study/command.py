@@ -9,14 +9,13 @@ import json
 import os
 import re
 from collections.abc import Iterable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from fedgrid.runtime import cli, records
-from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.study.checks import (
@@ -32,7 +31,7 @@ from fedgrid.study.checks import (
     check_whole_writers,
 )
 from fedgrid.study.grid import Grid, configured
-from fedgrid.study.jobs import stage_fields, stage_modules
+from fedgrid.study.jobs import stage_fields
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
 from fedgrid.study.reading import CONFIG, obey
@@ -278,14 +277,3 @@ def require(path: Path, how: str) -> Path:
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")
     return path
-
-
-def work_key(stage: str, run: dict, paths: dict[str, Path]) -> str:
-    """Return a hash of the resolved run, its code and its inputs, to recognise finished work.
-
-    The names of the run are left out: the same work under other names has the same hash.
-    """
-    content = {key: value for key, value in run.items() if key != "name"}
-    parts = [json.dumps(content, sort_keys=True), source.fingerprint(*stage_modules(stage, run))]
-    parts += [records.checksum(path) for path in paths.values()]
-    return sha256("\n".join(parts).encode()).hexdigest()

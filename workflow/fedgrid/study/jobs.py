@@ -92,13 +92,14 @@ def needed_stages(run: dict) -> list[str]:
 
 def stage_modules(stage: str, run: dict) -> list[str]:
     """Return the modules of a stage: its command, and modules that are imported by name."""
+    command = f"commands.{stage}"
     if stage == "partition":
-        return [stage, f"partitions.{parse_name(run['partition'])[0]}"]
+        return [command, f"partitions.{parse_name(run['partition'])[0]}"]
     if "model" not in STAGES[stage]:
-        return [stage]
+        return [command]
     backends = (f"engine.backends.{name}" for name in registered("engine/backends"))
     method = method_modules(run) if stage in OF_METHOD else ()
-    return [stage, f"models.{run['protocol']['model']}", *backends, *method]
+    return [command, f"models.{run['protocol']['model']}", *backends, *method]
 
 
 def stages_until(last: str, run: dict) -> set[str]:

@@ -13,7 +13,7 @@ from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
-from fedgrid.runtime import files, records
+from fedgrid.runtime import files, machine
 from fedgrid.training.rounds import MEANS, diverged
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,13 @@ def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
     on_gpu = engine.device.type == "cuda"
     compiled = {"compiled": True} if engine.compiled else {}
     return {
-        "device": torch.cuda.get_device_name() if on_gpu else records.processor(),
+        "device": torch.cuda.get_device_name() if on_gpu else machine.processor(),
         "backend": engine.backend_name,
         **compiled,
         "threads": threads,
-        "versions": records.versions(),
+        "versions": machine.versions(),
         "seconds": round(seconds, 3),
-        "peak_memory_mb": records.peak_memory_mb(),
+        "peak_memory_mb": machine.peak_memory_mb(),
         "peak_gpu_memory_mb": round(torch.cuda.max_memory_allocated() / 2**20) if on_gpu else 0,
     }
 
@@ -81,7 +81,7 @@ def finished(out: Path, kept: Path, key: str, others: Iterable[Path] = ()) -> Pa
     """
     for place in (kept, *others):
         summary = read_summary(place)
-        if (summary.get("key"), summary.get("versions")) == (key, records.versions()):
+        if (summary.get("key"), summary.get("versions")) == (key, machine.versions()):
             with suppress(OSError):  # another process may remove the other run's results
                 for name in FILES:
                     files.share(place / name, out / name)

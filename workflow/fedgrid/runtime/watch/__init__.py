@@ -1,1 +1,1 @@
-"""TODO."""
+"""What watches a run and changes no number: progress, remaining time, energy, trackers."""

@@ -1,0 +1,128 @@
+"""The run that the arguments of `fedgrid.run` name."""
+
+import json
+from hashlib import sha256
+
+import numpy as np
+
+from fedgrid.engine.device import DEVICES
+from fedgrid.method import Method
+from fedgrid.notebook.session import forget_edited
+from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
+from fedgrid.study.grid import Grid
+from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
+from fedgrid.study.variants import checked_text
+from fedgrid.training.build import check_method
+
+PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
+
+
+def name_of(method: str | Method, name: str) -> str:
+    """Return the name of a method; UsageError if a notebook's has none, or that of a file."""
+    if not isinstance(method, Method):
+        if name:
+            raise UsageError("`name` is for a Method of the notebook: leave it out for a name")
+        return method
+    if not name:
+        raise UsageError("a Method needs a name: give one, such as name='mine'")
+    if name in registered("methods"):
+        raise UsageError(f"name={name!r} is a method of fedgrid already: give another name")
+    if not isinstance(name, str) or not name.replace("_", "").replace("+", "").isalnum():
+        raise UsageError(f"name={shown(repr(name))} may have only letters, digits, _ and +")
+    return name
+
+
+def check_names(names: dict) -> None:
+    """Raise a UsageError for a name that is no text, and for a seed that is no whole number."""
+    for kind, value in names.items():
+        if kind != "seed" and not isinstance(value, str):
+            what = "a name or a Method" if kind == "method" else "a name"
+            raise UsageError(f"{kind} is {shown(repr(value))}: give {what}")
+    if not isinstance(names["seed"], int | np.integer) or names["seed"] < 0:
+        raise UsageError(f"seed is {shown(repr(names['seed']))}: give a whole number from 0 on")
+    names["seed"] = int(names["seed"])
+
+
+def check_machine(machine: Machine) -> Machine:
+    """Return the machine; UsageError for a choice that there is not."""
+    known("device", machine.device, DEVICES)
+    known("backend", machine.backend, BACKENDS)
+    known("compile", machine.compile, COMPILE)
+    if not isinstance(machine.threads, int) or machine.threads < 1:
+        raise UsageError(f"threads is {shown(repr(machine.threads))}, not at least 1")
+    return machine
+
+
+def known_data(config: dict | None, dataset: str) -> dict:
+    """Return the configuration, checked, with its data made known; reload what was edited."""
+    if not isinstance(config or {}, dict):
+        raise UsageError("config is no mapping: write it as config.yaml has it")
+    check_config("config", config or {}, required=False)
+    found = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    source.forget()
+    forget_edited()
+    return found
+
+
+def plain(values: dict) -> dict:
+    """Return values with numpy's numbers as Python's."""
+    return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
+
+
+def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict:
+    """Return the resolved run of names and values; UsageError if one is unknown or does not fit."""
+    studies = read_studies()
+    grid = Grid(studies, entries(config))
+    fields, keywords = apart(grid, None if own else names["method"], values)
+    if not own:
+        names = names | {"method": names["method"] + suffix(keywords, grid, names["method"])}
+    protocol, added = with_fields(names["protocol"], fields)
+    grid = Grid(studies, entries(laid_over(config, {"protocols": added})))
+    spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
+    if own:
+        check_method(names["method"], own, spec["protocol"])
+        spec |= {"name": spec["name"] | {"method": names["method"]}, "method": {}, "own": {}}
+    return spec
+
+
+def entries(config: dict) -> dict:
+    """Return those entries of a configuration that say what names mean."""
+    return {key: config[key] or {} for key in ("protocols", "variants") if key in config}
+
+
+def apart(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
+    """Return the values that are fields of the protocol, and those that the method takes.
+
+    A `Method` of the notebook has no name here, and has its values already.
+    """
+    keywords = grid.hyper_parameters(method) if method else {}
+    kind = f"hyper-parameter of {method} or field of a protocol" if method else "protocol's field"
+    for key in values:
+        known(kind, key, {*keywords, *PROTOCOL})
+        if key in keywords and key in PROTOCOL:
+            raise UsageError(
+                f"{key} is a hyper-parameter of {method} and a field of the protocol: write it "
+                f"into one of their names, such as {method}-{key}{values[key]}"
+            )
+    fields = {key: value for key, value in values.items() if key in PROTOCOL}
+    return fields, {key: value for key, value in values.items() if key in keywords}
+
+
+def suffix(values: dict, grid: Grid, method: str) -> str:
+    """Return hyper-parameters as they stand in a method's name."""
+    defaults = grid.hyper_parameters(method)
+    return "".join(f"-{k}{checked_text(k, v, defaults[k])}" for k, v in values.items())
+
+
+def with_fields(protocol: str, fields: dict) -> tuple[str, dict]:
+    """Return the name of a protocol with other fields, and an entry if a name cannot say them."""
+    plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
+    name = protocol + "".join(f"-{k}{checked_text(k, v, PROTOCOL[k])}" for k, v in plain.items())
+    rest = {k: v for k, v in fields.items() if k not in plain}
+    if not rest:
+        return name, {}
+    number = sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{name}-{number}", {f"{name}-{number}": {"base": name} | rest}

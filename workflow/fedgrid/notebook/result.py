@@ -1,0 +1,102 @@
+"""The result of a run in a notebook: tables, model, settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from fedgrid import models
+from fedgrid.engine import prediction
+from fedgrid.engine.prediction import Inputs
+from fedgrid.engine.state import fill
+from fedgrid.federation.stored import open_data, read_statistics
+from fedgrid.method import Method
+from fedgrid.runtime.names import UsageError
+from fedgrid.store.tables import read_rows
+from fedgrid.study.paths import RUN
+from fedgrid.training import results as written
+
+TABLES = ("metrics", "clients", "predictions")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run: its tables, its model, its settings."""
+
+    metrics: pd.DataFrame  # a row per evaluated round: accuracy in 0..1, loss, ...
+    clients: pd.DataFrame  # a row per evaluated round and client; empty without tests of clients
+    predictions: pd.DataFrame  # a row per evaluated round and class: predicted test images
+    spec: dict[str, Any]  # the resolved run: protocol, method, dataset, partition, seed
+    summary: dict[str, Any]  # machine, versions, seconds, whether it diverged
+    parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
+    private: tuple[str, ...]  # the beginnings of names that the server has no values for
+    build: Callable[[], nn.Module]  # returns the server's network, with other weights
+    inputs: Inputs  # what samples of the dataset are, and how the protocol normalises them
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The server's last model, in evaluation mode: normalised inputs -> features, logits.
+
+        UsageError if clients keep a part of it, because the server then has no complete model.
+        """
+        if self.private:
+            raise UsageError(
+                f"the server has no complete model, because clients keep {', '.join(self.private)} "
+                "for themselves: use `parameters`, which has what all clients share"
+            )
+        return fill(self.build(), self.parameters).eval()
+
+    def predict(self, samples: Any, probabilities: bool = False) -> np.ndarray:
+        """Return the class (n,) that the server's last model predicts for each sample.
+
+        `samples` are as they are in the data, not normalised: images uint8 (n, channels, height,
+        width), in data of one's own also floats or vectors, or tokens (n, length). They are
+        normalised as in the run, and evaluated in parts like the test set, in single precision on
+        the CPU. With `probabilities` the result is the probability of each class, float32 (n, K).
+        The class is -1 where these are not numbers, as in a run that diverged. UsageError for
+        other samples, and where `model` raises one.
+        """
+        found = prediction.predict(self.model, self.inputs, samples)
+        return (found if probabilities else prediction.classes(found)).numpy()
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy of the last evaluated round, in 0..1; NaN if the server has no model."""
+        return float(self.metrics["accuracy"].iloc[-1])
+
+    def __repr__(self) -> str:
+        name, rounds = RUN.format(**self.spec["name"]), self.summary["rounds"]
+        return (
+            f"<fedgrid run {name}: accuracy {self.accuracy:.4f} after {rounds} rounds, "
+            f"{self.summary['seconds']:.1f} s>"
+        )
+
+
+def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
+    """Return the result in the files of a finished run."""
+    summary = written.read_summary(out)
+    tables = {name: read_rows(out / f"{name}.csv") for name in TABLES}
+    private = () if method.served else method.private
+    shared = load_file(out / "model.safetensors")
+    shared = {name: value for name, value in shared.items() if not name.startswith(private)}
+    data, spec = open_data(paths["data"]), summary["run"]
+    statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
+    inputs = prediction.inputs_of(data, statistics)
+    build = partial(empty_model, spec, method, inputs, data.classes)
+    about = {"spec": spec, "summary": summary, "inputs": inputs}
+    return Result(**tables, **about, parameters=shared, private=private, build=build)
+
+
+def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
+    """Return the server's network of a run with other weights, and what the method adds to it."""
+    name = spec["protocol"]["model"]
+    made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
+    made = method.architecture(made) if method.architecture else made
+    return method.served(made) if method.served else made

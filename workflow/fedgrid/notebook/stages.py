@@ -1,0 +1,148 @@
+"""The stages of a run, one after the other, in this process."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fedgrid.engine.round import Engine
+from fedgrid.federation import seeds
+from fedgrid.method import Method
+from fedgrid.notebook.result import Result, read_result
+from fedgrid.notebook.session import stoppable
+from fedgrid.runtime import files, records
+from fedgrid.runtime.code import source
+from fedgrid.runtime.watch import progress
+from fedgrid.store import identity
+from fedgrid.study.command import Machine
+from fedgrid.study.jobs import needed_stages, stage_modules
+from fedgrid.study.paths import RUN, input_paths
+from fedgrid.training import results as written
+from fedgrid.training.build import build_engine, build_method
+from fedgrid.training.rounds import rounds
+
+
+@contextmanager
+def place_for(results: str | Path | None) -> Iterator[Path]:
+    """Yield the folder of results, or one that is removed at the end."""
+    if results is not None:
+        yield Path(results).expanduser()
+    else:
+        with TemporaryDirectory(prefix="fedgrid.") as folder:
+            yield Path(folder)
+
+
+def trained(
+    spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
+) -> Result:
+    """Train a run whose inputs are there; return its result."""
+    if own:
+        with place_for(None) as out:
+            train_own(spec, own, paths, out, machine)
+            return read_result(out, own, paths)
+    with stoppable():
+        make("train", spec, folder, machine)
+    return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
+
+
+def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
+    """Make those inputs of a run that are missing or stale; return the paths of all by name.
+
+    If several processes need the same input, one makes it and the others wait.
+    """
+    paths = {name: folder / path for name, path in input_paths(spec).items() if name != "metrics"}
+    names = [n for n in ("weights", "data", "partition", *needed_stages(spec)) if n in paths]
+    again = False
+    for name in names:
+        if is_current(paths[name], folder, again):
+            continue
+        with files.alone(paths[name].with_name(f".{paths[name].name}")):
+            if not is_current(paths[name], folder, again):  # no other process has just made it
+                make_input(name, spec, folder, paths[name], root, machine)
+                again |= name != "weights"
+    return {name: paths[name] for name in names}
+
+
+def make_input(
+    name: str, spec: dict, folder: Path, out: Path, root: Path, machine: Machine
+) -> None:
+    """Make one input of a run, and what only this input is made of."""
+    places = ["--root", str(root), "--out", str(out)]
+    if name == "weights":
+        protocol = spec["protocol"]
+        command(name, spec, protocol["model"], "--name", protocol["weights"], *places)
+    elif name == "data":
+        command(name, spec, spec["dataset"], *places)
+    else:
+        for stage in ["pretrain"] * (name == "saliency") + [name]:
+            make(stage, spec, folder, machine)
+
+
+def is_current(made: Path, folder: Path, again: bool = False) -> bool:
+    """Whether a file exists whose code, data and inputs have not changed since it was made.
+
+    A file without a record was made by other means, and is taken as it is, unless an input of it
+    has just been made again. A folder is judged by its `meta.json`.
+    """
+    made = made / "meta.json" if made.is_dir() else made
+    if not made.exists():
+        return False
+    try:
+        record = json.loads(records.path(made).read_text())
+    except FileNotFoundError:
+        return not again
+    except ValueError:  # a damaged record
+        return False
+    inputs = {identity.input_of(name, folder): says for name, says in record["inputs"].items()}
+    same = all(path.exists() and files.checksum(path) == says for path, says in inputs.items())
+    return same and not identity.changed(record["code"])
+
+
+def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
+    """Run the command of a stage of a run."""
+    more = options(machine) if stage != "partition" else []
+    command(stage, spec, json.dumps(spec), "--results", str(folder), *more)
+
+
+def command(stage: str, spec: dict, *arguments: str) -> None:
+    """Run a command in this process, and write the record of its work."""
+    began, work = time.monotonic(), import_module(f"fedgrid.{stage}").main([*arguments])
+    if work:
+        code = modules_of(stage, spec)
+        records.write(work, records.Command([f"fedgrid.{stage}", *arguments], code, began))
+
+
+def modules_of(stage: str, spec: dict) -> list[str]:
+    """Return the modules that can change what a stage makes."""
+    if stage == "weights":
+        own = [stage, f"models.{spec['protocol']['model']}"]
+    else:
+        own = ["data", f"datasets.{spec['dataset']}"]
+        own += stage_modules(stage, spec) if stage != "data" else []
+    return sorted(frozenset().union(*(source.counted(module) for module in own)))
+
+
+def options(machine: Machine) -> list[str]:
+    """Return the machine as the options of a command."""
+    return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
+
+
+def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine) -> None:
+    """Train a method of the notebook, and write the files of its run."""
+    plain, _ = build_engine(spec, paths, machine)
+    make_model, data = plain.architecture.make, plain.federation
+    engine = Engine(
+        make_model, own, spec["protocol"], data, machine.backend, compile=machine.compile
+    )
+    start = engine.start(seeds.seed("model", *data.names))
+    last, history, began = start, [], time.monotonic()
+    with progress.Rounds(0, spec["protocol"]["rounds"]) as bar:
+        for last in rounds(engine, start, history):  # noqa: B007
+            bar.step(history[-1])
+    facts = written.run_facts(engine, time.monotonic() - began, 0, last, machine.threads)
+    last = replace(last, server=engine.complete(last.server))
+    written.write(out, last, history, {"run": spec} | facts)

@@ -1,0 +1,80 @@
+"""A product's files: CSV, TeX, HTML and figures."""
+
+from functools import partial
+from pathlib import Path
+
+from fedgrid.report._product import laid_out, without_kept
+from fedgrid.runtime import files
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.products import (
+    FIGURES,
+)
+
+
+def write(product, table, study: dict, paths: list[Path]) -> None:
+    """Write the product in every format, each file atomically."""
+    for path in paths:
+        known("format", path.suffix, WRITERS)
+        if path.suffix in FIGURES and not hasattr(product, "plot"):
+            raise UsageError(f"{path} cannot be drawn: the product is a table and has no `plot`")
+        with files.replacing(path) as temporary:
+            WRITERS[path.suffix](product, table, temporary, study)
+
+
+def as_csv(product, table, path: Path, study: dict) -> None:
+    """Write all numbers."""
+    table.to_csv(path, index=False)
+
+
+def as_tex(product, table, path: Path, study: dict) -> None:
+    """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
+    from fedgrid.analysis import latex
+    from fedgrid.analysis.metrics import lower_is_better
+    from fedgrid.analysis.tables import metric_of
+
+    wide, caption = laid_out(product, table), product.caption(table)
+    ranked = getattr(product, "ranked", None) or (lambda row, column: False)
+    lowest = lower_is_better(str(metric_of(table)))
+    text = latex.write(wide, study, caption, path.stem, ranked, lowest)
+    path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
+
+
+def as_html(product, table, path: Path, study: dict) -> None:
+    """Write a page for the report, without other files."""
+    body = laid_out(product, table).to_html(border=0, na_rep="")
+    page = PAGE.format(caption=product.caption(table), body=body)
+    path.write_text(page, encoding="utf-8")
+
+
+def as_figure(product, table, path: Path, study: dict, form: str) -> None:
+    """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
+    from fedgrid.analysis import figures
+
+    with figures.style():
+        figure = figures.explain(product.plot(without_kept(table), study), product.caption(table))
+        figures.save(figure, path, form)
+
+
+WRITERS = {
+    ".csv": as_csv,
+    ".tex": as_tex,
+    ".html": as_html,
+    ".pdf": partial(as_figure, form="pdf"),
+    ".svg": partial(as_figure, form="svg"),
+    ".png": partial(as_figure, form="png"),
+}
+
+
+PAGE = """<!doctype html>
+<meta charset="utf-8">
+<style>
+body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
+table {{ border-collapse: collapse; }}
+th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd; }}
+th:first-child, td:first-child {{ text-align: left; }}
+tbody th {{ font-weight: normal; }}
+thead th {{ border-bottom: 1px solid #222; }}
+</style>
+<p>{caption}</p>
+{body}
+"""

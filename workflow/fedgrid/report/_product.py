@@ -1,0 +1,194 @@
+"""A product of a study: its file's functions with the entry's options, its table and caption."""
+
+import inspect
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+from fedgrid.runtime import cli
+from fedgrid.runtime.code import contract
+from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
+from fedgrid.store.kept import read_index
+from fedgrid.study.paths import COLLECTED, OF_RUN
+from fedgrid.study.products import (
+    BEST,
+    GIVEN,
+    best_of_product,
+    parameters_of,
+    product_module,
+)
+
+FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
+KEPT = "kept"  # the column of a table with runs that are kept with the study
+
+
+NOTHING = "nothing"  # the only column of a table without rows: why there are none
+NO_ROWS = "There is nothing to draw: {}."
+
+
+# Columns of names, which stay text if they look like numbers, such as the dataset 007, or like a
+# missing value, such as NA.
+NAMES = ("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method")
+NAMES += ("as_protocol", "family", "setting", "series", "code")
+
+
+def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: Namespace):
+    """Return the product and its table; without rows, a product that says why, and its table."""
+    try:
+        return product, draw_table(product, tables, study, asked.scale)
+    except NothingToDrawError as reason:
+        cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
+        return without_rows(product, str(reason))
+    except KeyError as problem:
+        if not missing_column(problem, tables.values()):
+            raise
+        raise UsageError(f"a source of {asked.product} has no column {problem}") from None
+
+
+def without_rows(product: SimpleNamespace, reason: str):
+    """Return a product that says why there is nothing to draw, and its table."""
+    import pandas as pd
+
+    from fedgrid.analysis import figures
+
+    found = SimpleNamespace(
+        caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
+    )
+    if hasattr(product, "plot"):
+        found.plot = lambda table, study: figures.blank()
+    return found, pd.DataFrame({NOTHING: [reason]})
+
+
+def check_best(metric: str | list, best: dict) -> None:
+    """Raise a UsageError if `best` chooses by other models than the product shows."""
+    from fedgrid.analysis import choice
+
+    for of in listed(metric):
+        choice.check_best(of, best)
+
+
+def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
+    """Return the functions of a product's file, each with the entry's options that it takes.
+
+    `name` is the study's name, and `about` the entry. `needed` are the sources that the product
+    must have, and `possible` those that it may have, None for any.
+    """
+    module, options = product_module(name, product, about), about.get("with", {})
+    file = contract.imported(module)
+    needed, possible = parameters_of(module, options)
+    others = {*options, *GIVEN}
+    found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
+    for function in (name for name in FUNCTIONS if hasattr(file, name)):
+        setattr(found, function, with_options(getattr(file, function), options))
+    found.best = best_of_product(module, options)
+    if found.best and "metric" in options:
+        check_best(options["metric"], found.best)
+    if BEST in options and hasattr(found, "caption"):
+        found.caption = partial(with_choice, found.caption, found.best or options[BEST])
+    if hasattr(found, "caption"):
+        found.caption = partial(with_kept, partial(with_empty, found.caption))
+    return found
+
+
+def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
+    """Return what the caption says of kept runs; "" if no source has any.
+
+    The folder of a source says its kind; a source in another folder counts as one of runs.
+    """
+    if not any(KEPT in table for table in tables.values()):
+        return ""
+    from fedgrid.report import _kept as kept
+
+    kinds = {name: path.parent.name for name, path in paths.items()}
+    sources = [(kinds[n] if kinds[n] in COLLECTED else "runs", tables[n]) for n in paths]
+    return kept.describe_kept(sources, read_index(store))
+
+
+def without_kept(table):
+    """Return a table without the column about kept runs, as products know it."""
+    return table.drop(columns=KEPT) if KEPT in table else table
+
+
+def with_kept(caption: Callable, table) -> str:
+    """Return a product's caption, and after it how many of its runs are kept with the study."""
+    said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
+    return f"{caption(without_kept(table))} {said}".strip() if said else caption(table)
+
+
+def with_empty(caption: Callable, table) -> str:
+    """Return a product's caption, and after it which methods have no accuracy, and why."""
+    from fedgrid.analysis import tables
+
+    return f"{caption(table)}{tables.describe_empty(table)}"
+
+
+def with_choice(caption: Callable, best: dict, table) -> str:
+    """Return a product's caption, and after it how its runs were chosen."""
+    from fedgrid.analysis import choice
+
+    return f"{caption(table)} {choice.describe(best)}"
+
+
+def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
+    """Return the product's table; with `best` it is of the best runs, and says what was chosen."""
+    if not product.best:
+        return product.draw(**tables, study=study, scale=scale)
+    from fedgrid.analysis import choice
+
+    chosen = choice.choose_best(tables["runs"], tables["settings"], **product.best)
+    kept = {
+        name: choice.keep_chosen(table, chosen) if name in OF_RUN else table
+        for name, table in tables.items()
+    }
+    taken = inspect.signature(product.draw).parameters
+    any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    given = {name: table for name, table in kept.items() if any_name or name in taken}
+    return choice.add_choice(product.draw(**given, study=study, scale=scale), kept["runs"])
+
+
+def with_options(function: Callable, options: dict) -> Callable:
+    """Return the function with those options bound that it takes by name."""
+    taken = inspect.signature(function).parameters
+    return partial(function, **{name: value for name, value in options.items() if name in taken})
+
+
+def missing_column(problem: KeyError, tables: Iterable) -> bool:
+    """Whether pandas raised the error for a column that a table lacks."""
+    *_, innermost = traceback.walk_tb(problem.__traceback__)
+    asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
+    return asked_of_pandas and any(problem.args[0] not in table for table in tables)
+
+
+def text(product, path: Path) -> str:
+    """Return a finished table and its caption as text."""
+    table = read(path)
+    if NOTHING in table:
+        return NO_ROWS.format(table[NOTHING].iloc[0])
+    try:
+        body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
+        return f"{product.caption(table)}\n\n{body}".strip()
+    except KeyError as problem:
+        if problem.args[0] in table:
+            raise
+        raise UsageError(f"{path} is another table: it has no column {problem}") from None
+
+
+def read(path: Path):
+    """Return the table of a .csv file; UsageError if it is none."""
+    import pandas as pd
+
+    as_text = {"dtype": str, "keep_default_na": False, "na_values": [""]}
+    try:
+        names = pd.read_csv(path, usecols=lambda column: column in NAMES, **as_text)
+        return pd.read_csv(path).assign(**names.dropna(axis="columns", how="all"))
+    except (OSError, ValueError) as problem:
+        raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
+
+
+def laid_out(product, table):
+    """Return the table in the layout for readers."""
+    table = without_kept(table)
+    return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])
