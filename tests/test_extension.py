@@ -8,12 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedgrid.commands import data, partition, saliency, train
+from fedgrid.commands import data, partition, saliency
 from fedgrid.commands import pretrain as pretraining
 from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.names import UsageError
+from fedgrid.stages import pretrain
+from fedgrid.stages.train import train as train_run
 from fedgrid.study import jobs
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import needed_stages, run_of_stage
@@ -52,7 +54,7 @@ def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one
         partition.main([name, "--results", str(results)])
     home = results.parent / place
     out, checkpoint = home / "runs" / name, home / f"checkpoints/runs/{name}.safetensors"
-    train.train(run, paths, out, checkpoint, Machine("cpu"), home=home)
+    train_run(run, paths, out, checkpoint, Machine("cpu"), home=home)
     return out
 
 
@@ -407,10 +409,10 @@ def test_a_forced_pretraining_begins_with_its_first_client(command, tmp_path, mo
     unfinished = tmp_path / "pretrain.partial"
     for settings, kept in [({}, True), ({"forceall": True}, False)]:
         command(**settings)
-        pretraining.begin(unfinished, "key")
+        pretrain.begin(unfinished, "key")
         (unfinished / "client0.safetensors").touch()
-        pretraining.begin_forced(tmp_path / "pretrain", unfinished)
+        pretrain.begin_forced(tmp_path / "pretrain", unfinished)
         assert unfinished.exists() == kept
-    pretraining.begin(unfinished, "key")
-    pretraining.begin_forced(tmp_path / "pretrain", unfinished)  # another attempt of this command
+    pretrain.begin(unfinished, "key")
+    pretrain.begin_forced(tmp_path / "pretrain", unfinished)  # another attempt of this command
     assert unfinished.exists()

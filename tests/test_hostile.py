@@ -31,7 +31,7 @@ import conftest
 import made as made_up
 from conftest import CLASSES, artifacts, federated, methods, pixel, simulate, tiny, two_clients
 from fedgrid import models
-from fedgrid.commands import collect, data, draw, saliency
+from fedgrid.commands import collect, data, draw
 from fedgrid.datasets import _archives, cifar10, cinic10
 from fedgrid.engine.device import prepare
 from fedgrid.federation.federation import Federation, load_federation
@@ -45,6 +45,7 @@ from fedgrid.report.fedsls import table1, weights
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.stages import saliency
 from fedgrid.store import tables as collected
 from fedgrid.study import schema
 from fedgrid.study.checks import check_protocol

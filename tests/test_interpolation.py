@@ -17,11 +17,12 @@ import torch
 from conftest import ENVIRONMENT, copied, methods, simulate, tiny, uneven
 from fedgrid import models
 from fedgrid.commands import data, interpolation, partition, train
-from fedgrid.commands.interpolation import GRID
 from fedgrid.datasets import digits
 from fedgrid.engine.state import fill, own_model
 from fedgrid.federation.federation import Pool
 from fedgrid.runtime.names import UsageError
+from fedgrid.stages import interpolation as stage
+from fedgrid.stages.interpolation import GRID
 from fedgrid.study.jobs import code_behind, run_of_stage, stages_until, state_gb
 from fedgrid.study.protocol import AXES
 from made import GRID as STUDY
@@ -64,7 +65,7 @@ def test_a_grid_by_hand():
         classify=lambda shared, own: (shared, -own),
     )
     architecture = SimpleNamespace(live=model, precision=nullcontext)
-    found = interpolation.right(architecture, torch.ones(3, 2), torch.tensor([0, 0, 1]))
+    found = stage.right(architecture, torch.ones(3, 2), torch.tensor([0, 0, 1]))
     assert found.shape == (len(GRID), len(GRID))
     for alpha, beta in ((a, b) for a in GRID for b in GRID if b != 0.5):
         first = (alpha > 1 / 3) == (beta > 1 / 2)
@@ -76,13 +77,13 @@ def test_predictions_that_are_no_numbers_are_wrong():
         encode=lambda x: (x, x), classify=lambda shared, own: (shared * torch.nan, own)
     )
     architecture = SimpleNamespace(live=model, precision=nullcontext)
-    assert not interpolation.right(architecture, torch.ones(3, 2), torch.zeros(3).long()).any()
+    assert not stage.right(architecture, torch.ones(3, 2), torch.zeros(3).long()).any()
 
 
 def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
     simulation = played()
     engine, state = simulation.engine, simulation.run
-    shares, samples = interpolation.accuracies(engine, state)
+    shares, samples = stage.accuracies(engine, state)
     pool, model = engine.federation.client_tests, engine.architecture.live
     assert samples.tolist() == [1, 2, 1, 3, 6]  # the last client has no tests
     every = range(4)  # blocks
@@ -109,7 +110,7 @@ def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
 def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
     simulation = played(build=tiny)
     engine, state = simulation.engine, simulation.run
-    shares, _ = interpolation.accuracies(engine, state)
+    shares, _ = stage.accuracies(engine, state)
     pool = engine.federation.client_tests
     for client in range(5):
         ids = pool.of_client(client)
@@ -121,9 +122,9 @@ def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
 
 def test_clients_have_models_of_their_own():
     simulation = played()
-    found, _ = interpolation.accuracies(simulation.engine, simulation.run)
+    found, _ = stage.accuracies(simulation.engine, simulation.run)
     other = replace(simulation.run, memory={})
-    forgotten, _ = interpolation.accuracies(simulation.engine, other)
+    forgotten, _ = stage.accuracies(simulation.engine, other)
     shared = PLACES[1]
     assert np.array_equal(found[:, shared, shared], forgotten[:, shared, shared])
     assert not np.array_equal(found, forgotten)
@@ -133,7 +134,7 @@ def test_means_are_over_clients_and_over_samples():
     shares = np.zeros((2, len(GRID), len(GRID)))
     shares[0, 3, 4] = 0.5
     shares[1, 3, 4] = 1.0
-    table = interpolation.described((shares, np.array([3, 1])))
+    table = stage.described((shares, np.array([3, 1])))
     assert [*table] == ["alpha", "beta", "mean", "weighted", "std", "clients"]
     row = table[(table["alpha"] == GRID[3]) & (table["beta"] == GRID[4])].iloc[0]
     assert row["mean"] == 0.75

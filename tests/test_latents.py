@@ -11,9 +11,9 @@ from torch import nn
 
 import made
 from conftest import federated
-from fedgrid.commands import latents
 from fedgrid.encoders import autoencoder
 from fedgrid.federation import federation, schedule, seeds
+from fedgrid.stages import latents
 from fedgrid.study import protocol
 from fedgrid.study.command import Machine
 from fedgrid.study.protocol import STAGES

@@ -34,7 +34,7 @@ def test_a_registrys_files_count(folder):
 
 @pytest.mark.parametrize("stage", ["partition", "pretrain", "saliency", "latents", "train"])
 def test_a_stage_counts_all_it_reaches_but_the_two_folders(stage):
-    counted = source.counted(stage)
+    counted = source.counted(f"stages.{stage}")
     assert not any(name.startswith(("runtime", "study")) for name in counted)
     direct = {name for module in counted for name in source._imports(module)}
     assert {name for name in direct if source.counts(name)} <= counted

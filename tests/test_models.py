@@ -17,13 +17,13 @@ from conftest import (
     simulate,
 )
 from fedgrid import models
-from fedgrid.commands import weights
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import _size, _vgg
 from fedgrid.runtime import download
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.stages import weights
 from fedgrid.store.identity import work_key
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import PROTOCOL

@@ -185,10 +185,10 @@ def entry(work: str) -> list[str]:
     """The modules of a work."""
     if work in STAGES:
         run = {"protocol": {"model": "cnn"}, "method": {"fedsls": {}}, "partition": "dir0.5"}
-        return ["data", *jobs.stage_modules(work, run)]
+        return ["stages.data", *jobs.stage_modules(work, run)]
     study, product = work.split()
     about = read_study(PACKAGE.parent / f"studies/{study}.yaml")["products"][product]
-    return ["draw", "collect", product_module(study, product, about)]
+    return ["report._formats", "store.tables", product_module(study, product, about)]
 
 
 def counted(work: str) -> set[mutations.Name]:
@@ -226,7 +226,8 @@ def test_no_change_of_what_does_not_count_changes_a_number(work, results):
 
 
 @pytest.mark.parametrize(
-    "entry", ["training.rounds", "training.build", "collect", "draw", "analysis.verdicts"]
+    "entry",
+    ["training.rounds", "training.build", "store.tables", "report._formats", "analysis.verdicts"],
 )
 def test_each_mutant_of_a_function_that_counts_makes_results_stale(entry, monkeypatch):
     """The functions of the two folders that the entry's module names, directly or indirectly."""

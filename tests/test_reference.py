@@ -1,4 +1,4 @@
-"""Runs that a study keeps, `fedgrid reference`, and their place in its tables."""
+"""Runs that a study keeps, `fedgrid keep --runs`, and their place in its tables."""
 
 import io
 import json
@@ -11,7 +11,7 @@ import made
 from fedgrid.analysis import curves, figures
 from fedgrid.analysis.published import join_reference
 from fedgrid.analysis.scores import CELL
-from fedgrid.commands import reference
+from fedgrid.commands import keep
 from fedgrid.report import _product, comparison
 from fedgrid.report import reference as product
 from fedgrid.runtime.names import UsageError
@@ -41,7 +41,7 @@ def leave(folder: Path, percents: list[float], method: str = "fedavg", **about) 
 
 def kept(folder: Path, capsys) -> pd.DataFrame:
     """What the command prints of a folder."""
-    reference.main([str(folder)])
+    keep.main(["--runs", str(folder)])
     (folder / "kept.csv").write_text(capsys.readouterr().out)
     return pd.read_csv(folder / "kept.csv")
 
@@ -62,7 +62,7 @@ def test_a_row_per_run_says_how_good_it_was_and_what_made_it(tmp_path, capsys):
 def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
     leave(tmp_path / "a/fedavg/seed0", [10, 50, 40])
     leave(tmp_path / "a/fedlmd/seed0", [10, 30], "fedlmd")
-    reference.main([str(tmp_path), "--rounds"])
+    keep.main(["--runs", str(tmp_path), "--rounds"])
     table = pd.read_csv(io.StringIO(capsys.readouterr().out))
     assert table["accuracy"].tolist() == [10, 50, 40, 10, 30]
     assert table["round"].tolist() == [0, 1, 2, 0, 1]
@@ -71,7 +71,7 @@ def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
 
 def test_without_runs_there_is_nothing_to_keep(tmp_path):
     with pytest.raises(UsageError, match="no finished run was found in"):
-        reference.main([str(tmp_path)])
+        keep.main(["--runs", str(tmp_path)])
 
 
 def mine(folder) -> dict:

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from fedgrid import datasets, models
-from fedgrid.commands import data, partition, saliency
+from fedgrid.commands import data, partition
 from fedgrid.encoders import guided
 from fedgrid.federation import augment, schedule
+from fedgrid.stages import saliency
 from fedgrid.study.command import Machine
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import AXES

@@ -195,7 +195,7 @@ def test_code_that_no_run_executes_counts_for_none(before, package):
         ("runtime/watch/progress", "EVERY = 10", "EVERY = 11"),
         ("report/fedsls/table1", "- table[", "+ table["),
         ("analysis/scores", "100 if", "1 if"),
-        ("latents", "256", "255"),
+        ("stages/latents", "256", "255"),
     ]
     edit_all(package, edits)
     assert changed(before, fingerprints()) == set()
@@ -212,7 +212,7 @@ def drawn() -> dict[str, str]:
     """The fingerprints of FedSLS's products, of the code as it is now."""
     forget()
     modules = {name: product_module("fedsls", name, about) for name, about in PRODUCTS.items()}
-    return {name: source.fingerprint("draw", module) for name, module in modules.items()}
+    return {name: source.fingerprint("report._formats", module) for name, module in modules.items()}
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +232,7 @@ def drawn_before() -> dict[str, str]:
         ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
         ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
         ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
-        ("draw", "border=0", "border=1", set(PRODUCTS)),
+        ("report/_formats", "border=0", "border=1", set(PRODUCTS)),
         ("claim", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
         ("claim", 'OVER = "fedavg"', 'OVER = "moon"', set()),  # which runs are made
         ("study/products", '"accuracy")} |', '"loss")} |', set(PRODUCTS)),
@@ -245,13 +245,13 @@ def test_code_counts_for_the_products_that_it_draws(drawn_before, package, modul
 
 
 def test_code_that_draws_nothing_and_docstrings_do_not_count_for_products(drawn_before, package):
-    edits = [("engine/samples", "CHUNK = 64", "CHUNK = 65"), ("collect", "isfinite", "isnan")]
+    edits = [("engine/samples", "CHUNK = 64", "CHUNK = 65"), ("store/tables", "isfinite", "isnan")]
     documented = [
         (f"{REPORT}/figure4", "The number of samples by client and class"),
         (f"{REPORT}/figure4", "Draw one partition."),
         ("analysis/scores", "Return the interquartile range."),
         ("analysis/verdicts", "Return Student's two-sided"),
-        ("draw", "Write the product in every format"),
+        ("report/_formats", "Write the product in every format"),
     ]
     edit_all(package, edits + [(*one, "Something else") for one in documented])
     assert changed(drawn_before, drawn()) == set()
@@ -283,9 +283,13 @@ def test_what_can_change_no_number_does_not_count(before, package):
         ("runtime/names", "did you mean", "do you mean"),
         ("engine/device", "torch sees no GPU", "there is no GPU"),  # the text of an error
         ("training/results", "finished after %d", "ended after %d"),  # of a log message
-        ("train", "stopped after round", "ended after round"),
+        ("stages/train", "stopped after round", "ended after round"),
         ("federation/federation", "is not a partition of", "does not fit"),
-        ("train", "default: under --results, by name", "the file of the last round"),  # help
+        (
+            "commands/train",
+            "default: under --results, by name",
+            "the file of the last round",
+        ),  # help
         ("study/command", "change fields of the protocol, e.g.", "other fields, such as"),
         ("study/reading", "cannot be read ({problem})", "is unreadable ({problem})"),
     ]
@@ -296,9 +300,9 @@ def test_what_can_change_no_number_does_not_count(before, package):
 def test_the_text_of_a_warning_makes_no_saliency_stale(package):
     encoded = fingerprints("saliency")
     for old in ("their pretraining diverged", "of all weight is with", "is 0 for every client"):
-        edit(package / "saliency.py", old, "something else")
+        edit(package / "stages/saliency.py", old, "something else")
     assert changed(encoded, fingerprints("saliency")) == set()
-    edit(package / "saliency.py", "weights / weights.sum()", "weights * weights.sum()")
+    edit(package / "stages/saliency.py", "weights / weights.sum()", "weights * weights.sum()")
     assert changed(encoded, fingerprints("saliency")) == set(METHODS)
 
 
@@ -365,29 +369,28 @@ def test_stages_before_the_training_do_not_depend_on_the_method(package):
 
 def test_imports_inside_functions_are_followed():
     wanted = {"training.build", "engine.round", "federation.federation", "federation.stored"}
-    assert wanted <= source.reachable("train")
-    assert "encoders.guided" in source.reachable("saliency")
-    assert "saliency" not in source.reachable("train")
+    assert wanted <= source.reachable("stages.train")
+    assert "encoders.guided" in source.reachable("stages.saliency")
+    assert "stages.saliency" not in source.reachable("stages.train")
 
 
 def test_every_module_is_reached_from_an_entry_point():
-    entries = ["train", "pretrain", "saliency", "latents", "partition", "data", "collect", "draw"]
-    entries += ["interpolation", "weights", "study.schema", "experiments.costs", "verify"]
-    entries += ["reference", "keep", "clean", "verdicts", "front", "notebook", "__main__"]
+    entries = ["study.schema", "experiments.costs", "notebook.api", "__main__"]
     entries += ["datasets._folder", "datasets._npz"]  # of data of one's own
     entries += ["runtime.watch.remaining", "runtime.timers", "runtime.groups"]  # of the Snakefile
     entries += ["study.given", "study.jobs"]
     entries += ["models._size"]  # which study.sizes runs
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
-    by_name += ("runtime.watch.trackers",)
+    by_name += ("commands", "runtime.watch.trackers")
     by_name += ("experiments", *(f"report.{study}" for study in STUDIES))
     folders = {kind: registered(kind.replace(".", "/")) for kind in by_name}
     entries += [f"{kind}.{name}" for kind, names in folders.items() for name in names]
     reached = frozenset().union(*map(source.reachable, entries))
     files = {p.relative_to(PACKAGE).with_suffix("") for p in PACKAGE.rglob("*.py")}
     names = {".".join(f.parts).removesuffix(".__init__") for f in files} - {"__init__"}
-    assert names - reached - set(by_name) == set()
+    packages = {"notebook", "stages", *by_name}  # which only their files are imported from
+    assert names - reached - packages == set()
 
 
 @pytest.mark.parametrize("name", METHODS)

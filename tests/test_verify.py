@@ -90,13 +90,13 @@ def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
     """The record of a run of FedSLS's quick protocol."""
     run = GRID.resolve(NAMES | {"method": "fedavg"})
     run["name"]["method"] = method
-    code = {"modules": ["train"], "fingerprint": source.of(["train"])}
+    code = {"modules": ["stages.train"], "fingerprint": source.of(["stages.train"])}
     command = ["fedgrid.commands.train", "a/run", *command]
     return {"command": command, "run": run, "code": code, "inputs": {}} | record
 
 
 def test_a_method_that_has_no_file_here_is_unknown():
-    code = {"modules": ["methods.pull", "train"], "fingerprint": "of both"}
+    code = {"modules": ["methods.pull", "stages.train"], "fingerprint": "of both"}
     found = verifying.judged(recorded("pull", code=code), GRID, Path("results"))
     assert found == ("unknown", "its code does not exist: methods/pull.py")
     found = verifying.judged(recorded("pull"), GRID, Path("results"))
@@ -105,7 +105,7 @@ def test_a_method_that_has_no_file_here_is_unknown():
 
 
 def test_code_of_the_package_that_is_gone_is_stale():
-    code = {"modules": ["losses", "train"], "fingerprint": "of both"}
+    code = {"modules": ["losses", "stages.train"], "fingerprint": "of both"}
     found = verifying.judged(recorded(code=code), GRID, Path("results"))
     assert found == ("stale", "the code that made it has changed")
 
@@ -115,7 +115,7 @@ def test_results_of_data_that_are_not_there_are_unknown(tmp_path, monkeypatch):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/a.csv").write_text("1")
     digest = files.checksum(tmp_path / "runs/a.csv")
-    code = {"modules": ["datasets.mine", "train"], "fingerprint": "of both"}
+    code = {"modules": ["datasets.mine", "stages.train"], "fingerprint": "of both"}
     text = json.dumps(recorded(code=code, outputs={"a.csv": digest}))
     (tmp_path / "runs/.a.csv.record").write_text(text)
     why = "datasets.mine: there is no folder /not/mounted"

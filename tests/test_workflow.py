@@ -379,7 +379,7 @@ def run_of(method: str) -> dict:
 def test_the_run_and_the_code_behind_it_count(stage, method, result, before, counted):
     """The code of the stages before it too: they may fail, and leave what is old."""
     run, said = run_of(method), counted[f"results/{result}"]["params"]
-    modules = {"data", "datasets.digits"}
+    modules = {"stages.data", "datasets.digits"}
     modules |= {module for one in (*before, stage) for module in stage_modules(one, run)}
     assert repr(source.fingerprint(*sorted(modules))) in said
     assert repr(json.dumps(run_of_stage(stage, run), sort_keys=True)) in said
@@ -388,11 +388,11 @@ def test_the_run_and_the_code_behind_it_count(stage, method, result, before, cou
 @pytest.mark.parametrize(
     ("result", "modules"),
     [
-        (DATA, ["data", "datasets.digits"]),
-        (DEALT, ["data", "datasets.digits", "partition", "partitions.dirichlet"]),
-        (f"{OF_TINY}/runs/table1.csv", ["collect"]),
-        (f"{OF_TINY}/table1.csv", ["draw", "report.fedsls.table1"]),
-        (f"{OF_TINY}/convergence.pdf", ["draw", "report.convergence"]),
+        (DATA, ["stages.data", "datasets.digits"]),
+        (DEALT, ["stages.data", "datasets.digits", "stages.partition", "partitions.dirichlet"]),
+        (f"{OF_TINY}/runs/table1.csv", ["store.tables"]),
+        (f"{OF_TINY}/table1.csv", ["report._formats", "report.fedsls.table1"]),
+        (f"{OF_TINY}/convergence.pdf", ["report._formats", "report.convergence"]),
     ],
 )
 def test_the_code_of_a_stage_counts(result, modules, counted):

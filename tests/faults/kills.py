@@ -24,7 +24,8 @@ from pathlib import Path
 
 import torch
 
-from fedgrid.commands import data, partition, pretrain, saliency, train
+from fedgrid.commands import data, partition, pretrain, saliency
+from fedgrid.stages.train import train as train_run
 from fedgrid.study.command import Machine
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import needed_stages
@@ -57,7 +58,7 @@ class Subject:
             code = 1
             try:
                 before()
-                train.train(
+                train_run(
                     self.run, self.paths, self.out, self.checkpoint, Machine("cpu"), save_every=0
                 )
                 code = 0

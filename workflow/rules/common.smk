@@ -24,17 +24,9 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.runtime import (
-    cli,
-    forced,
-    groups,
-    own_data,
-    records,
-    remaining,
-    source,
-    timers,
-    trackers,
-)
+from fedgrid.runtime import cli, forced, groups, machine, timers
+from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.watch import remaining, trackers
 from fedgrid.runtime.names import UsageError, printable, within
 from fedgrid.claim import find_claim
 from fedgrid.study.given import read_given
@@ -48,11 +40,11 @@ from fedgrid.study.jobs import (
     run_of_stage,
     state_gb,
 )
+from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import (
     INDEX,
     facts_of_kind,
     find_kept,
-    is_finished,
     read_index,
     store_folder,
 )
@@ -306,7 +298,7 @@ def is_linked(wildcards):
         return True
     copy = Path(f"results/checkpoints/runs/{first}.safetensors.finished/summary.json")
     try:
-        return json.loads(copy.read_text())["versions"] == records.versions()
+        return json.loads(copy.read_text())["versions"] == machine.versions()
     except (OSError, ValueError, KeyError):
         return False
 

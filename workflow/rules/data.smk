@@ -29,7 +29,7 @@ rule data:
         mem_mb=4000,
     params:
         code=lambda wildcards: source.fingerprint(
-            "data", f"datasets.{wildcards.dataset}"
+            "stages.data", f"datasets.{wildcards.dataset}"
         ),
         out=lambda wildcards, output: str(Path(output[0]).parent),
     message:

@@ -22,7 +22,7 @@ for kind in COLLECTED:
             grid=collected_grid(kind),
             fields=list(SUMMED),
             content=table_content(kind),
-            code=source.fingerprint("collect"),
+            code=source.fingerprint("store.tables"),
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
@@ -56,7 +56,7 @@ for study in STUDIES:
             study=study,
             facts=facts(study),
             parts=front_options(study),
-            code=source.fingerprint("front"),
+            code=source.fingerprint("page.front"),
         message:
             f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
         shell:
@@ -86,7 +86,7 @@ for study in STUDIES:
                 content=content(study, product),
                 about=caption(study, product),
                 entry=entry(study, product),
-                code=source.fingerprint("draw", product_file(study, product)),
+                code=source.fingerprint("report._formats", product_file(study, product)),
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
@@ -116,7 +116,7 @@ for study in STUDIES:
                 facts=facts(study),
                 content=claim_content(study, product),
                 entry=entry(study, product),
-                code=source.fingerprint("draw", product_file(study, product)),
+                code=source.fingerprint("report._formats", product_file(study, product)),
             message:
                 f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"
             shell:

@@ -1,31 +1,56 @@
 """Keep the finished runs of a study with it, so that its products can be drawn without training.
 
     python -m fedgrid keep fedsls small
+    python -m fedgrid keep --runs results/runs/fedlmd > workflow/studies/reference/fedlmd.csv
 
-writes small tables to workflow/studies/reference/fedsls/small/ (`store/kept.py` says what they
-hold) from those runs of the study's grids at this scale that are finished in results/. Runs that
-are missing there, or were made with other settings, are skipped. What is kept already stays. A run
-that is kept again replaces its rows, and a new one gets a new id, so that it only adds lines.
+The first command writes small tables to workflow/studies/reference/fedsls/small/ (`store/kept.py`
+says what they hold) from those runs of the study's grids at this scale that are finished in
+results/. Runs that are missing there, or were made with other settings, are skipped. What is kept
+already stays. A run that is kept again replaces its rows, and a new one gets a new id, so that it
+only adds lines.
+
+The second prints the runs of a folder as CSV, one row per run, or with --rounds one row per
+evaluation. A study that names such a file (`reference:` or `curves:`) cites the accuracies in its
+tables (`report/_cited.py`).
 """
 
+import argparse
+import sys
 from pathlib import Path
 
+from fedgrid.report._cited import cite
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
 from fedgrid.store.keeping import count_runs, is_finished, keep_items, wanted_items
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import Grid, configured
+from fedgrid.study.reading import CONFIG
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     parser = cli.parser(__doc__)
-    parser.add_argument("study", help="a study's name")
-    parser.add_argument("scale", help="a scale of the study")
+    parser.add_argument("study", nargs="?", help="a study's name")
+    parser.add_argument("scale", nargs="?", help="a scale of the study")
+    parser.add_argument(
+        "--runs", type=Path, nargs="+", metavar="FOLDER", help="print the runs in these folders"
+    )
+    parser.add_argument("--rounds", action="store_true", help="with --runs: all evaluations")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="which has your protocols")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--grid", nargs="+", default=[], help="only the runs of these grids")
     asked = parser.parse_args(arguments)
-    everything = configured()
+    everything = configured(asked.config)
+    if asked.runs:
+        cite(asked.runs, everything, asked.rounds).to_csv(sys.stdout, index=False)
+    elif asked.study and asked.scale:
+        keep(asked, everything)
+    else:
+        parser.error("give a study and a scale, or --runs")
+
+
+def keep(asked: argparse.Namespace, everything: Grid) -> None:
+    """Keep the finished runs of a study's grids at a scale; say how many are kept, and missing."""
     scales = everything.studies[known("study", asked.study, everything.studies)]["scales"]
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)

@@ -6,12 +6,12 @@ The file is downloaded to --root/weights unless it is there. It is read only aft
 which is part of torchvision's file name, has been verified.
 """
 
-import re
 from pathlib import Path
 
-from fedgrid.runtime import cli, files, records
+from fedgrid.runtime import cli, records
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import known, registered
+from fedgrid.stages.weights import convert
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
@@ -28,22 +28,6 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or Path(f"results/weights/{asked.model}-{asked.name}.safetensors")
     convert(published[asked.name], asked.root / "weights", out)
     return records.Work([out])
-
-
-def convert(torchvision_name: str, folder: Path, out: Path) -> None:
-    """Convert torchvision's file, downloaded if missing; its `fc` is renamed to `head`."""
-    from torchvision.models import get_weight
-
-    from fedgrid import models
-    from fedgrid.runtime.download import fetch
-
-    url = get_weight(torchvision_name).url
-    name = url.rpartition("/")[2]
-    prefix = name.rpartition("-")[2].removesuffix(".pth")
-    weights = models.read_weights(fetch(url, folder / name, f"sha256:{prefix}"))
-    renamed = {re.sub(r"^fc\.", "head.", n): w.contiguous() for n, w in weights.items()}
-    with files.replacing(out) as temporary:
-        files.save_tensors(renamed, temporary)
 
 
 if __name__ == "__main__":

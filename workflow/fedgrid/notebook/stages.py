@@ -110,18 +110,18 @@ def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
 
 def command(stage: str, spec: dict, *arguments: str) -> None:
     """Run a command in this process, and write the record of its work."""
-    began, work = time.monotonic(), import_module(f"fedgrid.{stage}").main([*arguments])
+    began, work = time.monotonic(), import_module(f"fedgrid.commands.{stage}").main([*arguments])
     if work:
         code = modules_of(stage, spec)
-        records.write(work, records.Command([f"fedgrid.{stage}", *arguments], code, began))
+        records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], code, began))
 
 
 def modules_of(stage: str, spec: dict) -> list[str]:
     """Return the modules that can change what a stage makes."""
     if stage == "weights":
-        own = [stage, f"models.{spec['protocol']['model']}"]
+        own = [f"stages.{stage}", f"models.{spec['protocol']['model']}"]
     else:
-        own = ["data", f"datasets.{spec['dataset']}"]
+        own = ["stages.data", f"datasets.{spec['dataset']}"]
         own += stage_modules(stage, spec) if stage != "data" else []
     return sorted(frozenset().union(*(source.counted(module) for module in own)))
 

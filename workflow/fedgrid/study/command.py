@@ -222,7 +222,7 @@ def how_to_make(asked: argparse.Namespace, run: dict, name: str) -> str:
     maker, of = MAKERS.get(name, name), {"data": run["dataset"]}
     of["weights"] = run["protocol"].get("model")
     named = of.get(name) or name_by_rule(asked, run, STAGES.get(maker, ()))
-    return f"python -m fedgrid.{maker} {named}"
+    return f"python -m fedgrid {maker} {named}"
 
 
 def name_by_rule(asked: argparse.Namespace, run: dict, fields: Iterable[str] = PROTOCOL) -> str:

@@ -92,14 +92,14 @@ def needed_stages(run: dict) -> list[str]:
 
 def stage_modules(stage: str, run: dict) -> list[str]:
     """Return the modules of a stage: its command, and modules that are imported by name."""
-    command = f"commands.{stage}"
+    root = f"stages.{stage}"
     if stage == "partition":
-        return [command, f"partitions.{parse_name(run['partition'])[0]}"]
+        return [root, f"partitions.{parse_name(run['partition'])[0]}"]
     if "model" not in STAGES[stage]:
-        return [command]
+        return [root]
     backends = (f"engine.backends.{name}" for name in registered("engine/backends"))
     method = method_modules(run) if stage in OF_METHOD else ()
-    return [command, f"models.{run['protocol']['model']}", *backends, *method]
+    return [root, f"models.{run['protocol']['model']}", *backends, *method]
 
 
 def stages_until(last: str, run: dict) -> set[str]:
@@ -144,6 +144,6 @@ def code_behind(stage: str, run: dict) -> str:
     The stages before it count, because Snakemake does not make a missing file again if a later file
     looks finished: a stage that fails would leave old results of later stages in place.
     """
-    modules = {"data", f"datasets.{run['dataset']}"}
+    modules = {"stages.data", f"datasets.{run['dataset']}"}
     modules |= {module for one in stages_until(stage, run) for module in stage_modules(one, run)}
     return source.fingerprint(*sorted(modules))

@@ -1,9 +1,10 @@
 """The package's code as a dependency of its results. The Snakefile imports this: no torch here.
 
-A result depends on the modules that its entry point can reach. Of the folders `runtime/` and
-`study/` only those functions, classes and constants count that a module which counts names, and
-those that these name, and so on. `harmless.py` lists the ones that cannot change a number, with the
-reason. What counts is read without the texts that no result depends on (`bare.py`).
+A result depends on the modules that its entry point can reach, such as `stages/train.py`. Of
+BY_NAME only those functions, classes and constants count that a module which counts names, and
+those that these name, and so on. No command is an entry point: a command only parses and calls.
+`harmless.py` lists what cannot change a number, with the reason. What counts is read without the
+texts that no result depends on (`bare.py`).
 """
 
 import ast
@@ -20,7 +21,17 @@ from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
-BY_NAME = ("runtime", "study")  # folders of which only what is named counts
+# Rooms, or modules of one, of which only what is named counts.
+BY_NAME = (
+    "claim",
+    "commands",
+    "notebook",
+    "plan",
+    "runtime",
+    "store.identity",
+    "store.kept",
+    "study",
+)
 
 Name = tuple[str, str]  # a module, and what it defines at its top level
 
@@ -147,7 +158,8 @@ def counted(module: str) -> frozenset[str]:
 
 def counts(module: str) -> bool:
     """Whether all of a module can change a result."""
-    return module.partition(".")[0] not in BY_NAME
+    parts = module.split(".")
+    return not any(".".join(parts[:end]) in BY_NAME for end in (1, 2))
 
 
 # -- what counts by its name ----------------------------------------------------------------------

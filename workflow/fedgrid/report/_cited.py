@@ -1,43 +1,33 @@
-"""Print the results of finished runs as CSV, one row per run, to keep with a study.
+"""Finished runs as rows of a .csv that a study names as its `reference` or under `curves`.
 
-    python -m fedgrid reference results/runs/fedlmd > workflow/studies/reference/fedlmd.csv
-
-A study that names the file (`reference:`) has these accuracies in its tables, beside those of the
-runs at hand and the published ones. A row says what the run was made with: device, threads, seconds
-per round, PyTorch's version and the fingerprint of the code. With --rounds there is a row per
-evaluation, to look at the curves.
+The tables of the study then have these accuracies beside those of the runs at hand and the
+published ones. A row says what the run was made with: device, threads, seconds per round, PyTorch's
+version and the fingerprint of the code.
 """
 
 import json
 import math
-import sys
 from functools import partial
 from pathlib import Path
 
-from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import tables as collected
-from fedgrid.study.grid import Grid, configured
+from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command."""
-    parser = cli.parser(__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders with runs")
-    parser.add_argument(
-        "--config", type=Path, default=Path("config.yaml"), help="which has their protocols"
-    )
-    parser.add_argument("--rounds", action="store_true", help="a row per evaluation")
-    asked = parser.parse_args(arguments)
-    summaries = sorted(path for folder in asked.runs for path in folder.rglob("summary.json"))
+def cite(folders: list[Path], everything: Grid, by_round: bool):
+    """Return a row per finished run in folders, or with `by_round` a row per evaluation.
+
+    UsageError if there is no finished run.
+    """
+    summaries = sorted(path for folder in folders for path in folder.rglob("summary.json"))
     if not summaries:
         raise UsageError(
-            f"no finished run was found in {', '.join(map(str, asked.runs))}: name a folder with "
+            f"no finished run was found in {', '.join(map(str, folders))}: name a folder with "
             "summary.json files, such as results/runs/<protocol>"
         )
-    table = rounds if asked.rounds else rows
-    table(summaries, configured(asked.config)).to_csv(sys.stdout, index=False)
+    return (rounds if by_round else rows)(summaries, everything)
 
 
 def rows(summaries: list[Path], everything: Grid):
@@ -93,7 +83,3 @@ def fact(everything: Grid, path: Path) -> tuple[dict, dict]:
         **{name: summary[name] for name in ("device", "threads", "code")},
     }
     return names, made
-
-
-if __name__ == "__main__":
-    cli.run(main)
