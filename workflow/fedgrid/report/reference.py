@@ -1,8 +1,8 @@
 """Finished runs that are kept with the study, beside the published values: no new run is needed.
 
-`python -m fedgrid keep --runs` writes the study's file of these runs; the study's notes say how they
-were made. If the study keeps curves of several origins (`curves`), such as those of a paper's own
-code, the figure shows them: accuracies, their moving averages, and the published value.
+`python -m fedgrid keep --runs` writes the study's file of these runs; the study's notes say how
+they were made. If the study keeps curves of several origins (`curves`), such as those of a paper's
+own code, the figure shows them: accuracies, their moving averages, and the published value.
 """
 
 import pandas as pd

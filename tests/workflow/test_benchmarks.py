@@ -14,7 +14,7 @@ import torch
 from fedgrid.study import reading
 from fedgrid.study.grid import Grid
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OPTIONS = ["--workloads", "E", "--peers", "plain", "tensors", "--repeats", "1", "--rounds", "2"]
 
 

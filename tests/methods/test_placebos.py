@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_distillation import LOCAL, SERVER, expected, students, t, teachers
 
 from conftest import make_step, methods
 from fedgrid.engine.state import effective
 from fedgrid.method import Cohort
 from fedgrid.methods import _random_classes, fedlmd_random, fedntd_random
-from test_distillation import LOCAL, SERVER, expected, students, t, teachers
 
 SIZES = [1, 2, 4, 9]
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from test_sweeps import configured
 
 from fedgrid.commands import clean
 from fedgrid.runtime import files
@@ -19,13 +20,12 @@ from fedgrid.study.paths import RUN
 from fedgrid.study.reading import CONFIG
 from fedgrid.training import same_work
 from made import STUDIES
-from test_sweeps import configured
 
 CELL = "fedsls-quick/digits/dir0.1"
 WANTED, OTHER, GONE = f"{CELL}/fedavg/seed0", "old protocol/digits/dir0.1/fedavg/seed0", "seed7"
 UNFINISHED = f"{CELL}/moon/seed0"
 STATES = ("ended", "ended.history", "ended.clients/000001.safetensors")
-HERE = Path(__file__).parents[1]
+HERE = Path(__file__).parents[2]
 SAFELY = {"leftovers", "notes"}
 # What somebody else has put into the folders, or into a folder that fedgrid made.
 OF_USERS = (

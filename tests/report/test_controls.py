@@ -5,12 +5,12 @@ from math import sqrt
 import numpy as np
 import pandas as pd
 import pytest
+from test_any_study import assert_same_after_reading
 
 import made
 from fedgrid.report import _formats, _product, controls
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.products import check_product, complete_product
-from test_any_study import assert_same_after_reading
 
 STUDY = {"labels": {"fedavg": "FedAvg", "fedsls": "FedSLS", "cifar10": "CIFAR-10"}}
 PLACEBOS = {"fedsls": ["swapped", "uniform"]}

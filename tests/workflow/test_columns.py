@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from test_products import drawn, sources
+from test_report import SMALL
 
 import made
 from conftest import ENVIRONMENT, copied
@@ -18,8 +20,6 @@ from fedgrid.store import tables as collected
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
 from made import STUDIES
-from test_products import drawn, sources
-from test_report import SMALL
 from written import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))

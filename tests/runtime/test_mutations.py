@@ -31,7 +31,7 @@ from fedgrid.study.paths import collected_fields, input_paths
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import read_studies, read_study
 
-sys.path[:0] = [str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[1])]
 import mutations  # noqa: E402
 
 FOLDERS = source.BY_NAME

@@ -55,7 +55,7 @@ def ready(tmp_path_factory) -> Path:
 
 def stage(name: str, *arguments) -> subprocess.CompletedProcess:
     """An entry point."""
-    command = [sys.executable, "-m", f"fedgrid.{name}", *map(str, arguments)]
+    command = [sys.executable, "-m", "fedgrid", name, *map(str, arguments)]
     return subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True, check=False)
 
 

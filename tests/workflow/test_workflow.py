@@ -28,7 +28,7 @@ from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
 from made import GRID, STUDY
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PRODUCTS = {name: STUDY["products"][name] for name in GRID.products("fedsls", "quick")}
 DRAWN = {"fedsls_table1": 1, "results_table1": 1}
 SUMMED = DRAWN | {"runs_table": 1}

@@ -29,7 +29,7 @@ from fedgrid.runtime import download
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 NAMES = registered("datasets")
 CINIC_CLASSES = [
     *("airplane", "automobile", "bird", "cat", "deer"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_products import drawn
 
 import made
 from conftest import ENVIRONMENT, copied
@@ -15,7 +16,6 @@ from fedgrid.commands import front
 from fedgrid.runtime.names import UsageError
 from made import GRID, STUDIES, STUDY
 from shown import visit
-from test_products import drawn
 
 # Seconds instead of minutes: the smallest images, models and numbers of seeds.
 SMALL = {

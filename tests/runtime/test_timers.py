@@ -14,7 +14,7 @@ from snakemake.scheduling.job_scheduler import JobScheduler
 from conftest import ENVIRONMENT
 from fedgrid.runtime import timers
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 # Each job writes how many threads Snakemake has: Snakemake is the parent of the job's shell.
 WORKFLOW = """
 configfile: "{project}/config.yaml"

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 import torch
 from matplotlib.colors import to_hex
+from test_any_study import assert_same_after_reading, plotted
 
 import made
 from fedgrid.engine.state import effective
 from fedgrid.report import _formats, _product, concentration
-from test_any_study import assert_same_after_reading, plotted
 
 STUDY = {"labels": {"fedavg": "FedAvg", "fedsls": "FedSLS", "fedau": "FedAU"}}
 LINE = {"uniform": 0, "power": 2, "fedavg": 1}  # in another order than that of their numbers

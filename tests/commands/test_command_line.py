@@ -64,9 +64,9 @@ def call(project: Path, *command) -> subprocess.CompletedProcess:
 
 
 def stage(arguments: str) -> None:
-    """What `python -m fedgrid.<arguments>` does, in this process."""
+    """What `python -m fedgrid <arguments>` does, in this process."""
     name, *rest = shlex.split(arguments)
-    import_module(f"fedgrid.{name}").main(rest)
+    import_module(f"fedgrid.commands.{name}").main(rest)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name, tmp_path):
-    command = (sys.executable, "-X", "importtime", "-m", f"fedgrid.{name}", "--help")
+    command = (sys.executable, "-X", "importtime", "-m", "fedgrid", name, "--help")
     environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent)}
     process = subprocess.run(
         command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=600
@@ -559,7 +559,7 @@ def test_snakemake_says_what_a_stage_says(project, tmp_path):
 @pytest.mark.parametrize("name", ["no partition", "no GPU", "no source to draw from"])
 def test_a_process_answers_a_wrong_command(name, project):
     arguments, *words = COMMANDED[name]
-    assert_answered(project, (sys.executable, "-m", *shlex.split(f"fedgrid.{arguments}")), words)
+    assert_answered(project, (sys.executable, "-m", *"fedgrid", *shlex.split(arguments)), words)
 
 
 @pytest.mark.parametrize(

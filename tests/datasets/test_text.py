@@ -20,7 +20,7 @@ from fedgrid.federation.stored import open_data
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.protocol import PROTOCOL, SHARED
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 
 
 # --- characters and windows --------------------------------------------------------------------

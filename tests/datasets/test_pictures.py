@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from test_own_data import known_as, npz, pictures
 
 import fedgrid
 from fedgrid import datasets
@@ -19,7 +20,6 @@ from fedgrid.datasets import _archives, _oddities, _pictures
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from test_own_data import known_as, npz, pictures
 
 SIZE = (4, 4)
 
