@@ -27,7 +27,7 @@ from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_setting
 from fedgrid.runtime import cli, download
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError
+from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study import command, reading
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
@@ -35,8 +35,8 @@ from fedgrid.study.reading import check_config, laid_over, read_config, read_stu
 from made import STUDIES
 
 STAGES = [
-    *("data", "partition", "pretrain", "saliency", "latents"),
-    *("train", "weights", "collect", "draw", "experiments.costs"),
+    *(f"commands.{name}" for name in registered("commands")),
+    "experiments.costs",
     *(f"experiments.fidelity.{part}" for part in ("originals", "maps", "scores")),
 ]
 # What takes long to import, and what help needs nothing of.
@@ -66,7 +66,8 @@ def call(project: Path, *command) -> subprocess.CompletedProcess:
 def stage(arguments: str) -> None:
     """What `python -m fedgrid <arguments>` does, in this process."""
     name, *rest = shlex.split(arguments)
-    import_module(f"fedgrid.commands.{name}").main(rest)
+    module = name if "." in name else f"commands.{name}"
+    import_module(f"fedgrid.{module}").main(rest)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", STAGES)
 def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name, tmp_path):
-    command = (sys.executable, "-X", "importtime", "-m", "fedgrid", name, "--help")
+    command = (sys.executable, "-X", "importtime", "-m", f"fedgrid.{name}", "--help")
     environment = ENVIRONMENT | {"PYTHONPATH": str(PACKAGE.parent)}
     process = subprocess.run(
         command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=600

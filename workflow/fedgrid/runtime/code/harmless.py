@@ -1,8 +1,8 @@
 """What cannot change a number, of the folders of which only what is named counts (`source.py`).
 
 An entry is a module, or a function, class or constant of one, with the reason. All else in these
-folders counts as soon as a module that counts names it. `tests/runtime/test_mutations.py` changes each of
-these functions in many ways and compares the results.
+folders counts as soon as a module that counts names it. `tests/runtime/test_mutations.py` changes
+each of these functions in many ways and compares the results.
 """
 
 SHOWN = "a sentence, a line of progress or a curve for people"
