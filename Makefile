@@ -2,6 +2,7 @@
 # make report   set up, run all of config.yaml's study and scale, write results/report.html
 # make verdicts   set up, write which claims of the papers hold: results/verdicts.html; no training
 # make docs     set up, build the documentation from docs/: results/docs/index.html
+# make rulegraph   draw the graph of the rules again, for the documentation; needs Graphviz
 # make test     set up, run the tests that are fast: a few minutes on two cores
 # make test-all   set up, run all tests but those of SLURM
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
@@ -16,7 +17,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report verdicts docs test test-all test-slurm bench lint lock clean
+.PHONY: table1 report verdicts docs rulegraph test test-all test-slurm bench lint lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -38,6 +39,11 @@ docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/ready
 	mkdocs build --quiet
 	@echo "open results/docs/index.html; to search in it: python -m http.server -d results/docs"
+
+rulegraph: $(VENV)/ready
+	graph=$$(snakemake --rulegraph dot --config scale=paper kept=false -- \
+		results/table1.csv results/figure3.csv results/claims.csv) && \
+		echo "$$graph" | dot -Tsvg -o docs/reference/rulegraph.svg
 
 # Two processes; the tests of a file share what takes long to make, and so one process.
 PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder

@@ -19,7 +19,7 @@ from made import STUDIES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUOTES = [study["title"] for study in STUDIES.values()]
-QUOTES += [claim["says"] for study in STUDIES.values() for claim in study["claims"]]
+QUOTES += [claim["says"] for study in STUDIES.values() for claim in study.get("claims", [])]
 NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?")
 # Opens what is closed, and writes down all texts with a digit that have a place on the page.
 VISIT = """<script>

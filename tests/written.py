@@ -1,4 +1,4 @@
-"""What README.md and the pages of docs/ show: their blocks of code, page by page.
+"""What README.md, CONTRIBUTING.md and the pages of docs/ show: their blocks of code, page by page.
 
 A page has the text of the files that it includes.
 """
@@ -10,7 +10,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
-PAGES["README.md"] = (ROOT / "README.md").read_text()
+OUTSIDE = ("README.md", "CONTRIBUTING.md")  # pages that are read in the repository only
+PAGES |= {name: (ROOT / name).read_text() for name in OUTSIDE}
 INCLUDED = re.compile(r'^--8<-- "([\w./-]+\.(?:md|txt))(?::\d+:)?"$', re.MULTILINE)
 PAGES |= {
     name: INCLUDED.sub(lambda found: (ROOT / found[1]).read_text(), text)

@@ -3,8 +3,8 @@
 A block of `sh` is run as it stands, in a copy of the project and after the blocks before it; the
 files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
 needs what a test does not have: its commands are planned (`--dry-run`, `--help`), as are those of
-README.md. The blocks of `{ .python .run }` of a page are one session. One of `{ .sh .slurm }` is
-planned here, and run by `tests/slurm`.
+README.md and CONTRIBUTING.md. The blocks of `{ .python .run }` of a page are one session. One of
+`{ .sh .slurm }` is planned here, and run by `tests/slurm`.
 """
 
 import re
@@ -23,7 +23,7 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import read_study
 from made import STUDIES
-from written import DOCS, PAGES, ROOT, Block, blocks
+from written import DOCS, OUTSIDE, PAGES, ROOT, Block, blocks
 
 sys.path.insert(0, str(DOCS))
 import hooks
@@ -55,7 +55,7 @@ def test_the_commands_of_a_page_work(page, tmp_path):
     activate.parent.mkdir(parents=True)
     activate.touch()
     for one in blocks(page):
-        follow(one, project, planned=bool(one.classes) or page == "README.md")
+        follow(one, project, planned=bool(one.classes) or page in OUTSIDE)
     session = "\n".join(one.text for one in blocks(page, "python") if "run" in one.classes)
     say([sys.executable, "-c", session], project)
 
@@ -92,6 +92,14 @@ def test_what_a_page_names_is_there(page):
         assert find_spec(module), module
     for path in set(re.findall(FILES, PAGES[page])) - WRITTEN:
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("page", OUTSIDE)
+def test_the_links_of_a_page_outside_of_the_documentation_lead_somewhere(page):
+    """Those of other pages are checked by mkdocs, which knows the headings that it writes."""
+    for file, anchor in re.findall(r"\]\((?!https?:)([^)#]+)#?([^)]*)\)", PAGES[page]):
+        heading = rf"^#+ {anchor.replace('-', '.')}$" if anchor else ""
+        assert re.search(heading, (ROOT / file).read_text(), re.MULTILINE | re.IGNORECASE), file
 
 
 def test_the_readme_is_read_in_three_minutes():
@@ -170,7 +178,7 @@ def test_the_page_of_a_scale_counts_what_is_kept():
 def test_no_mark_of_a_page_is_left():
     for name, text in PAGES.items():
         marks = re.findall(r"<!-- (\w+)", text)
-        if name != "README.md":
+        if name not in OUTSIDE:
             assert {*marks} <= {*hooks.TABLES}, name
             assert not re.search(r"^<!-- \w+( \w+)* -->$", hooks.on_page_markdown(text), re.M), name
 
@@ -181,7 +189,7 @@ def test_the_documentation_is_built_without_a_network_and_has_every_page(tmp_pat
     environment = ENVIRONMENT | {"PYTHONPATH": "workflow", "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    for page in PAGES.keys() - {"README.md"}:
+    for page in PAGES.keys() - {*OUTSIDE}:
         text = (tmp_path / "site" / page).with_suffix(".html").read_text()
         assert not re.search(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?https?:""", text), page
         assert "--8<--" not in text
