@@ -29,5 +29,5 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
-        products(config["study"], "results"),
-        f"{CURRENT}/front.html",
+        products.all_files(config["study"], "results"),
+        f"{plan.current_folder}/front.html",

@@ -28,9 +28,7 @@ rule data:
     resources:
         mem_mb=4000,
     params:
-        code=lambda wildcards: source.fingerprint(
-            "stages.data", f"datasets.{wildcards.dataset}"
-        ),
+        code=dataset_code,
         out=lambda wildcards, output: str(Path(output[0]).parent),
     message:
         "data: {wildcards.dataset}"

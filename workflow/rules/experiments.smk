@@ -3,23 +3,18 @@
 
 rule originals:
     input:
-        unpack(
-            lambda w: {
-                name: f"results/data/{name}/meta.json"
-                for name in fidelity_setting(w)["images"]
-            }
-        ),
+        unpack(experiments.images),
     output:
-        f"{EXPERIMENT}/fidelity/originals.npz",
+        f"{plan.experiments_folder}/fidelity/originals.npz",
     log:
-        beside("logs", f"{EXPERIMENT}/fidelity/originals.log"),
+        beside("logs", f"{plan.experiments_folder}/fidelity/originals.log"),
     conda:
         "../../envs/fedgrid.yaml"
     resources:
         mem_mb=growing(2000),
         runtime=growing(30),
     params:
-        setting=lambda w: json.dumps(fidelity_setting(w)),
+        setting=experiments.setting("fidelity"),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
         code=source.fingerprint("experiments.fidelity.originals"),
     message:
@@ -32,14 +27,19 @@ rule originals:
 
 rule maps:
     input:
-        unpack(network("model", "weights")),
-        originals=f"{EXPERIMENT}/fidelity/originals.npz",
+        unpack(experiments.weights("model")),
+        originals=f"{plan.experiments_folder}/fidelity/originals.npz",
     output:
-        f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.npz",
+        f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.npz",
     log:
-        beside("logs", f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.log"),
+        beside(
+            "logs", f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.log"
+        ),
     benchmark:
-        beside("benchmarks", f"{EXPERIMENT}/fidelity/{{encoder}}-seed{{seed}}.tsv")
+        beside(
+            "benchmarks",
+            f"{plan.experiments_folder}/fidelity/{{encoder}}-seed{{seed}}.tsv",
+        )
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -49,11 +49,9 @@ rule maps:
         mem_mb=growing(6000),
         runtime=growing(120),
     params:
-        setting=lambda w: json.dumps(fidelity_setting(w)),
+        setting=experiments.setting("fidelity"),
         inputs=lambda w, input: [f"{n}={p}" for n, p in input.items()],
-        code=lambda w: source.fingerprint(
-            "experiments.fidelity.maps", f"models.{fidelity_setting(w)['model']}"
-        ),
+        code=experiments.code("fidelity.maps", "model"),
     message:
         "maps: {wildcards.encoder}, seed {wildcards.seed} ({wildcards.scale} scale)"
     shell:
@@ -65,16 +63,16 @@ rule maps:
 
 rule scores:
     input:
-        unpack(network("judge", "judge_weights")),
-        originals=f"{EXPERIMENT}/fidelity/originals.npz",
-        maps=lambda w: every_map(w).values(),
+        unpack(experiments.weights("judge")),
+        originals=f"{plan.experiments_folder}/fidelity/originals.npz",
+        maps=lambda w: experiments.maps(w).values(),
     output:
-        scores=f"{EXPERIMENT}/fidelity/scores.csv",
-        examples=f"{EXPERIMENT}/fidelity/examples.csv",
+        scores=f"{plan.experiments_folder}/fidelity/scores.csv",
+        examples=f"{plan.experiments_folder}/fidelity/examples.csv",
     log:
-        beside("logs", f"{EXPERIMENT}/fidelity/scores.log"),
+        beside("logs", f"{plan.experiments_folder}/fidelity/scores.log"),
     benchmark:
-        beside("benchmarks", f"{EXPERIMENT}/fidelity/scores.tsv")
+        beside("benchmarks", f"{plan.experiments_folder}/fidelity/scores.tsv")
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -84,18 +82,14 @@ rule scores:
         mem_mb=growing(8000),
         runtime=growing(120),
     params:
-        setting=lambda w: json.dumps(fidelity_setting(w)),
+        setting=experiments.setting("fidelity"),
         inputs=lambda w, input: [
             f"{'judge' if n == 'weights' else n}={p}"
             for n, p in input.items()
             if n != "maps"
         ],
-        maps=lambda w: on_line(
-            [f"{name}={path}" for name, path in every_map(w).items()]
-        ),
-        code=lambda w: source.fingerprint(
-            "experiments.fidelity.scores", f"models.{fidelity_setting(w)['judge']}"
-        ),
+        maps=experiments.maps_by_name,
+        code=experiments.code("fidelity.scores", "judge"),
     message:
         "scores: similarity of maps to images ({wildcards.scale} scale)"
     shell:
@@ -107,9 +101,9 @@ rule scores:
 
 rule costs:
     output:
-        f"{EXPERIMENT}/costs.csv",
+        f"{plan.experiments_folder}/costs.csv",
     log:
-        beside("logs", f"{EXPERIMENT}/costs.log"),
+        beside("logs", f"{plan.experiments_folder}/costs.log"),
     conda:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
@@ -119,10 +113,8 @@ rule costs:
         mem_mb=growing(4000),
         runtime=growing(60),
     params:
-        setting=lambda w: json.dumps(costs_setting(w)),
-        code=lambda w: source.fingerprint(
-            "experiments.costs", f"models.{costs_setting(w)['model']}"
-        ),
+        setting=experiments.setting("costs"),
+        code=experiments.code("costs", "model"),
     message:
         "costs: memory and time of encoding ({wildcards.scale} scale)"
     shell:

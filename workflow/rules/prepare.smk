@@ -21,9 +21,9 @@ rule partition:
         mem_mb=growing(1000),
         runtime=growing(30),
     params:
-        spec=partition_spec,
+        spec=partition_specification,
         code=partition_code,
-        inputs=named,
+        inputs=name_inputs,
     message:
         "partition: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
@@ -34,7 +34,7 @@ rule partition:
 
 rule pretrain:
     input:
-        unpack(inputs("data", "partition", "weights")),
+        unpack(runs.inputs("data", "partition", "weights")),
     output:
         temp(directory(f"results/pretrain/{CELL}")),
     log:
@@ -44,17 +44,17 @@ rule pretrain:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=own_gpu("pretrain"),
-        gres=shared_gpu("pretrain"),
+        gpu=runs.own_gpu("pretrain"),
+        gres=runs.shared_gpu("pretrain"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(memory),
+        mem_mb=growing(runs.memory),
         runtime=growing(240),
         # As for `train`; the next attempt resumes with the clients that are left.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
-        spec=run_spec("pretrain"),
-        code=run_code("pretrain"),
-        inputs=named,
+        spec=runs.specification("pretrain"),
+        code=runs.code("pretrain"),
+        inputs=name_inputs,
         checkpoint=f"results/checkpoints/pretrain/{CELL}",
     message:
         "pretrain: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
@@ -66,7 +66,7 @@ rule pretrain:
 
 rule saliency:
     input:
-        unpack(inputs("data", "partition", "pretrain")),
+        unpack(runs.inputs("data", "partition", "pretrain")),
     output:
         multiext(f"results/saliency/{CELL}", npz=".npz", csv=".csv", json=".json"),
     log:
@@ -76,15 +76,15 @@ rule saliency:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=own_gpu("saliency"),
-        gres=shared_gpu("saliency"),
+        gpu=runs.own_gpu("saliency"),
+        gres=runs.shared_gpu("saliency"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(memory),
+        mem_mb=growing(runs.memory),
         runtime=growing(120),
     params:
-        spec=run_spec("saliency"),
-        code=run_code("saliency"),
-        inputs=named,
+        spec=runs.specification("saliency"),
+        code=runs.code("saliency"),
+        inputs=name_inputs,
     message:
         "saliency: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:
@@ -95,7 +95,7 @@ rule saliency:
 
 rule latents:
     input:
-        unpack(inputs("data", "partition")),
+        unpack(runs.inputs("data", "partition")),
     output:
         f"results/latents/{CELL}.npz",
     log:
@@ -106,15 +106,15 @@ rule latents:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=own_gpu("latents"),
-        gres=shared_gpu("latents"),
+        gpu=runs.own_gpu("latents"),
+        gres=runs.shared_gpu("latents"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(memory),
+        mem_mb=growing(runs.memory),
         runtime=growing(120),
     params:
-        spec=run_spec("latents"),
-        code=run_code("latents"),
-        inputs=named,
+        spec=runs.specification("latents"),
+        code=runs.code("latents"),
+        inputs=name_inputs,
     message:
         "latents: {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"
     shell:

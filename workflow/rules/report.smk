@@ -1,6 +1,16 @@
 """Collect the results of runs, and draw the tables and figures of the papers."""
 
-from functools import partial
+SHOWN = ("svg", "html", "csv")  # the formats in the report
+
+
+def in_report(study, product):
+    """Return the files of a product; those that readers need are in the report."""
+    category = products.category(study, product)
+    shown = {"caption": "../report/product.rst", "category": category}
+    for path, labels in products.files(study, product):
+        is_shown = labels["format"] in SHOWN
+        yield report(path, labels=labels, **shown) if is_shown else path
+
 
 # One rule for every kind of collected table: runs_table, partition_table and so on.
 for kind in COLLECTED:
@@ -9,19 +19,19 @@ for kind in COLLECTED:
         name:
             f"{kind}_table"
         input:
-            leaves(kind),
+            tables.inputs(kind),
         output:
-            f"{HERE}/{kind}/{{grid}}.csv",
+            f"{plan.folder}/{kind}/{{grid}}.csv",
         log:
-            beside("logs", f"{HERE}/{kind}/{{grid}}.log"),
+            beside("logs", f"{plan.folder}/{kind}/{{grid}}.log"),
         localrule: True
         conda:
             "../../envs/fedgrid.yaml"
         params:
             kind=kind,
-            grid=collected_grid(kind),
+            grid=tables.arguments(kind),
             fields=list(SUMMED),
-            content=table_content(kind),
+            content=tables.content(kind),
             code=source.fingerprint("store.tables"),
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
@@ -31,31 +41,31 @@ for kind in COLLECTED:
 
 
 # One rule for every product, for all of its formats; `snakemake fedsls` makes all of them.
-for study in STUDIES:
+for study in plan.studies:
 
     rule:
         name:
             study
         input:
-            everything(study),
+            products.whole_study(study),
         localrule: True
 
     rule:
         name:
             f"{study}_front"
         input:
-            unpack(front_files(study)),
+            unpack(products.front_files(study)),
         output:
-            front_page(study),
+            products.front_page(study),
         log:
-            beside("logs", f"{front_page(study)}.log"),
+            beside("logs", f"{products.front_page(study)}.log"),
         localrule: True
         conda:
             "../../envs/fedgrid.yaml"
         params:
             study=study,
-            facts=facts(study),
-            parts=front_options(study),
+            facts=products.facts(study),
+            parts=products.front_options(study),
             code=source.fingerprint("page.front"),
         message:
             f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
@@ -64,29 +74,29 @@ for study in STUDIES:
             " -m fedgrid front --study {params.study:q} --scale {wildcards.scale:q}"
             " {params.parts:q} --out {output:q} --log {log:q}"
 
-    for product in STUDIES[study]["products"]:
+    for product in plan.studies[study]["products"]:
 
         rule:
             name:
                 f"{study}_{product}"
             input:
-                unpack(sources(study, product)),
+                unpack(in_one_sentence(products.sources(study, product))),
             output:
-                *drawn(study, product),
+                *in_report(study, product),
             log:
-                beside("logs", f"{product_path(study, product)}.log"),
+                beside("logs", f"{products.path(study, product)}.log"),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"
             params:
                 product=product,
                 study=study,
-                sources=named,
-                facts=facts(study),
-                content=content(study, product),
-                about=caption(study, product),
-                entry=entry(study, product),
-                code=source.fingerprint("report._formats", product_file(study, product)),
+                sources=name_inputs,
+                facts=products.facts(study),
+                content=products.content(study, product),
+                about=products.caption(study, product),
+                entry=products.entry(study, product),
+                code=products.code(study, product),
             message:
                 f"draw: {study} {product} ({{wildcards.scale}} scale)"
             shell:
@@ -95,28 +105,28 @@ for study in STUDIES:
                 " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
 
     # A product about one claim needs only the runs of this claim: results/claims/3.csv.
-    for product in filter(partial(is_by_claim, study), STUDIES[study]["products"]):
+    for product in products.by_claim(study):
 
         rule:
             name:
                 f"{study}_{product}_one"
             input:
-                unpack(sources_of_claim(study, product)),
+                unpack(products.sources_of_claim(study, product)),
             output:
-                f"{product_path(study, product)}/{{claim}}.{{ext}}",
+                f"{products.path(study, product)}/{{claim}}.{{ext}}",
             log:
-                beside("logs", f"{product_path(study, product)}/{{claim}}.{{ext}}.log"),
+                beside("logs", f"{products.path(study, product)}/{{claim}}.{{ext}}.log"),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"
             params:
                 product=product,
                 study=study,
-                sources=named,
-                facts=facts(study),
-                content=claim_content(study, product),
-                entry=entry(study, product),
-                code=source.fingerprint("report._formats", product_file(study, product)),
+                sources=name_inputs,
+                facts=products.facts(study),
+                content=products.content_of_claim(study, product),
+                entry=products.entry(study, product),
+                code=products.code(study, product),
             message:
                 f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"
             shell:
@@ -129,13 +139,13 @@ for study in STUDIES:
 # results_claims_one for one claim. Copying takes less than a tick of the file system's clock (at
 # most 10 ms), so its run time would be 0, which the logarithmic axis of the report cannot show. The
 # pause avoids this.
-for product, path in copied_products(config["study"]):
+for product, path in products.copied(config["study"]):
 
     rule:
         name:
             f"results_{product}{'_one' * (path != product)}"
         input:
-            f"{CURRENT}/{path}.{{ext}}",
+            f"{plan.current_folder}/{path}.{{ext}}",
         output:
             f"results/{path}.{{ext}}",
         log:
@@ -144,9 +154,7 @@ for product, path in copied_products(config["study"]):
         conda:
             "../../envs/fedgrid.yaml"
         params:
-            content=(content if path == product else claim_content)(
-                config["study"], product
-            ),
+            content=products.copied_content(config["study"], product, path),
         message:
             "{output}: a copy of the study's file"
         shell:

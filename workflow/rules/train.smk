@@ -6,9 +6,9 @@ After a run with a shared and a private branch, another job evaluates mixtures o
 
 rule train:
     input:
-        unpack(inputs("data", "partition", "weights", "needs")),
+        unpack(runs.inputs("data", "partition", "weights", "needs")),
     output:
-        **OF_TRAINING,
+        **FILES,
     log:
         f"results/logs/runs/{RUN}.log",
     benchmark:
@@ -17,17 +17,17 @@ rule train:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=own_gpu("train", needs=lambda w: not is_linked(w)),
-        gres=shared_gpu("train"),
+        gpu=runs.own_gpu("train", needs=lambda w: not runs.is_linked(w)),
+        gres=runs.shared_gpu("train"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(memory),
+        mem_mb=growing(runs.memory),
         runtime=growing(480),
         # A signal before the time limit, to save a checkpoint; one log for all attempts of a job.
         slurm_extra="--signal=TERM@120 --open-mode=append",
     params:
-        spec=run_spec("train"),
-        code=run_code("train"),
-        inputs=named,
+        spec=runs.specification("train"),
+        code=runs.code("train"),
+        inputs=name_inputs,
         # Not an output: Snakemake deletes outputs of a failed job, and the job resumes from this.
         checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",
         out=lambda wildcards, output: Path(output.metrics).parent,
@@ -41,7 +41,13 @@ rule train:
 
 rule interpolation:
     input:
-        unpack(inputs_with_state("metrics", "data", "partition", "weights", "needs")),
+        unpack(
+            in_one_sentence(
+                runs.inputs_with_state(
+                    "metrics", "data", "partition", "weights", "needs"
+                )
+            )
+        ),
     output:
         f"results/interpolation/{RUN}.csv",
     log:
@@ -50,15 +56,15 @@ rule interpolation:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=own_gpu("interpolation"),
-        gres=shared_gpu("interpolation"),
+        gpu=runs.own_gpu("interpolation"),
+        gres=runs.shared_gpu("interpolation"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(lambda w: memory_mb(resolved(w))),
+        mem_mb=growing(runs.full_memory),
         runtime=growing(120),
     params:
-        spec=run_spec("interpolation"),
-        code=run_code("interpolation"),
-        inputs=named,
+        spec=runs.specification("interpolation"),
+        code=runs.code("interpolation"),
+        inputs=name_inputs,
         checkpoint=f"results/checkpoints/runs/{RUN}.safetensors",
     message:
         "interpolation: {wildcards.method} on {wildcards.dataset} {wildcards.partition} seed {wildcards.seed}"

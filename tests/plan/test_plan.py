@@ -1,0 +1,462 @@
+"""What the rules are told, asked in this process: jobs, links, resources, products, refusals."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from snakemake.settings.types import DeploymentMethod
+
+from conftest import HERE, TABLE
+from fedgrid.plan.arguments import LONGEST, name_inputs, shorten
+from fedgrid.plan.configuration import Plan
+from fedgrid.plan.environment import variables
+from fedgrid.plan.refusals import refuse_targets
+from fedgrid.plan.runs import Runs, growing, partition_specification
+from fedgrid.runtime import forced
+from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.names import UsageError
+from fedgrid.store.identity import hash_content
+from fedgrid.store.kept import hash_rows, item_path
+from fedgrid.study.jobs import STATES_READ, memory_mb
+from fedgrid.study.reading import read_config
+from planned import answers, counted, jobs_of, methods_of, plan_of, product_of, snakemake, wildcards
+
+STUDY = "results/studies/fedsls/quick"
+NAMES = {"dataset": "digits", "partition": "dir0.1", "method": "fedavg", "seed": 0}
+QUICK = {"protocol": "fedsls-quick"} | NAMES
+PAPER = {"scale": "paper", "dataset": ["cifar10"], "partition": ["dir0.05"], "seed": [0]}
+PART = {"partition": ["dir0.1"], "seed": [0]}
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    """A plan writes own data into the environment."""
+    monkeypatch.setenv(own_data.VARIABLE, "")
+
+
+# -- jobs ---------------------------------------------------------------------------------------
+
+
+def test_the_quick_table_has_81_runs():
+    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
+    assert counted(product_of(plan_of(), "table1")) == shared | {
+        "data": 1,
+        "train": 81,
+        "runs_table": 1,
+    }
+
+
+def test_the_papers_table_has_540_runs():
+    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
+    jobs = counted(product_of(plan_of(scale="paper"), "table1"))
+    assert jobs == {"data": 4, "weights": 2, "train": 540, "runs_table": 1} | shared
+
+
+def test_a_part_of_the_papers_grid_can_be_asked_for():
+    methods = ["fedavg", "fedsl-f2", "fedsls"]
+    jobs = product_of(plan_of(**PAPER, method=methods), "table1")
+    stages = ("data", "weights", "partition", "pretrain", "saliency", "latents", "runs_table")
+    assert counted(jobs) == dict.fromkeys(stages, 1) | {"train": 3}
+    assert methods_of(jobs) == {*methods}
+
+
+@pytest.mark.parametrize("seeds", [[2], [""], [7, 8]])
+def test_a_figure_of_partitions_needs_no_run(seeds):
+    plan = plan_of(seed=[seed for seed in seeds if seed != ""])
+    drawn = {seed for block in plan.grid.narrowed("fedsls", "quick", "partitions")
+             for seed in block["seed"]}  # fmt: skip
+    jobs = counted(product_of(plan, "figure4"))
+    assert jobs == {"data": 1, "partition": 3 * len(drawn), "partition_table": 1}
+
+
+def test_every_stage_waits_for_its_inputs():
+    """Of a run of FedSL from published weights."""
+    plan = plan_of(**PAPER, method=["fedsl-f2"])
+    (run,) = plan.grid.runs("fedsls", "paper", "table1")
+    runs, names = Runs(plan), wildcards(**run)
+    inputs = runs.inputs("data", "partition", "weights", "needs")(names)
+    assert {*inputs} == {"data", "partition", "weights", "latents"}
+    assert inputs["data"] == "results/data/cifar10/meta.json"
+    assert inputs["weights"].flags == {"ancient": True}
+    assert {*runs.inputs("data", "partition")(names)} == {"data", "partition"}
+
+
+def test_a_method_without_needs_has_no_other_stages():
+    jobs = counted(product_of(plan_of(**PART, method=["fedavg"]), "table1"))
+    assert jobs == {"data": 1, "partition": 1, "train": 1, "runs_table": 1}
+
+
+def test_an_added_method_is_one_more_row():
+    plain = product_of(plan_of(**PART), "table1")
+    more = product_of(plan_of(**PART, method=["+scaffold"]), "table1")
+    assert methods_of(more) == methods_of(plain) | {"scaffold"}
+    assert len(more["train"]) == len(plain["train"]) + 1 == 10
+
+
+def test_a_sweep_trains_every_value():
+    """Of FedProx: 4 values with 3 seeds; one value is the default, which has another name."""
+    sweep = {"fedprox": {"mu": [0.001, 0.01, 0.1, 1]}}
+    jobs = product_of(plan_of(sweep=sweep, method=["fedprox"], partition="dir0.1"), "table1")
+    assert len(jobs["train"]) == (4 + 1) * 3
+    swept = {f"fedprox-mu{mu}" for mu in ("0.001", "0.01", "0.1", "1")}
+    assert methods_of(jobs) == {"fedprox", *swept}
+
+
+def test_a_value_of_a_sweep_can_be_in_a_name():
+    jobs = product_of(plan_of(**PART, method=["fedprox-mu0.2", "fedavg"]), "table1")
+    assert methods_of(jobs) == {"fedavg", "fedprox-mu0.2"}
+    with pytest.raises(UsageError, match="a hyper-parameter of fedprox with its value"):
+        plan_of(**PART, method=["fedprox-nu0.2"])
+
+
+def test_a_collected_table_can_be_asked_for_although_a_product_has_its_name():
+    plan = plan_of(**PART, method=["fedavg"])
+    target = f"{STUDY}/partition=dir0.1/method=fedavg/seed=0/runs/table1.csv"
+    refuse_targets(plan, [target])
+    assert counted(jobs_of(plan, [f"{plan.current_folder}/runs/table1.csv"]))["train"] == 1
+    assert f"{plan.current_folder}/runs/table1.csv" == target
+
+
+# -- runs of two names --------------------------------------------------------------------------
+
+
+def test_a_run_of_two_names_waits_for_the_first():
+    """So that the second does not hold a core or a GPU while the first is trained."""
+    runs, find = Runs(plan_of(device="auto")), ("data", "partition", "weights", "needs")
+    same = wildcards(**QUICK | {"protocol": "fedsls-quick-tail3"})
+    first = "results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"
+    assert runs.inputs(*find)(same)["first"] == first
+    assert "first" not in runs.inputs(*find)(wildcards(**QUICK))
+    assert name_inputs(same, {"first": first, "data": "a/meta.json"}) == ["data=a"]
+
+
+@pytest.fixture
+def tiny(project, monkeypatch):
+    """The runs of tiny.yaml, in the folder of a finished project."""
+    monkeypatch.chdir(project)
+    return Runs(plan_of(**read_config(HERE / "tiny.yaml")))
+
+
+def linked(runs: Runs, *names: str) -> list[str]:
+    """Those names of a protocol for which a run is linked."""
+    return [name for name in names if runs.is_linked(wildcards(**NAMES, protocol=name))]
+
+
+def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(tiny):
+    names = ("tiny", "tiny-tail1", "long-tail1")  # `tiny` is finished, `long` is trained before
+    assert linked(tiny, *names) == ["tiny-tail1", "long-tail1"]
+    run = "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
+    summary = Path(run) / "summary.json"
+    summary.write_text(summary.read_text().replace('"torch": "', '"torch": "0.'))
+    assert linked(tiny, *names) == ["long-tail1"]
+    shutil.rmtree(run)
+    assert linked(tiny, *names) == ["long-tail1"]
+
+
+def test_a_forced_run_is_no_link(monkeypatch):
+    runs, name = Runs(plan_of()), "fedsls-quick-tail3"
+    assert linked(runs, name) == [name]
+    monkeypatch.setenv(forced.VARIABLE, json.dumps({"stages": ["train"]}))
+    assert linked(runs, name) == []
+
+
+def test_what_a_command_forces_is_told_once_and_by_stages(monkeypatch):
+    monkeypatch.setenv(forced.VARIABLE, "")
+    settings = SimpleNamespace(
+        forceall=False, forcetargets=False, forcerun={"fedgrid_train"}, targets=set()
+    )
+    Runs(plan_of(snakemake(dag_settings=settings))).resolve(wildcards(**QUICK))
+    assert json.loads(os.environ[forced.VARIABLE])["stages"] == ["train"]
+
+
+def test_a_job_of_a_cluster_tells_nothing_of_its_own(monkeypatch):
+    monkeypatch.setenv(forced.VARIABLE, "told")
+    settings = SimpleNamespace(forceall=True, forcerun=set())
+    job = snakemake(dag_settings=settings, is_main_process=False)
+    Runs(plan_of(job)).resolve(wildcards(**QUICK))
+    assert os.environ[forced.VARIABLE] == "told"
+
+
+# -- settings and resources ---------------------------------------------------------------------
+
+
+def test_a_partition_has_what_its_path_says():
+    names = {"dataset": "digits", "partition": "dir0.1", "seed": "3", "recipe": "classwise"}
+    names |= {"clients": "20", "held": "-test0.2"}
+    said = json.loads(partition_specification(wildcards(**names)))
+    assert said["protocol"]["clients"] == 20
+    assert said["protocol"]["client_test"] == 0.2
+    assert (said["seed"], said["name"]["method"]) == (3, said["name"]["protocol"])
+
+
+def test_methods_share_what_does_not_depend_on_them():
+    runs = Runs(plan_of())
+    one, other = (wildcards(**QUICK | {"method": name}) for name in ("fedavg", "moon"))
+    for answer in (runs.specification, runs.code):
+        assert answer("pretrain")(one) == answer("pretrain")(other)
+        assert answer("train")(one) != answer("train")(other)
+
+
+def test_a_cell_stands_for_a_protocol():
+    plan = plan_of()
+    cell = plan.grid.cells("fedsls-quick")["saliency"]
+    names = {name: NAMES[name] for name in ("dataset", "partition", "seed")}
+    said = json.loads(Runs(plan).specification("saliency")(wildcards(**names, cell=cell)))
+    assert said["protocol"]["model"] == plan.grid.protocol("fedsls-quick")["model"]
+
+
+def test_a_link_needs_little_memory_and_no_gpu():
+    runs = Runs(plan_of(device="cuda"))
+    trained = wildcards(**QUICK)
+    link = wildcards(**QUICK | {"protocol": "fedsls-quick-tail3"})
+    assert runs.memory(trained) == runs.full_memory(link) == memory_mb(runs.resolve(trained))
+    assert runs.memory(link) < runs.memory(trained)
+    gpu = runs.own_gpu("train", needs=lambda w: not runs.is_linked(w))
+    assert (gpu(trained), gpu(link)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("device", "groups", "own", "shared"),
+    [("cpu", [], 0, None), ("cpu", ["train"], 0, None), ("cuda", [], 1, None),
+     ("auto", ["train"], 0, "gpu:1"), ("auto", ["latents"], 1, None)],
+)  # fmt: skip
+def test_the_jobs_of_a_group_share_a_gpu(device, groups, own, shared):
+    runs = Runs(plan_of(snakemake(groups=groups), device=device))
+    assert runs.own_gpu("train")(wildcards(**QUICK)) == own
+    assert runs.shared_gpu("train")(wildcards(**QUICK)) == shared
+
+
+def test_later_attempts_get_more():
+    assert [growing(100)(None, attempt) for attempt in (1, 2, 3, 4)] == [100, 200, 300, 300]
+    assert growing(lambda names: names)(5, 2) == 10
+
+
+def test_a_snakemake_in_a_group_runs_all_other_jobs_if_one_fails():
+    execution = SimpleNamespace(keep_going=False)
+    for words, kept in ([[], False], [["--local-groupid", "1"], True]):
+        started = snakemake(words, remote_exec=True, execution_settings=execution)
+        Runs(plan_of(started)).resolve(wildcards(**QUICK))
+        assert execution.keep_going is kept
+
+
+def test_an_interpolation_whose_state_is_not_kept_is_refused(monkeypatch):
+    monkeypatch.setenv(STATES_READ, "")
+    plan, names = plan_of(keep_state_gb=1e-6), ("metrics", "data", "partition")
+    with pytest.raises(UsageError, match="keep_state_gb: 1"):
+        Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+    block = {axis: [value] for axis, value in QUICK.items()}
+    monkeypatch.setenv(STATES_READ, json.dumps([block]))
+    assert "metrics" in Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+
+
+def test_jobs_are_told_the_machine_and_the_states_that_products_read():
+    plan = plan_of(device="cuda", study="privatization", log="tensorboard")
+    told = variables(plan)
+    assert (told["FEDGRID_DEVICE"], told["FEDGRID_TRACK"]) == ("cuda", "tensorboard")
+    assert (told["FEDGRID_PYTHON"], told["FEDGRID_WARM"]) == (sys.executable, str(os.getpid()))
+    assert json.loads(told[STATES_READ])
+    deployed = SimpleNamespace(deployment_method={DeploymentMethod.CONDA})
+    job = snakemake(remote_exec=True, deployment_settings=deployed)
+    told = variables(plan_of(job))
+    assert (told["FEDGRID_PYTHON"], told["FEDGRID_WARM"]) == ("python", "")
+
+
+def test_long_arguments_are_in_a_file_that_a_dry_run_does_not_write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert shorten(plan_of(), ["a=b"]) == ["a=b"]
+    long = "x" * (LONGEST + 1)
+    path = Path(shorten(plan_of(), long).removeprefix("@"))
+    assert not path.exists()
+    runs_jobs = snakemake(executor_plugin="local", dryrun=False)
+    assert shorten(plan_of(runs_jobs), long) == f"@{path}"
+    assert path.read_text() == f"{long}\n"
+
+
+# -- products -----------------------------------------------------------------------------------
+
+
+def test_products_of_emptied_grids_are_left_out():
+    plan = plan_of(scale="paper", dataset=["cifar100"], seed=[0])
+    files = answers(plan).products.all_files("fedsls", "results")
+    names = {Path(file).stem for file in files}
+    assert not {name for name in names if "ablation" in name or "pilot" in name}
+    assert {"figure4", "claims", "resources"} <= names
+
+
+def test_one_claim_needs_its_own_runs_only():
+    """Claim 7 compares static and dynamic weights at three partitions with three seeds."""
+    jobs = product_of(plan_of(), "claims", claim=7)
+    assert methods_of(jobs) == {"fedsls", "fedsls_dynamic"}
+    assert len(jobs["train"]) == 2 * 3 * 3
+    assert not {"maps", "scores"} & jobs.keys()
+    assert len(product_of(plan_of(seed=[0]), "contrasts", claim=7)["train"]) == 2 * 3
+
+
+def test_a_claim_about_maps_needs_no_run():
+    jobs = counted(product_of(plan_of(), "claims", claim=11))
+    assert "train" not in jobs
+    assert (jobs["scores"], jobs["maps"]) == (1, 3 + 3 + 1)
+
+
+def test_a_part_has_a_folder_of_its_own():
+    products = answers(plan_of(**PART)).products
+    assert products.path("fedsls", "table1") == (
+        "results/studies/fedsls/{scale}/partition=dir0.1/seed=0/table1"
+    )
+
+
+def test_a_products_content_is_that_of_its_copy_and_follows_its_runs():
+    def content(**config) -> str:
+        products = answers(plan_of(**config)).products
+        drawn = products.content("fedsls", "table1")(wildcards(scale="quick"))
+        assert products.copied_content("fedsls", "table1", "table1")(wildcards()) == drawn
+        return drawn
+
+    assert content() == content()
+    assert len({content(), content(seed=[0]), content(method=["fedavg"])}) == 3
+
+
+def test_the_content_of_a_claim_is_that_of_its_own_runs():
+    products = answers(plan_of()).products
+    find = products.copied_content("fedsls", "claims", "claims/{claim}")
+    assert find(wildcards(claim=7)) != find(wildcards(claim=1))
+    assert products.copied("fedsls")[-1][1].endswith("/{claim}")
+
+
+def test_an_experiments_content_follows_its_setting():
+    plan = plan_of()
+    whole, part = (
+        answers(of).products.hash_source("fedsls", "quick", "fidelity/scores")
+        for of in (plan, plan_of(dataset=["digits"]))
+    )
+    assert whole != part
+
+
+def test_the_entry_of_a_part_says_what_the_whole_study_has():
+    def options(**config) -> dict:
+        products = answers(plan_of(**config)).products
+        return json.loads(products.entry("fedsls", "claims")(wildcards(scale="quick")))["with"]
+
+    assert "grid" not in options()
+    seeds = {seed for block in options(seed=[0])["grid"] for seed in block["seed"]}
+    assert seeds == {0, 1, 2}
+
+
+def test_the_front_page_shows_only_what_can_be_drawn():
+    every, few = (
+        answers(plan).products.front_files("fedsls")(wildcards(scale=plan.config["scale"]))
+        for plan in (plan_of(), plan_of(scale="paper", dataset=["tinyimagenet"]))
+    )
+    assert {*every} == {"table", "claims", "figure"}
+    assert every["claims"] == f"{STUDY}/claims.csv"
+    assert few.keys() <= every.keys()
+    options = answers(plan_of()).products.front_options("fedsls")(wildcards(scale="quick"))
+    assert options[options.index("--claims") + 1] == every["claims"]
+
+
+# -- kept runs ----------------------------------------------------------------------------------
+
+
+def with_kept(plan: Plan, *methods: str) -> Plan:
+    """The plan, with runs of methods that are kept with the study."""
+    index = {}
+    for number, run in enumerate(plan.grid.runs("fedsls", "quick", "table1"), 1):
+        if run["method"] in methods:
+            whole = plan.grid.resolve(run)
+            path, content = item_path("runs", whole), hash_content("runs", whole)
+            made = dict.fromkeys(("fedgrid", "code", "device", "threads", "torch"), "1")
+            kinds = f"runs={hash_rows([{'round': '0'}])}"
+            index[path] = {"id": str(number), "path": path, "content": content, "kinds": kinds}
+            index[path] |= made
+    return Plan(plan.config, plan.studies, plan.grid, {("fedsls", "quick"): index}, plan.snakemake)
+
+
+def test_kept_runs_are_read_and_not_trained(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"study": "fedsls", "scale": "quick", "grid": "table1"}
+    plan = plan_of(**PART, method=["fedavg", "moon"])
+    tables = answers(with_kept(plan, "moon")).tables
+    *files, index, table = tables.inputs("runs")(wildcards(**names))
+    assert files == ["results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"]
+    assert (Path(index).name, Path(table).name) == ("index.csv", "runs.csv")
+    assert index.flags == table.flags == {"ancient": True}
+    words = tables.words("runs", *names.values())
+    assert words[words.index("--kept") + 1] == "fedsls/quick"
+    assert len(words[words.index("--ids") + 1 :]) == 1
+
+
+def test_a_table_without_kept_runs_is_planned_as_if_none_were_kept():
+    plan = plan_of(**PART, method=["fedavg"])
+    of_kept, plain = answers(with_kept(plan, "moon")).tables, answers(plan).tables
+    place = ("runs", "fedsls", "quick", "table1")
+    assert of_kept.words(*place) == plain.words(*place)
+    assert of_kept.hash_grid(*place) == plain.hash_grid(*place)
+
+
+def test_what_a_kept_run_was_made_with_counts():
+    plan = with_kept(plan_of(**PART, method=["fedavg"]), "fedavg")
+    place = ("runs", "fedsls", "quick", "table1")
+    before = answers(plan).tables.hash_grid(*place)
+    (entry,) = plan.kept["fedsls", "quick"].values()
+    entry["device"] = "another"
+    assert answers(plan).tables.hash_grid(*place) != before
+
+
+def test_no_kept_run_is_read_if_none_is_wanted():
+    assert plan_of(scale="small").kept
+    assert plan_of(scale="small", kept=False).kept == {}
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "target", "said"),
+    [
+        ({"scale": "paper", "dataset": ["tinyimagenet"]}, "results/figure4.pdf",
+         "figure4 of fedsls has no runs at the paper scale with dataset tinyimagenet"),
+        ({"scale": "paper", "dataset": ["tinyimagenet"]},
+         "results/studies/fedsls/paper/figure4.pdf", "figure4 of fedsls has no runs"),
+        ({"seed": [0]}, f"{STUDY}/table1.csv",
+         f"with this configuration table1 is in {STUDY}/seed=0: ask for {STUDY}/seed=0/table1.csv"),
+        ({}, "results/leverage.csv", "add --config study=normalization"),
+        ({}, "results/claims/99.csv", "the study fedsls has 17 claims: there is no claim 99"),
+        ({}, "results/studies/fedlmd/quick/claims/99.csv", "the study fedlmd has "),
+    ],
+)  # fmt: skip
+def test_a_target_that_cannot_be_made_is_refused(config, target, said):
+    with pytest.raises(UsageError) as refused:
+        refuse_targets(plan_of(**config), ["--cores", "1", target])
+    assert said in str(refused.value)
+
+
+def test_what_can_be_made_is_not_refused():
+    plan = plan_of(seed=[0])
+    refuse_targets(plan, [TABLE, f"{STUDY}/seed=0/table1.csv", "results/claims/17.csv", "-n"])
+
+
+def test_an_input_function_refuses_a_product_without_runs():
+    products = answers(plan_of(scale="paper", dataset=["tinyimagenet"])).products
+    with pytest.raises(UsageError, match="has no runs at the paper scale"):
+        products.sources("fedsls", "figure4")(wildcards(scale="paper"))
+
+
+# -- what counts --------------------------------------------------------------------------------
+
+
+def test_no_result_depends_on_the_code_of_planning():
+    for stage in (
+        "data",
+        "partition",
+        "pretrain",
+        "saliency",
+        "latents",
+        "train",
+        "collect",
+        "report._formats",
+    ):
+        assert not [name for name in source.counted(stage) if name.startswith("plan")]

@@ -1,0 +1,139 @@
+"""Plans that are made in this process, and the jobs that a target needs when nothing is there.
+
+`jobs_of` follows the inputs that `fedgrid.plan` names, as Snakemake does.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from snakemake.iocontainers import Wildcards
+
+from fedgrid.plan.configuration import Plan, make_plan
+from fedgrid.plan.experiments import Experiments
+from fedgrid.plan.invocation import Invocation
+from fedgrid.plan.products import Products
+from fedgrid.plan.runs import Runs
+from fedgrid.plan.tables import Tables
+from fedgrid.runtime.names import PACKAGE
+from fedgrid.study.paths import CELL, COLLECTED, RUN
+from fedgrid.study.reading import laid_over, read_config
+
+CONFIG = read_config(PACKAGE.parents[1] / "config.yaml") | {"device": "cpu"}
+
+
+def snakemake(arguments: Iterable[str] = (), groups: Iterable[str] = (), **settings) -> Invocation:
+    """A Snakemake that plans and runs nothing, unless its settings say otherwise."""
+    given = {"remote_exec": False, "is_main_process": True, "dryrun": True, "dag_settings": None}
+    given |= {"executor_plugin": None, "execution_settings": None, "deployment_settings": None}
+    modifier = SimpleNamespace(modify_rulename=lambda stage: f"fedgrid_{stage}")
+    grouped = {f"fedgrid_{stage}" for stage in groups}
+    workflow = SimpleNamespace(
+        **given | settings,
+        modifier=modifier,
+        get_rule=lambda name: SimpleNamespace(group="one" if name in grouped else None),
+    )
+    return Invocation(workflow, ["snakemake", *arguments])
+
+
+def plan_of(started: Invocation | None = None, **config) -> Plan:
+    """The plan of config.yaml with other values for some of its keys."""
+    return make_plan(laid_over(CONFIG, config), {}, started or snakemake(), {})
+
+
+def wildcards(**names) -> Wildcards:
+    """The wildcards of a path, which are texts."""
+    return Wildcards(fromdict={name: str(value) for name, value in names.items()})
+
+
+class Asked(NamedTuple):
+    """All that answers for a plan."""
+
+    runs: Runs
+    tables: Tables
+    experiments: Experiments
+    products: Products
+
+
+def answers(plan: Plan) -> Asked:
+    """What the rules of a plan ask."""
+    runs, experiments = Runs(plan), Experiments(plan)
+    tables = Tables(plan, runs)
+    return Asked(runs, tables, experiments, Products(plan, tables, experiments))
+
+
+def product_of(plan: Plan, name: str, claim: int = 0) -> dict[str, set[str]]:
+    """The jobs of a product of the configuration's study and scale, or of one claim of it."""
+    place = {"scale": plan.config["scale"]} | ({"claim": claim} if claim else {})
+    products, study = answers(plan).products, plan.config["study"]
+    find = products.sources_of_claim if claim else products.sources
+    return jobs_of(plan, find(study, name)(wildcards(**place)).values())
+
+
+def jobs_of(plan: Plan, targets: Iterable[str]) -> dict[str, set[str]]:
+    """The jobs that files need when nothing is there: by rule, the path of each."""
+    found: dict[str, set[str]] = {}
+    rules, waiting = rules_of(plan), [*targets]
+    while waiting:
+        rule, job, inputs = matching(rules, waiting.pop())
+        if job not in found.setdefault(rule, set()):
+            found[rule].add(job)
+            waiting += inputs()
+    return found
+
+
+def counted(jobs: dict[str, set[str]]) -> dict[str, int]:
+    """The numbers of jobs, by rule."""
+    return {rule: len(of) for rule, of in jobs.items()}
+
+
+def methods_of(jobs: dict[str, set[str]]) -> set[str]:
+    """The methods that are trained."""
+    return {path.split("/")[-3] for path in jobs["train"]}
+
+
+Find = Callable[[Wildcards], dict[str, str] | list[str]]
+
+
+def rules_of(plan: Plan) -> dict[str, tuple[str, Find]]:
+    """The pattern of the paths of each rule, and the function that finds its inputs."""
+    runs, tables, experiments, _ = answers(plan)
+    table = f"{plan.folder}/{{kind}}/{{grid}}.csv"
+    of_experiments = f"{plan.experiments_folder}/fidelity"
+    return {
+        **{f"{kind}_table": (table.replace("{kind}", kind), tables.inputs(kind))
+           for kind in COLLECTED},
+        "scores": (f"{of_experiments}/{{file}}.csv", experiments.maps),
+        "costs": (f"{plan.experiments_folder}/costs.csv", lambda w: []),
+        "maps": (f"{of_experiments}/{{encoder}}-seed{{seed}}.npz", experiments.weights("model")),
+        "train": (f"results/runs/{RUN}/{{file}}",
+                  runs.inputs("data", "partition", "weights", "needs")),
+        "interpolation": (f"results/interpolation/{RUN}.csv", runs.inputs("metrics")),
+        "saliency": (f"results/saliency/{CELL}.{{ext}}",
+                     runs.inputs("data", "partition", "pretrain")),
+        "latents": (f"results/latents/{CELL}.npz", runs.inputs("data", "partition")),
+        "pretrain": (f"results/pretrain/{CELL}", runs.inputs("data", "partition", "weights")),
+        "partition": ("results/partition/{dataset}/{partition}/{drawn}/seed{seed}.npz",
+                      lambda w: [f"results/data/{w.dataset}/meta.json"]),
+        "data": ("results/data/{dataset}/meta.json", lambda w: []),
+        "weights": ("results/weights/{name}", lambda w: []),
+    }  # fmt: skip
+
+
+def matching(rules: dict[str, tuple[str, Find]], path: str) -> tuple[str, str, Callable]:
+    """The rule of a path, the job's name without its file, and a function of its inputs."""
+    for rule, (pattern, find) in rules.items():
+        regex = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
+        if match := re.fullmatch(regex, path):
+            names = match.groupdict()
+            job = pattern.format(**names | {"file": "", "ext": ""})
+            return rule, job, partial(listed, find, wildcards(**names))
+    raise AssertionError(f"no rule makes {path}")
+
+
+def listed(find: Find, names: Wildcards) -> list[str]:
+    """The paths of a job's inputs."""
+    inputs = find(names)
+    return [*(inputs.values() if isinstance(inputs, dict) else inputs)]

@@ -1,0 +1,92 @@
+"""The plan that all rules share: the configuration, the studies and their runs, and kept runs."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedgrid.plan.invocation import Invocation
+from fedgrid.runtime.code import own_data
+from fedgrid.runtime.names import within
+from fedgrid.runtime.watch import trackers
+from fedgrid.store.kept import Entry, read_index, store_folder
+from fedgrid.study.given import read_given
+from fedgrid.study.grid import Grid
+from fedgrid.study.reading import add_products, check_config, read_studies
+
+WHOLE = "results/studies/{study}/{scale}"  # the products of a study, and its experiments
+
+Checks = dict[str, Callable[[dict], None]]  # of the settings of experiments, by name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is asked for, and what there is: it does not change once it is made."""
+
+    config: dict
+    studies: dict[str, dict]
+    grid: Grid
+    kept: dict[tuple[str, str], dict[str, Entry]]  # indices of kept runs by study and scale
+    snakemake: Invocation
+
+    @property
+    def folder(self) -> str:
+        """The folder of products and collected tables, with the wildcards {study} and {scale}.
+
+        A part of a study, or more than it, has a folder of its own, so that it never overwrites the
+        study's.
+        """
+        return WHOLE + self.grid.part()
+
+    @property
+    def experiments_folder(self) -> str:
+        """The folder of experiments, which depend on no axis but the datasets."""
+        return WHOLE + self.grid.part("dataset")
+
+    @property
+    def current_folder(self) -> str:
+        """The folder of the products of the study and scale in the configuration."""
+        return self.folder.format(study=self.config["study"], scale=self.config["scale"])
+
+
+def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, checks: Checks) -> Plan:
+    """Return the plan of a configuration; `files` has what Snakemake read of each of its files.
+
+    UsageError for a mistake in the configuration, in a study or in an index of kept runs.
+    """
+    config = own_data.give(read_given(config, files))
+    check_config("config.yaml or --config", config)
+    asked_trackers = trackers.chosen(config.get("log"))
+    if snakemake.python == sys.executable:
+        trackers.check_installed(asked_trackers)
+    studies = read_studies()
+    add_products(studies, config)
+    grid = Grid(studies, config)
+    kept = read_indices(studies) if config.get("kept", True) else {}
+    check_experiments(studies, checks)
+    return Plan(config, studies, grid, kept, snakemake)
+
+
+def read_indices(studies: dict[str, dict]) -> dict[tuple[str, str], dict[str, Entry]]:
+    """Return the indices of the runs that are kept with studies, by study and scale."""
+    places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
+    return {place: read_index(store_folder(*place)) for place in places}
+
+
+def check_experiments(studies: dict[str, dict], checks: Checks) -> None:
+    """Raise a UsageError for a wrong setting of an experiment of a study."""
+    for study, about in studies.items():
+        for scale, of_scale in about["scales"].items():
+            for name in checks.keys() & of_scale.keys():
+                with within(f"{study}.yaml: scales.{scale}.{name}"):
+                    checks[name](of_scale[name])
+
+
+def beside(folder: str, path: str) -> str:
+    """Return a path of results/ in the same place below results/<folder>/, such as its log."""
+    return path.replace("results/", f"results/{folder}/", 1)
+
+
+def path_from_here(path: Path) -> Path:
+    """Return a path relative to this folder, or as it is if it is not below this folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

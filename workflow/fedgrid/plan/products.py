@@ -1,0 +1,249 @@
+"""What the products of studies are drawn from, where they are, and what makes them stale."""
+
+import json
+from collections.abc import Iterator
+
+from fedgrid.plan.arguments import shorten
+from fedgrid.plan.configuration import Plan
+from fedgrid.plan.experiments import Experiments
+from fedgrid.plan.hashes import hash_facts
+from fedgrid.plan.runs import Asked
+from fedgrid.plan.tables import Tables
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import PACKAGE
+from fedgrid.study.paths import COLLECTED
+from fedgrid.study.products import product_module
+from fedgrid.study.resolving import remembered
+
+# Keys of a study that its products show, besides its runs.
+SHOWN = ("title", "main", "published", "reference", "curves", "claims", "labels")
+# Files that are no code, and say how figures and the front page look.
+LOOKS = ("report/paper.mplstyle", "page/front.html.jinja")
+
+
+class Products:
+    """The products of a plan's studies: tables and figures, and the front page of each study."""
+
+    def __init__(self, plan: Plan, tables: Tables, experiments: Experiments):
+        self.plan, self.tables, self.experiments = plan, tables, experiments
+
+    # -- paths -----------------------------------------------------------------------------------
+
+    def path(self, study: str, product: str) -> str:
+        """Return the path of a product without its ending, and with the wildcard {scale}."""
+        return f"{self.plan.folder}/{product}".replace("{study}", study)
+
+    def front_page(self, study: str) -> str:
+        """Return the path of the front page of a study's report, with the wildcard {scale}."""
+        return f"{self.path(study, 'front')}.html"
+
+    def files(self, study: str, product: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """Return each file of a product with its labels in the report."""
+        for ext in self.plan.studies[study]["products"][product]["formats"]:
+            labels = {"product": product, "scale": "{scale}", "format": ext}
+            yield f"{self.path(study, product)}.{ext}", labels
+
+    def all_files(self, study: str, folder: str) -> list[str]:
+        """Return every file of a study's products in a folder, at the configuration's scale."""
+        return [
+            f"{folder}/{name}.{ext}"
+            for name in self.plan.grid.products(study, self.plan.config["scale"])
+            for ext in self.plan.studies[study]["products"][name]["formats"]
+        ]
+
+    def whole_study(self, study: str) -> Asked:
+        """Return all products of a study as an input function: not every study has the scale."""
+        folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
+        return lambda wildcards: [*self.all_files(study, folder), f"{folder}/front.html"]
+
+    def copied(self, study: str) -> list[tuple[str, str]]:
+        """Return the study's products with their paths, once more for those about one claim."""
+        names = [*self.plan.studies[study]["products"]]
+        return [*zip(names, names, strict=True)] + [
+            (name, f"{name}/{{claim}}") for name in self.by_claim(study)
+        ]
+
+    # -- sources ---------------------------------------------------------------------------------
+
+    def sources(self, study: str, product: str) -> Asked:
+        """Return the files of a product's sources, by their names in the product's file.
+
+        UsageError for a product for which the configuration leaves no runs.
+        """
+
+        def find_sources(wildcards) -> dict[str, str]:
+            self.plan.grid.check_product(study, wildcards.scale, product)
+            texts = self.plan.grid.sources(study, wildcards.scale, product)
+            return self.source_files(study, wildcards.scale, texts)
+
+        return find_sources
+
+    def sources_of_claim(self, study: str, product: str) -> Asked:
+        """Return `sources` of a product about one claim."""
+
+        def find_sources(wildcards) -> dict[str, str]:
+            given = study, wildcards.scale, product, int(wildcards.claim)
+            texts = self.plan.grid.sources_of_claim(*given)
+            return self.source_files(study, wildcards.scale, texts)
+
+        return find_sources
+
+    def source_files(self, study: str, scale: str, texts: dict[str, str]) -> dict[str, str]:
+        """Return the files of sources by name: collected tables, or experiments."""
+        names = {"study": study, "scale": scale}
+        return {
+            name: f"{self.source_folder(text)}/{text}.csv".format(**names)
+            for name, text in texts.items()
+        }
+
+    def source_folder(self, text: str) -> str:
+        """Return the folder of a product's source: of collected tables, or of experiments."""
+        is_table = text.partition("/")[0] in COLLECTED
+        return self.plan.folder if is_table else self.plan.experiments_folder
+
+    # -- what makes a product stale --------------------------------------------------------------
+
+    def content(self, study: str, product: str) -> Asked:
+        """Return a hash of a product's runs, their settings and their code.
+
+        Without it, a product would look finished although its sources failed: Snakemake does not
+        remake a missing file if a later one looks finished.
+        """
+
+        def find_content(wildcards) -> str:
+            scale = wildcards.get("scale", self.plan.config["scale"])
+            return self.hash_sources(study, scale, self.plan.grid.sources(study, scale, product))
+
+        return find_content
+
+    def content_of_claim(self, study: str, product: str) -> Asked:
+        """Return `content` of a product about one claim."""
+
+        def find_content(wildcards) -> str:
+            scale = wildcards.get("scale", self.plan.config["scale"])
+            given = study, scale, product, int(wildcards.claim)
+            return self.hash_sources(study, scale, self.plan.grid.sources_of_claim(*given))
+
+        return find_content
+
+    def copied_content(self, study: str, product: str, path: str) -> Asked:
+        """Return `content` of a product's copy, or that of one claim if this is its path."""
+        is_whole = path == product
+        return (self.content if is_whole else self.content_of_claim)(study, product)
+
+    def hash_sources(self, study: str, scale: str, texts: dict[str, str]) -> str:
+        """Return a hash of the sources of a product."""
+        return hash_facts([self.hash_source(study, scale, text) for text in texts.values()])
+
+    def hash_source(self, study: str, scale: str, text: str) -> str:
+        """Return a hash of one source of a product: kind/grid, or an experiment."""
+        kind, _, grid = text.partition("/")
+        if kind in COLLECTED:
+            return self.tables.hash_grid(kind, study, scale, grid)
+        return self.experiments.hash_experiment(kind, study, scale)
+
+    @remembered  # every product of a study asks for it
+    def facts(self, study: str) -> str:
+        """Return a hash of what products are drawn with, besides runs: parts of a study, looks."""
+        looks = [(PACKAGE / path).read_text("utf-8") for path in LOOKS]
+        return hash_facts([{key: self.plan.studies[study].get(key) for key in SHOWN}, looks])
+
+    def code(self, study: str, product: str) -> str:
+        """Return a hash of the code that draws a product."""
+        return source.fingerprint("report._formats", self.module(study, product))
+
+    # -- entries ---------------------------------------------------------------------------------
+
+    def module(self, study: str, product: str) -> str:
+        """Return the module that draws a product."""
+        return product_module(study, product, self.plan.studies[study]["products"][product])
+
+    def category(self, study: str, product: str) -> str:
+        """Return the heading of a product in the report."""
+        return self.plan.studies[study]["products"][product]["category"]
+
+    def caption(self, study: str, product: str) -> str:
+        """Return the caption of a product in the report."""
+        about = self.plan.studies[study]["products"][product]
+        return about.get("caption") or source.summary(self.module(study, product))
+
+    def is_by_claim(self, study: str, product: str) -> bool:
+        """Return whether a product can be drawn for one claim."""
+        return source.literal(self.module(study, product), "BY_CLAIM", False)
+
+    def by_claim(self, study: str) -> list[str]:
+        """Return the products of a study that can be drawn for one claim."""
+        return [
+            name for name in self.plan.studies[study]["products"] if self.is_by_claim(study, name)
+        ]
+
+    def entry(self, study: str, product: str) -> Asked:
+        """Return a product's entry as JSON, for one claim if the path names it."""
+        about = self.plan.studies[study]["products"][product]
+        shown = {key: about[key] for key in ("draw",) if key in about}
+
+        def find_entry(wildcards) -> str | list[str]:
+            claim = wildcards.get("claim")
+            options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
+            options |= self.whole_grid(study, wildcards.scale, product)
+            return shorten(self.plan, json.dumps(shown | {"with": options}, sort_keys=True))
+
+        return find_entry
+
+    def whole_grid(self, study: str, scale: str, product: str) -> dict[str, list]:
+        """Return the option `grid` of a product about claims, if a part of the study is asked for.
+
+        The product then counts the comparisons that the part lacks.
+        """
+        runs = self.plan.grid.sources(study, scale, product).get("runs", "")
+        grid = runs.partition("/")[2]
+        if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
+            return {}
+        return {"grid": self.plan.grid.whole(study, scale, grid)}
+
+    # -- front pages -----------------------------------------------------------------------------
+
+    def front_files(self, study: str) -> Asked:
+        """Return the files that the front page of a study is made of."""
+        return lambda wildcards: {
+            part: path for part, (_, path) in self.front_parts(study, wildcards.scale).items()
+        }
+
+    def front_options(self, study: str) -> Asked:
+        """Return the files of the front page as options of its command."""
+
+        def find_options(wildcards) -> list[str]:
+            parts = self.front_parts(study, wildcards.scale).items()
+            return [
+                word
+                for part, (name, path) in parts
+                for word in (f"--{part}", path if part == "claims" else f"{name}={path}")
+            ]
+
+        return find_options
+
+    def front_parts(self, study: str, scale: str) -> dict[str, tuple[str, str]]:
+        """Return what a front page shows, by the options of its command: product and path.
+
+        Products for which the configuration leaves no runs are left out.
+        """
+        products, drawn = (
+            self.plan.studies[study]["products"],
+            self.plan.grid.products(study, scale),
+        )
+        return {
+            part: (name, f"{self.path(study, name)}.{ext}".format(scale=scale))
+            for part, (name, ext) in self.front_products(study).items()
+            if name in drawn and ext in products[name]["formats"]
+        }
+
+    def front_products(self, study: str) -> dict[str, tuple[str, str]]:
+        """Return the product and the format of each part of a front page."""
+        about = self.plan.studies[study].get("front", {})
+        products = self.plan.studies[study]["products"]
+        figures = [name for name in products if "svg" in products[name]["formats"]]
+        return {
+            "table": (about.get("table", "table1"), "csv"),
+            "claims": ("claims", "csv"),
+            "figure": (about.get("figure", *figures[:1]), "svg"),
+        }

@@ -1,0 +1,59 @@
+"""Targets on the command line that are refused before anything is planned.
+
+Snakemake would answer some of them with "Nothing to be done", and others with a list of files.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from fedgrid.claim import find_claim
+from fedgrid.plan.configuration import Plan
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.paths import COLLECTED
+
+PRODUCT = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
+CLAIM = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
+
+
+def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
+    """Raise a UsageError for a product or a claim, among words, that cannot be made."""
+    words = [*words]
+    for target in filter(None, map(PRODUCT.fullmatch, words)):
+        refuse_product(plan, *target.groups(), file=Path(target[0]).name)
+    for claim in filter(None, map(CLAIM.fullmatch, words)):
+        study = claim[1] or plan.config["study"]
+        find_claim(study, plan.studies.get(study, {}), int(claim[2]))
+
+
+def refuse_product(
+    plan: Plan, study: str | None, scale: str | None, part: str | None, product: str, file: str
+) -> None:
+    """Raise a UsageError for a product of another study or part, or one without runs."""
+    if Path(part or "").name in COLLECTED:
+        return  # a collected table, which may have the name of a product
+    name = study or plan.config["study"]
+    if product in plan.studies.get(name, {"products": ()})["products"]:
+        plan.grid.check_product(name, scale or plan.config["scale"], product)
+        if study and (part or "") != plan.grid.part():
+            refuse_part(plan.folder.format(study=study, scale=scale), product, file)
+    elif not study:
+        refuse_of_other(plan, product)
+
+
+def refuse_part(folder: str, product: str, file: str) -> None:
+    """Refuse a product of another part of its study than the configuration's.
+
+    Snakemake would say that the product of the whole study is up to date.
+    """
+    raise UsageError(f"with this configuration {product} is in {folder}: ask for {folder}/{file}")
+
+
+def refuse_of_other(plan: Plan, product: str) -> None:
+    """Refuse a product that only other studies have than that of the configuration."""
+    others = [name for name, about in plan.studies.items() if product in about["products"]]
+    if others:
+        raise UsageError(
+            f"the study {plan.config['study']} has no {product}: it is a product of "
+            f"{' and '.join(others)}; add --config study={others[0]}"
+        )

@@ -1,0 +1,235 @@
+"""What the jobs of a run need: inputs, settings, code, memory and GPUs.
+
+Most methods of `Runs` return a function of a job's wildcards, as Snakemake's directives take it.
+"""
+
+import json
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from snakemake.io import ancient
+
+from fedgrid.plan.configuration import Plan, path_from_here
+from fedgrid.runtime import forced, machine
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import UsageError
+from fedgrid.store.identity import is_finished
+from fedgrid.store.kept import Entry, find_kept
+from fedgrid.study.jobs import (
+    code_behind,
+    is_state_read,
+    memory_mb,
+    needed_stages,
+    run_of_stage,
+    state_gb,
+)
+from fedgrid.study.paths import RUN, held_fields, input_paths
+from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
+from fedgrid.study.resolving import remembered
+
+Asked = Callable[..., Any]  # a function of wildcards, and of what Snakemake adds by name
+
+# The files of a run, by the name of the output.
+FILES = {
+    "metrics": f"results/runs/{RUN}/metrics.csv",
+    "predictions": f"results/runs/{RUN}/predictions.csv",
+    "clients": f"results/runs/{RUN}/clients.csv",
+    "summary": f"results/runs/{RUN}/summary.json",
+    "model": f"results/runs/{RUN}/model.safetensors",
+}
+COPY = f"results/checkpoints/runs/{RUN}.safetensors.finished/summary.json"  # of a finished run
+LINKED_MB = 2000  # the memory of a job that links a run
+
+
+class Runs:
+    """The runs of a plan, and what their jobs need."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+
+    def resolve(self, wildcards) -> dict[str, Any]:
+        """Return the run of a path's names.
+
+        The path of a stage that methods share has no method, and a `cell` instead of a protocol.
+        """
+        self.plan.snakemake.prepare()
+        names = {"method": ANY_METHOD} | dict(wildcards.items())
+        if "cell" in names:
+            names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
+        return self.resolve_names(tuple(names.items()))
+
+    @remembered  # a job needs this for its input, its spec and its code
+    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+        """Return the run of ((axis, name), ...)."""
+        return self.plan.grid.resolve(dict(names))
+
+    # -- inputs ----------------------------------------------------------------------------------
+
+    def inputs(self, *names: str) -> Asked:
+        """Return a stage's inputs by name; `needs` stands for those of the method."""
+
+        def find_inputs(wildcards) -> dict[str, str]:
+            run = self.resolve(wildcards)
+            paths = input_paths(run)
+            wanted = [name for name in names if name != "needs"]
+            wanted += needed_stages(run) if "needs" in names else []
+            first = self.first_name(run) if "needs" in names else None
+            linked = {"first": FILES["metrics"].format(**first)} if first else {}
+            return {
+                name: input_file(name, paths[name]) for name in wanted if name in paths
+            } | linked
+
+        return find_inputs
+
+    def inputs_with_state(self, *names: str) -> Asked:
+        """Return `inputs`; UsageError for a run whose last state would be too large to be kept."""
+        limit = self.plan.config.get("keep_state_gb", 1)
+
+        def find_inputs(wildcards) -> dict[str, str]:
+            run = self.resolve(wildcards)
+            need = state_gb(run)
+            if need > limit and not is_state_read(self.plan.grid.first_name(run)):
+                raise UsageError(
+                    f"the interpolation of {RUN.format(**run['name'])} reads the run's last state, "
+                    f"of up to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: "
+                    f"{ceil(need)}`"
+                )
+            return self.inputs(*names)(wildcards)
+
+        return find_inputs
+
+    def first_name(self, run: dict) -> dict | None:
+        """Return the names under which a resolved run is trained, if these are not its own."""
+        first = self.plan.grid.first_name(run)
+        return None if first == run["name"] else first
+
+    def is_linked(self, wildcards) -> bool:
+        """Return whether a path's run is trained under another name, and linked from there.
+
+        It is trained anew if other versions of the packages made that run, if its copy is gone, or
+        if this command forces it.
+        """
+        names = dict(wildcards.items())
+        if "method" not in names or not (first := self.first_name(self.resolve(wildcards))):
+            return False
+        if forced.is_forced("train", [path.format(**names) for path in FILES.values()]):
+            return False
+        if not Path(FILES["metrics"].format(**first)).exists():
+            return True
+        try:
+            summary = json.loads(Path(COPY.format(**first)).read_text())
+            return summary["versions"] == machine.versions()
+        except (OSError, ValueError, KeyError):
+            return False
+
+    @remembered  # a run is in several grids, and a table asks for it three times
+    def kept_entry(self, kind: str, study: str, scale: str, names: tuple) -> Entry | None:
+        """Return the entry of a run that is kept with its study and is not in results/, or None."""
+        if not (index := self.plan.kept.get((study, scale))):
+            return None
+        run = self.resolve_names(names)
+        entry = find_kept(index, kind, run)
+        return None if entry and is_finished(kind, run, Path("results")) else entry
+
+    # -- settings and code -----------------------------------------------------------------------
+
+    def specification(self, stage: str) -> Asked:
+        """Return what the stage depends on of a job's run, as JSON."""
+        return lambda wildcards: json.dumps(
+            run_of_stage(stage, self.resolve(wildcards)), sort_keys=True
+        )
+
+    def code(self, stage: str) -> Asked:
+        """Return a hash of all code that can change the stage's result for a job's run."""
+        return lambda wildcards: code_behind(stage, self.resolve(wildcards))
+
+    # -- resources -------------------------------------------------------------------------------
+
+    def memory(self, wildcards) -> int:
+        """Return the megabytes that a job may use which trains a run, or links it."""
+        return LINKED_MB if self.is_linked(wildcards) else self.full_memory(wildcards)
+
+    def full_memory(self, wildcards) -> int:
+        """Return the megabytes that a job may use which works on a run."""
+        return memory_mb(self.resolve(wildcards))
+
+    def own_gpu(self, stage: str, needs: Asked = lambda wildcards: True) -> Asked:
+        """Return how many GPUs a job asks for: none in a group, where `shared_gpu` asks for one."""
+        snakemake = self.plan.snakemake
+        return lambda wildcards: int(
+            self.has_gpu and not snakemake.is_grouped(stage) and needs(wildcards)
+        )
+
+    def shared_gpu(self, stage: str) -> Asked:
+        """Return the resource `gres` of a job in a group, which the jobs of the group share.
+
+        Snakemake adds up the numbers that the jobs of a group ask for, such as their memory. A
+        resource that is a text must be the same for all of them, and the group asks for it once.
+        """
+        snakemake = self.plan.snakemake
+        return lambda wildcards: "gpu:1" if self.has_gpu and snakemake.is_grouped(stage) else None
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether jobs may use a GPU."""
+        return self.plan.config["device"] != "cpu"
+
+
+def growing(amount: int | Asked) -> Asked:
+    """Return a resource that the second and the third attempt double and triple."""
+
+    def find_amount(wildcards, attempt: int) -> int:
+        first = amount(wildcards) if callable(amount) else amount
+        return first * min(attempt, 3)
+
+    return find_amount
+
+
+def input_file(name: str, path: str) -> str:
+    """Return the input file for Snakemake: for a dataset its meta.json.
+
+    Published weights never expire. Weights of your own have a path below this folder if possible.
+    """
+    if Path(path).is_absolute():
+        return str(path_from_here(Path(path)))
+    if name == "weights":
+        return ancient(f"results/{path}")
+    return f"results/{path}/meta.json" if name == "data" else f"results/{path}"
+
+
+# -- what runs share -----------------------------------------------------------------------------
+
+
+def dataset_code(wildcards) -> str:
+    """Return a hash of the code that decodes a dataset."""
+    return source.fingerprint("stages.data", f"datasets.{wildcards.dataset}")
+
+
+def published_weights(wildcards) -> Any:
+    """Return the published weights that a model's file has under a name."""
+    return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
+
+
+def partition_specification(wildcards) -> str:
+    """Return the run of a partition's path as JSON; protocols with equal fields share it."""
+    names = dict(wildcards.items())
+    protocol = {"recipe": names["recipe"], "clients": int(names["clients"])}
+    return json.dumps(
+        {
+            "name": {axis: names.get(axis, ANY) for axis in AXES},
+            "protocol": protocol | held_fields(names["held"]),
+            "dataset": names["dataset"],
+            "partition": names["partition"],
+            "method": {},
+            "seed": int(names["seed"]),
+        },
+        sort_keys=True,
+    )
+
+
+def partition_code(wildcards) -> str:
+    """Return the fingerprint of a partition's code."""
+    names = dict(wildcards.items())
+    return code_behind("partition", {axis: names[axis] for axis in ("dataset", "partition")})

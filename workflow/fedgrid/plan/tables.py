@@ -1,0 +1,105 @@
+"""Collected tables: the files of a grid's runs, and the arguments of their command."""
+
+import json
+from pathlib import Path
+
+from snakemake.io import ancient
+
+from fedgrid.plan.arguments import write_in_file
+from fedgrid.plan.configuration import Plan, path_from_here
+from fedgrid.plan.hashes import hash_facts
+from fedgrid.plan.runs import Asked, Runs
+from fedgrid.store.kept import INDEX, facts_of_kind, store_folder
+from fedgrid.study.jobs import code_behind
+from fedgrid.study.paths import collected_fields, collected_path, collecting_stage
+from fedgrid.study.resolving import remembered
+
+
+class Tables:
+    """The collected tables of a plan: one for each kind and grid."""
+
+    def __init__(self, plan: Plan, runs: Runs):
+        self.plan, self.runs = plan, runs
+
+    def inputs(self, kind: str) -> Asked:
+        """Return the files of one kind of a grid's runs, each file once.
+
+        Instead of the files of kept runs it has the tables that they are kept in. These tables
+        count with their content (`hash_grid`), not with their times.
+        """
+
+        def find_inputs(wildcards) -> list[str]:
+            place = place_of_table(wildcards)
+            kept_tables = store_tables(kind, *place[:2]) if self.kept_ids(kind, *place) else []
+            return self.run_files(kind, *place) + [ancient(path) for path in kept_tables]
+
+        return find_inputs
+
+    def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
+        """Return the files of one kind of those of a grid's runs that are not kept."""
+        protocols = self.plan.grid.protocols_of(self.plan.grid.narrowed(study, scale, grid))
+        paths = (
+            collected_path(kind, run, protocols[run["protocol"]])
+            for run in self.plan.grid.runs(study, scale, grid)
+            if not self.runs.kept_entry(kind, study, scale, tuple(run.items()))
+        )
+        return [f"results/{path}" for path in dict.fromkeys(paths)]
+
+    @remembered
+    def kept_ids(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
+        """Return the ids of what a table takes from the runs that are kept."""
+        runs = self.plan.grid.runs(study, scale, grid)
+        entries = [self.runs.kept_entry(kind, study, scale, tuple(run.items())) for run in runs]
+        return [str(number) for number in sorted({int(entry["id"]) for entry in entries if entry})]
+
+    def arguments(self, kind: str) -> Asked:
+        """Return the path of a file with the arguments of the command that are about the grid.
+
+        The file is written when the table is planned, unless nothing is to be run.
+        """
+        return lambda wildcards: write_in_file(
+            self.plan, self.words(kind, *place_of_table(wildcards))
+        )
+
+    def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
+        """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
+        blocks = self.plan.grid.narrowed(study, scale, grid)
+        protocols = self.plan.grid.protocols_of(blocks)
+        read = {name: collected_fields(kind, protocol) for name, protocol in protocols.items()}
+        words = [json.dumps(blocks), "--protocols", json.dumps(read)]
+        ids = self.kept_ids(kind, study, scale, grid)
+        return [*words, "--kept", f"{study}/{scale}", "--ids", *ids] if ids else words
+
+    def content(self, kind: str) -> Asked:
+        """Return a hash of what a table is collected from."""
+        return lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards))
+
+    @remembered  # many products share a grid
+    def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:
+        """Return a hash of a grid's runs, as far as a kind of table depends on them."""
+        runs = [tuple(run.items()) for run in self.plan.grid.runs(study, scale, grid)]
+        return hash_facts([self.facts_of_run(kind, study, scale, run) for run in runs])
+
+    def facts_of_run(self, kind: str, study: str, scale: str, names: tuple) -> str | list[str]:
+        """Return `hash_run`; of a kept run what it was made with, and a hash of what is kept."""
+        entry = self.runs.kept_entry(kind, study, scale, names)
+        return facts_of_kind(entry, kind) if entry else self.hash_run(kind, names)
+
+    @remembered
+    def hash_run(self, kind: str, names: tuple) -> str:
+        """Return a hash of one run's settings and code, as far as a kind depends on them."""
+        run = self.runs.resolve_names(names)
+        facts = [run[key] for key in ("name", "protocol", "method")]
+        return hash_facts([*facts, code_behind(collecting_stage(kind), run)])
+
+
+def place_of_table(wildcards) -> tuple[str, str, str]:
+    """Return study, scale and grid of a table's path."""
+    names = dict(wildcards.items())
+    return names["study"], names["scale"], names["grid"]
+
+
+def store_tables(kind: str, study: str, scale: str) -> list[str]:
+    """Return the index and the table of a kind of kept runs, below this folder if possible."""
+    folder = path_from_here(Path(store_folder(study, scale)))
+    return [str(folder / INDEX), str(folder / f"{kind}.csv")]
