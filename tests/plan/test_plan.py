@@ -18,7 +18,7 @@ from fedgrid.plan.refusals import refuse_targets
 from fedgrid.plan.runs import Runs, growing, partition_specification
 from fedgrid.runtime import forced
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, registered
 from fedgrid.store.identity import hash_content
 from fedgrid.store.kept import hash_rows, item_path
 from fedgrid.study.jobs import STATES_READ, memory_mb
@@ -449,14 +449,6 @@ def test_an_input_function_refuses_a_product_without_runs():
 
 
 def test_no_result_depends_on_the_code_of_planning():
-    for stage in (
-        "data",
-        "partition",
-        "pretrain",
-        "saliency",
-        "latents",
-        "train",
-        "collect",
-        "report._formats",
-    ):
-        assert not [name for name in source.counted(stage) if name.startswith("plan")]
+    roots = [*(f"stages.{name}" for name in registered("stages")), "store.tables"]
+    for root in (*roots, "report._formats"):
+        assert not [name for name in source.counted(root) if name.startswith("plan")]
