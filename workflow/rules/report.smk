@@ -32,7 +32,7 @@ for kind in COLLECTED:
             grid=tables.arguments(kind),
             fields=list(SUMMED),
             content=tables.content(kind),
-            code=source.fingerprint("collect"),
+            code=code_of("collect"),
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
@@ -66,7 +66,7 @@ for study in plan.studies:
             study=study,
             facts=products.facts(study),
             parts=products.front_options(study),
-            code=source.fingerprint("front"),
+            code=code_of("front"),
         message:
             f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
         shell:
