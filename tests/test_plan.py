@@ -34,7 +34,7 @@ PART = {"partition": ["dir0.1"], "seed": [0]}
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch):
     """A plan writes own data into the environment."""
-    monkeypatch.setenv(own_data.VARIABLE, "")
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
 
 
 # -- jobs ---------------------------------------------------------------------------------------
