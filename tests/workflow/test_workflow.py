@@ -88,12 +88,6 @@ def fresh(tmp_path_factory) -> Path:
 # -- what there is to do ------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_quick_table_has_81_runs(fresh):
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
-    assert planned(fresh).jobs == {"data": 1, "train": 81} | shared | SUMMED
-
-
 def test_everything_is_planned_once(fresh):
     jobs = planned(fresh, "--quiet", "rules", target="all").jobs
     # the table's three partitions of three seeds; no other grid has more
@@ -112,38 +106,17 @@ def test_everything_is_planned_once(fresh):
     assert copies == {f"results_{name}": len(of["formats"]) for name, of in PRODUCTS.items()}
 
 
-@pytest.mark.slow
-def test_products_of_emptied_grids_are_left_out(fresh):
-    options = ("--quiet", "rules", "--config", "scale=paper", "dataset=cifar100", "seed=0")
-    jobs = planned(fresh, *options, target="all").jobs
-    assert not {name for name in jobs if "ablation" in name or "pilot" in name}
-    assert jobs["fedsls_figure4"] == jobs["fedsls_claims"] == jobs["fedsls_resources"] == 1
-
-
 EMPTY = ("--config", "scale=paper", "dataset=tinyimagenet")
 
 
-@pytest.mark.parametrize(
-    "place", ["results", pytest.param("results/studies/fedsls/paper", marks=pytest.mark.slow)]
-)
-def test_a_product_without_runs_is_refused_before_anything_runs(place, fresh):
-    process = start(fresh, "--cores", 1, *EMPTY, "--", f"{place}/figure4.pdf")
+def test_a_product_without_runs_is_refused_before_anything_runs(fresh):
+    process = start(fresh, "--cores", 1, *EMPTY, "--", "results/figure4.pdf")
     said, _ = process.communicate()
     assert process.returncode == 1
     sentence = "figure4 of fedsls has no runs at the paper scale with dataset tinyimagenet"
     assert len([line for line in said.splitlines() if sentence in line]) == 1, said
     assert "Traceback" not in said
     assert not (fresh / "results/data").exists()
-
-
-@pytest.mark.parametrize(
-    "seed",
-    ["seed=2", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("seed=", "seed=7,8"))],
-)
-def test_a_figure_of_one_seed_needs_the_partitions_of_one_seed(seed, fresh):
-    figure = {"data": 1, "partition": 3, "partition_table": 1}
-    figure |= {"fedsls_figure4": 1, "results_figure4": 1}
-    assert planned(fresh, "--config", seed, target="results/figure4.csv").jobs == figure
 
 
 @pytest.mark.slow
@@ -191,65 +164,7 @@ def test_only_the_code_behind_a_figure_draws_it_again(tmp_path):
     assert planned(project, target=figure).jobs["fedsls_figure4"] == 1
 
 
-@pytest.mark.slow
-def test_the_papers_table_has_540_runs(fresh):
-    jobs = planned(fresh, "--quiet", "rules", "--config", "scale=paper").jobs
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
-    assert jobs == {"data": 4, "weights": 2, "train": 540} | shared | SUMMED
-
-
 PART = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
-
-
-def test_a_part_of_the_papers_grid_can_be_asked_for(fresh):
-    methods = {"fedavg", "fedsl-f2", "fedsls"}
-    plan = planned(fresh, "--config", *PART, f"method={','.join(sorted(methods))}")
-    stages = ("data", "weights", "partition", "pretrain", "saliency", "latents")
-    assert plan == (dict.fromkeys(stages, 1) | {"train": 3} | SUMMED, methods)
-
-
-def test_every_stage_waits_for_its_inputs(fresh):
-    """Of a run of FedSL from published weights."""
-    said = snakemake(fresh, "--dry-run", "--config", *PART, "method=fedsl-f2", "--", TABLE)
-    waiting = r"^Job \d+: (\w+): .*\nReason: .*; Input files updated by another job: (.*)$"
-    found = dict(re.findall(waiting, said, re.MULTILINE))
-    kinds = {job: re.findall(r"results/(\w+)/", inputs) for job, inputs in found.items()}
-    assert kinds["partition"] == ["data"]
-    assert sorted(kinds["latents"]) == ["data", "partition"]
-    assert sorted(kinds["train"]) == ["data", "latents", "partition", "weights"]
-
-
-def test_a_method_without_needs_has_no_other_stages(fresh):
-    part = ("partition=dir0.1", "method=fedavg", "seed=0")
-    assert planned(fresh, "--config", *part).jobs == SUMMED | {
-        "data": 1,
-        "partition": 1,
-        "train": 1,
-    }
-
-
-PROBE = """
-include: "Snakefile"
-names = {"dataset": "digits", "partition": "dir0.1", "method": "fedavg", "seed": 0}
-for name in ("tiny", "tiny-tail1", "long-tail1"):
-    if is_linked(names | {"protocol": name}):
-        print(f"linked: {name}")
-"""
-
-
-def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(project):
-    (project / "probe.smk").write_text(PROBE)
-
-    def linked() -> list[str]:
-        options = "--snakefile", "probe.smk", "--configfile", "tiny.yaml", "--dry-run"
-        return re.findall("^linked: (.+)$", snakemake(project, *options, "--", TABLE), re.MULTILINE)
-
-    assert linked() == ["tiny-tail1", "long-tail1"]  # `tiny` is finished, `long` is trained before
-    copy = project / "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
-    rewrite(copy / "summary.json", '"torch": "', '"torch": "0.')
-    assert linked() == ["long-tail1"]
-    shutil.rmtree(copy)
-    assert linked() == ["long-tail1"]
 
 
 # -- from the raw data to the table -------------------------------------------------------------
