@@ -14,6 +14,7 @@ from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
+from fedgrid.study.records import Study
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
@@ -112,7 +113,7 @@ MEASURES = {  # by name: the metric by which runs are chosen, and the function t
 # -- of printed tables, and of maps ---------------------------------------------------------------
 
 
-def measure_printed(study: dict) -> pd.DataFrame:
+def measure_printed(study: Study) -> pd.DataFrame:
     """Return the printed numbers as values of one seed and of the protocol `paper`.
 
     A word instead of a speed-up says that the method failed, and counts as minus infinity.
@@ -146,7 +147,7 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_all(
-    study: dict,
+    study: Study,
     runs: pd.DataFrame | None,
     scores: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,

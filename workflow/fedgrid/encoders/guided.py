@@ -59,7 +59,11 @@ class Guided(TorchFunctionMode):
 
 
 def guided_gradients(
-    architecture: nn.Module, model: Model, x: Tensor, y: Tensor, targets: tuple[str, ...] = TARGETS
+    architecture: nn.Module,
+    model: Model,
+    x: Tensor,
+    y: Tensor | None,
+    targets: tuple[str, ...] = TARGETS,
 ) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
     """Return convolutions' outputs (B, channels, h, w) by name, and by target their gradients.
 
@@ -96,7 +100,11 @@ def refuse_batch_statistics(architecture: nn.Module) -> None:
 
 
 def contributions(
-    architecture: nn.Module, model: Model, x: Tensor, y: Tensor, targets: tuple[str, ...] = TARGETS
+    architecture: nn.Module,
+    model: Model,
+    x: Tensor,
+    y: Tensor | None,
+    targets: tuple[str, ...] = TARGETS,
 ) -> dict[str, Tensor]:
     """Sum N_{i,l} over the images i of a batch: (targets, readings, roots) by convolution l.
 

@@ -16,6 +16,7 @@ from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method, Model
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol
 
 
 class Architecture:
@@ -25,7 +26,7 @@ class Architecture:
         self,
         make: Callable[[int], nn.Module],
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         shape: tuple[int, ...],
         device: torch.device,
         dtype: torch.dtype,

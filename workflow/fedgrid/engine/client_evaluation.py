@@ -37,8 +37,10 @@ from fedgrid.engine.samples import Samples
 from fedgrid.method import Client, Method, Model
 
 Found = tuple[Tensor, Tensor]  # logits (n, K) and labels (n,) of a client's test samples
-COLUMNS = ("round", "client", "samples", "server_accuracy", "server_loss", "own_accuracy")
-COLUMNS += ("own_loss",)
+COLUMNS = (
+    *("round", "client", "samples"),
+    *("server_accuracy", "server_loss", "own_accuracy", "own_loss"),
+)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedgrid.method import Memory, Method, Step
+from fedgrid.runtime.resolved import Protocol
 
 # An optimiser's state: lists of tensors by slot, in the order of the trained parameters, and for
 # Adam the number of steps.
@@ -37,7 +38,7 @@ class Optimiser:
     step must keep its own; `stacked`, that tensors have a leading client axis.
     """
 
-    def __init__(self, protocol: dict, lasting: bool = False, stacked: bool = False):
+    def __init__(self, protocol: Protocol, lasting: bool = False, stacked: bool = False):
         self.kind, self.lasting = protocol["optimiser"], lasting
         self.clip, self.stacked = protocol["clip"], stacked
         self.momentum, self.decay = protocol["momentum"], protocol["weight_decay"]

@@ -46,6 +46,7 @@ from fedgrid.method import (
     relative,
 )
 from fedgrid.runtime.names import known, registered
+from fedgrid.runtime.resolved import Protocol
 
 
 class Engine:
@@ -55,7 +56,7 @@ class Engine:
         self,
         make: Callable[[int], nn.Module],
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         federation: Federation,
         backend: str = "auto",
         artifacts: Memory | None = None,

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
+from fedgrid.runtime.resolved import Protocol
 
 CHUNK = 64  # images per forward pass over all data of a client
 
@@ -30,7 +31,7 @@ class Data(NamedTuple):
 class Samples:
     """The images and labels of a federation, augmented by the protocol."""
 
-    def __init__(self, federation: Federation, protocol: dict, layout: torch.memory_format):
+    def __init__(self, federation: Federation, protocol: Protocol, layout: torch.memory_format):
         self.federation, self.protocol, self.layout = federation, protocol, layout
         self.device = federation.images.device
 

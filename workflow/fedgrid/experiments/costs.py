@@ -194,7 +194,7 @@ def measured(model, shape: tuple[int, ...], classes: int, setting: dict) -> list
     random = torch.Generator().manual_seed(0)
     x = torch.randn(setting["images"], *shape, generator=random).to(device)
     y = torch.randint(classes, (setting["images"],), generator=random).to(device)
-    found = {name: [] for name in passes(model)}
+    found: dict[str, list[Measured]] = {name: [] for name in passes(model)}
     for _ in range(REPEATS):
         for name, work in passes(model).items():
             found[name].append(metered(work, x, y, setting["chunk"]))

@@ -14,6 +14,7 @@ from fedgrid.federation.client_names import find_names
 from fedgrid.federation.members import fits, read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Run
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Federation:
 
 
 def load_federation(
-    run: dict, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
+    run: Run, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Federation:
     """Return the federation of a resolved run; `dtype` is the type of normalised images."""
     data, made = open_data(paths["data"]), read_partition(paths["partition"])

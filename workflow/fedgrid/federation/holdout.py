@@ -19,6 +19,7 @@ import numpy as np
 from fedgrid.federation import seeds
 from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol
 
 
 def give_tests(
@@ -60,7 +61,9 @@ def writers_of_clients(made: Partition, train_writers: np.ndarray) -> tuple[np.n
     return writers, clients
 
 
-def hold_out(made: Partition, labels: np.ndarray, tests: int, protocol: dict, *names) -> Partition:
+def hold_out(
+    made: Partition, labels: np.ndarray, tests: int, protocol: Protocol, *names
+) -> Partition:
     """Return the partition with the protocol's samples kept out; `names` seed the draws.
 
     `tests` is the size of the dataset's test set. UsageError if a set would be empty.

@@ -15,6 +15,7 @@ from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
@@ -49,7 +50,7 @@ class Runs:
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def resolve(self, wildcards) -> dict[str, Any]:
+    def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
 
         The path of a stage that methods share has no method, and a `cell` instead of a protocol.
@@ -61,7 +62,7 @@ class Runs:
         return self.resolve_names(tuple(names.items()))
 
     @remembered  # a job needs this for its input, its spec and its code
-    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> Run:
         """Return the run of ((axis, name), ...)."""
         return self.plan.grid.resolve(dict(names))
 
@@ -100,7 +101,7 @@ class Runs:
 
         return find_inputs
 
-    def first_name(self, run: dict) -> dict | None:
+    def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
         first = self.plan.grid.first_name(run)
         return None if first == run["name"] else first
@@ -232,4 +233,5 @@ def partition_specification(wildcards) -> str:
 def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
-    return code_behind("partition", {axis: names[axis] for axis in ("dataset", "partition")})
+    run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
+    return code_behind("partition", run)

@@ -36,7 +36,7 @@ def told() -> dict:
     return json.loads(os.environ.get(VARIABLE) or "{}")
 
 
-def is_forced(stage: str, outputs: Iterable[Path]) -> bool:
+def is_forced(stage: str, outputs: Iterable[str | Path]) -> bool:
     """Whether a job of a stage is forced, by its stage or by one of its outputs."""
     about = told()
     by_file = {os.path.relpath(path) for path in outputs} & {*about.get("files", ())}

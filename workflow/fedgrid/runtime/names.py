@@ -12,8 +12,10 @@ from fedgrid.runtime.words import ALSO
 PACKAGE = Path(__file__).parent.parent
 LONGEST = 200  # characters of a value that a message quotes
 # Errors of the machine: missing rights, full or broken disks, impossible names.
-REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
-REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
+REFUSALS = (
+    *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST"),
+    *("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY"),
+)
 
 
 class UsageError(ValueError):

@@ -10,8 +10,10 @@ from pathlib import Path
 
 CONFIG = Path("config.yaml")
 CHECKOUT = Path("workflow/fedgrid")
-OWN = ("study", "scale", "data_root", "protocols", "variants", "datasets", "products")
-OWN += ("keep_state_gb", "vram_gb", "warm", "kept")
+OWN = (
+    *("study", "scale", "data_root", "protocols", "variants", "datasets", "products"),
+    *("keep_state_gb", "vram_gb", "warm", "kept"),
+)
 SHARED = ("protocol", "dataset", "partition", "method", "seed", "sweep")  # also of other programs
 SHARED += ("device", "backend", "compile", "threads", "log")
 KEY = re.compile(r"^([A-Za-z_][\w.-]*)[ \t]*:(?=\s)", re.MULTILINE)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, forced
 from fedgrid.runtime.code import source
+from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.identity import work_key
 from fedgrid.study.command import (
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def train(
-    run: dict,
+    run: Run,
     paths: dict[str, Path],
     out: Path,
     checkpoint_path: Path,
@@ -103,7 +104,7 @@ def beside(path: Path, end: str) -> Path:
     return path.with_name(f"{path.name}{end}")
 
 
-def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | None):
+def ended_states(run: Run, paths: dict[str, Path], path: Path, home: Path | None):
     """Return the last states of finished runs, in the results `home`, that this run can use."""
     from fedgrid.training.extension import Ended, without_length
 
@@ -114,7 +115,7 @@ def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | Non
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
 
 
-def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
+def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the last state, all evaluations, the state for the results, and facts on the run."""
     from fedgrid.engine.hooks.state import Watch
     from fedgrid.runtime.watch import energy, progress

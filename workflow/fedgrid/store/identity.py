@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedgrid.runtime import files
 from fedgrid.runtime.code import source
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.paths import (
     OF_RUN,
@@ -39,15 +40,15 @@ def checksum(file: Path) -> str:
     return files.checksum(file)
 
 
-def hash_content(kind: str, run: dict) -> str:
+def hash_content(kind: str, run: Run) -> str:
     """Return a hash of what a run's item depends on, without the names of protocol and method.
 
     Fields of the protocol with their default are left out, so that what is kept still counts when
     fedgrid has one more field.
     """
-    content = run_of_stage(collecting_stage(kind), run)
-    changed = {k: v for k, v in content["protocol"].items() if v != PROTOCOL[k]}
-    content = {k: v for k, v in content.items() if k != "name"} | {"protocol": changed}
+    whole = run_of_stage(collecting_stage(kind), run)
+    changed = {k: v for k, v in whole["protocol"].items() if v != PROTOCOL[k]}
+    content = {k: v for k, v in whole.items() if k != "name"} | {"protocol": changed}
     return hash_text(json.dumps(content, sort_keys=True))
 
 
@@ -56,19 +57,19 @@ def hash_text(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
 
 
-def is_finished(kind: str, run: dict, results: Path) -> bool:
+def is_finished(kind: str, run: Run, results: Path) -> bool:
     """Whether what a resolved run leaves of a kind is in `results`, made with today's settings.
 
     Only a run's summary says what it was made with; other files have it in their path.
     """
-    names, protocol = run["name"], run["protocol"] | {"cells": run["cells"]}
+    names, protocol = run["name"], {**run["protocol"], "cells": run["cells"]}
     if not (results / collected_path(kind, names, protocol)).exists():
         return False
     summary = results / "runs" / RUN.format(**names) / "summary.json"
     return kind not in OF_RUN or not summary.exists() or has_content(summary, run)
 
 
-def has_content(summary: Path, run: dict) -> bool:
+def has_content(summary: Path, run: Run) -> bool:
     """Whether a run was made with the content of a resolved run, by its summary.
 
     A damaged summary does not say otherwise: whoever reads it refuses it.
@@ -83,7 +84,7 @@ def has_content(summary: Path, run: dict) -> bool:
         return False
 
 
-def work_key(stage: str, run: dict, paths: dict[str, Path]) -> str:
+def work_key(stage: str, run: Run, paths: dict[str, Path]) -> str:
     """Return a hash of the resolved run, its code and its inputs, to recognise finished work.
 
     The names of the run are left out: the same work under other names has the same hash.

@@ -53,11 +53,11 @@ class History(list[dict]):
 
     def write(self, line: str) -> None:
         """Append a line to the file."""
-        self.file = self.file or self.opened()
+        file = self.file = self.file or self.opened()
         content = f"{line}\n".encode()
         left = memoryview(content)
         while left:  # a full disk takes a part of it first
-            left = left[self.file.write(left) :]
+            left = left[file.write(left) :]
         self.count(content)
 
     def count(self, content: bytes) -> None:

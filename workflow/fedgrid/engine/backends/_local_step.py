@@ -125,5 +125,7 @@ class Masked(TorchFunctionMode):
         return (centred * scale.view(shape) + bias.view(shape)).to(input.dtype)
 
 
-_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum")
-_BATCH_NORM += ("eps",)
+_BATCH_NORM = (
+    *("input", "running_mean", "running_var", "weight"),
+    *("bias", "training", "momentum", "eps"),
+)

@@ -11,12 +11,13 @@ from fedgrid.engine.client import Clients, LocalWork
 from fedgrid.engine.optimisers import Optimiser, copy, listed, local_loss, named
 from fedgrid.engine.state import reseed
 from fedgrid.method import Memory, Method, Model, Step
+from fedgrid.runtime.resolved import Protocol
 
 
 class Backend:
     """Trains clients in the architecture's resident module."""
 
-    def __init__(self, architecture: Architecture, method: Method, protocol: dict, *of_stacks):
+    def __init__(self, architecture: Architecture, method: Method, protocol: Protocol, *of_stacks):
         self.architecture, self.method = architecture, method
         self.optimiser = Optimiser(protocol)
 

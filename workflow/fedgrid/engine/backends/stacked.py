@@ -25,6 +25,7 @@ from fedgrid.engine.optimisers import Optimiser, listed, named
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import reseed
 from fedgrid.method import Memory, Method, Model
+from fedgrid.runtime.resolved import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ class Backend:
         self,
         architecture: Architecture,
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         samples: Samples,
         fused: bool = False,
     ):

@@ -8,13 +8,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 LABELS = "labels"
 ROUNDS = 100  # the paper shows the first hundred rounds
 KEYS = ["what", "dataset", "partition", "round", "class"]
 
 
-def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per round and class: its share in the clients' data and in the predictions."""
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
@@ -43,7 +44,7 @@ def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
     return held["samples"].sum().rename("number").reset_index()
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw one heat map below the other: rounds to the right, classes upwards."""
     kinds = table["what"].unique()
     figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
