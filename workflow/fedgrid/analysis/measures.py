@@ -4,6 +4,7 @@ A row has the measure, protocol, dataset, partition, seed, method and the value.
 diverged, the value is minus infinity, so that it loses every comparison; a coefficient is missing.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,12 @@ SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 EARLY = 0.25  # share of the rounds that counts as the start of a run
 SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
-STATISTICS = {"median": np.median, "mean": np.mean, "box": spread}  # box: quartile to quartile
+# The box is from quartile to quartile.
+STATISTICS: dict[str, Callable[..., float]] = {
+    "median": np.median,
+    "mean": np.mean,
+    "box": spread,
+}
 
 
 # -- of runs --------------------------------------------------------------------------------------

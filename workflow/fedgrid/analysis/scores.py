@@ -30,10 +30,10 @@ SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
 RUN = [*CELL, "seed"]
 SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
-WAYS: dict[str, dict[str, Any]] = {
-    name: {"metric": name} for name in ("tail", "best", "smoothed")
-}  # to score a run
-WAYS |= {"final": {"metric": "tail", "tail": 1}}
+WAYS: dict[str, dict[str, Any]] = {  # to score a run
+    **{name: {"metric": name} for name in ("tail", "best", "smoothed")},
+    "final": {"metric": "tail", "tail": 1},
+}
 FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
 
 

@@ -73,7 +73,7 @@ def noted(note: Path, arrays: list[str]) -> list[str]:
     if not note.exists():
         return []
     with files.whole(str(note)):
-        kept = dict(reversed(line.split()) for line in note.read_text().splitlines())
+        kept: dict[str, str] = dict(line.split()[::-1] for line in note.read_text().splitlines())
         return [kept.get(array, "") for array in arrays]
 
 

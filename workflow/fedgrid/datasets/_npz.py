@@ -57,11 +57,12 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if x.dtype != test.dtype:
         given_type = header(where, file, "x_train")[2]
         raise UsageError(f"{where}: x_train is {given_type}, and x_test is not")
-    clients = (
+    writers, test_writers = (
         clients_of(where, found, key, len(one)) for key, one in zip(CLIENTS, labels, strict=True)
     )
     given = ordered(found[CLIENTS[0]]) if CLIENTS[0] in found else None
-    return Split(x, y, test, test_y, *clients, None if given is None else as_texts(given))
+    names = None if given is None else as_texts(given)
+    return Split(x, y, test, test_y, writers, test_writers, names)
 
 
 PARTS = ("train", "test")

@@ -71,7 +71,8 @@ def _read(layout: str, paths: list[Path]) -> Part:
     """Return the names of the writers, the images and the labels of all files."""
     read = {"json": _read_json, "parquet": _read_parquet}[layout]
     parts = [part for path in paths for part in read(path)]
-    return tuple(map(np.concatenate, zip(*parts, strict=True)))
+    names, images, labels = map(np.concatenate, zip(*parts, strict=True))
+    return names, images, labels
 
 
 def _check(folder: Path, layout: str, images: np.ndarray, writers: int) -> None:

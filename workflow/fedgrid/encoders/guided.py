@@ -6,7 +6,9 @@ of torch's API. So it covers every call of a ReLU, in place or not, from a reuse
 without changes to the model, and it records convolutions in the order of the forward pass.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -76,7 +78,7 @@ def guided_gradients(
     with torch.enable_grad(), Guided(model) as guided:
         _, logits = functional_call(architecture, model, (x,))
     scores = {
-        "label": lambda: logits.gather(1, y[:, None]).sum(),
+        "label": lambda: logits.gather(1, cast(Tensor, y)[:, None]).sum(),
         "max": lambda: logits.amax(1).sum(),
         "sum": lambda: logits.sum(),
     }
@@ -130,7 +132,7 @@ def stack(found: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(found.values()), dim=-1)
 
 
-def main_path(architecture: nn.Module, found) -> Tensor:
+def main_path(architecture: Any, found: Iterable[str]) -> Tensor:
     """Return (L,): False for convolutions beside the main path, such as a residual block's 1x1."""
     return torch.tensor(
         [not any(part in name for part in architecture.side_paths) for name in found]

@@ -7,6 +7,7 @@ decay, which changes them. A model is a dict of tensors; a module is only called
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,8 @@ class Architecture:
         if not self.protocol["weight_decay"]:
             self.kept = dead_taps.trim(module, self.shape)
         self.layout = getattr(module, "layout", torch.contiguous_format)
-        return module.to(self.device, self.dtype, memory_format=self.layout)
+        where: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        return module.to(**where, memory_format=self.layout)
 
     def build_whole(self, seed: int) -> nn.Module:
         """Return a module as `build` does, but with all taps and on the CPU."""

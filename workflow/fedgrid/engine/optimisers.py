@@ -22,6 +22,7 @@ from fedgrid.runtime.resolved import Protocol
 # An optimiser's state: lists of tensors by slot, in the order of the trained parameters, and for
 # Adam the number of steps.
 State = dict[str, Any]
+Tensors = list[Tensor] | tuple[Tensor, ...]
 STATE = "optimiser"  # where a client's memory, or what the server sends, holds a state
 
 
@@ -59,7 +60,7 @@ class Optimiser:
     def step(
         self,
         params: list[Tensor],
-        grads: list[Tensor],
+        grads: Tensors,
         state: State,
         lr: float | Tensor,
         idle: Tensor | None = None,
@@ -82,7 +83,7 @@ class Optimiser:
             torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
         else:
             torch._foreach_add_(params, direction, alpha=-lr)
-        return kept_idle(state, before, idle) if before else state
+        return kept_idle(state, before, idle) if before and idle is not None else state
 
     def step_again(
         self,
@@ -104,7 +105,7 @@ class Optimiser:
                 state[slot][i] = tensor
         return state
 
-    def sgd(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    def sgd(self, grads: Tensors, state: State) -> tuple[Tensors, State]:
         """Return the direction of SGD: the gradient, or the momentum buffer after it."""
         if not self.momentum:
             return grads, state
@@ -115,7 +116,7 @@ class Optimiser:
             torch._foreach_add_(state["momentum"], grads)
         return state["momentum"], state
 
-    def adam(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    def adam(self, grads: Tensors, state: State) -> tuple[Tensors, State]:
         """Return Adam's direction: the mean of gradients over the root of that of their squares."""
         if not state:
             state = self.start(grads)
@@ -131,7 +132,7 @@ class Optimiser:
         return direction, {"mean": mean, "square": square, "steps": steps}
 
 
-def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
+def clipped(grads: Tensors, limit: float, stacked: bool) -> Tensors:
     """Return gradients whose norm over all tensors, of each client in a stack, is within a limit.
 
     As in torch, 1e-6 is added to the norm, and a norm that is not finite is not an error.
@@ -143,7 +144,7 @@ def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
     return [grad * along(factor, grad) for grad in grads]
 
 
-def scaled(tensors: list[Tensor], factor: Tensor) -> None:
+def scaled(tensors: Tensors, factor: Tensor) -> None:
     """Multiply the tensors in place by a number, or by one number per client."""
     for tensor in tensors:
         tensor.mul_(along(factor, tensor).to(tensor))

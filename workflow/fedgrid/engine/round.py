@@ -287,7 +287,7 @@ class Engine:
         drawn = self.architecture.draw(seeds.seed("private", *self.federation.names, *names))
         return self.private(drawn)
 
-    def private(self, model: Model) -> Model:
+    def private(self, model: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of the model that never leave their client."""
         return {name: w for name, w in model.items() if name.startswith(self.method.private)}
 

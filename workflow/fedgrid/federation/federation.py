@@ -71,18 +71,19 @@ def load_federation(
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
     mean, std = read_statistics(data, run["protocol"]["normalization"], paths["data"])
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
-    tensors = [read_only(array).to(device) for array in arrays]
-    train, test = tensors[:2], tensors[2:]
+    images, labels, test_images, test_labels = (read_only(array).to(device) for array in arrays)
+    train, test = (images, labels), (test_images, test_labels)
     client_tests = pool(*(test if made.tests_from_test_set else train), made.tests)
     validation = pool(*train, made.validation)
     if len(made.central):
         validation = Pool(*test, torch.from_numpy(made.central).to(device))
         kept = torch.from_numpy(np.setdiff1d(np.arange(len(test[1])), made.central)).to(device)
-        test = [part[kept] for part in test]
+        test = (test_images[kept], test_labels[kept])
     return Federation(
         *train,
         *test,
-        *(per_channel(values, dtype, device) for values in (mean, std)),
+        mean=per_channel(mean, dtype, device),
+        std=per_channel(std, dtype, device),
         members=made.members,
         counts=torch.from_numpy(made.counts).to(device),
         names=(run["dataset"], run["partition"], run["seed"]),

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -63,14 +64,14 @@ def open_data(folder: Path) -> Data:
     """Return the dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
     with whole(f"the dataset in {folder}"):
         meta = json.loads((folder / "meta.json").read_text())
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-        writers = (open_writers(folder, meta, part) for part in ("train", "test"))
-        data = Data(*arrays, meta, *writers)
+        arrays: list[Any] = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+        train, test = (open_writers(folder, meta, part) for part in ("train", "test"))
+        data = Data(*arrays, meta, train, test)
         for part in ("train", "test"):
-            pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
+            images, labels = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
             sizes = (meta["sizes"][part], data.shape, data.classes, data.tokens)
-            sizes = (*sizes, meta.get("floats", False))
-            check_arrays(f"{folder}: {part}", *pair, *sizes)
+            floats = meta.get("floats", False)
+            check_arrays(f"{folder}: {part}", images, labels, *sizes, floats)
     return data
 
 

@@ -38,8 +38,7 @@ class Experiments:
         if kind == "fidelity":
             return self.plan.grid.fidelity(study, scale)
         found: dict[str, Any] = {**self.plan.studies[study]["scales"][scale]}
-
-    return found[kind]
+        return found[kind]
 
     def code(self, module: str, network: str) -> Asked:
         """Return a hash of the code of an experiment and of a network that its setting names."""

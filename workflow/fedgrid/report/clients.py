@@ -112,7 +112,8 @@ def line_names(table: pd.DataFrame) -> list[str]:
 
 def looks(names: pd.Series) -> dict[str, dict]:
     """Return a colour and a mark by name."""
-    colours, number = figures.colours(names), len(set(figures.colours(range(99)).values()))
+    colours = figures.colours(names)
+    number = len(set(figures.colours(map(str, range(99))).values()))
     return {
         name: {"color": colour, "marker": MARKS[i // number % len(MARKS)]}
         for i, (name, colour) in enumerate(colours.items())

@@ -217,7 +217,7 @@ def write_distance(table: pd.DataFrame) -> list[str]:
     """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
     rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
     digits = 2 if metrics.in_percent(tables.metric_of(table)) else 3
-    found = [tables.interval(*row, "+", digits) for row in rows]
+    found = [tables.interval(mean, low, high, "+", digits) for mean, low, high in rows]
     empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
     return [text or other for text, other in zip(found, empty, strict=True)]
 

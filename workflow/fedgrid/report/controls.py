@@ -243,7 +243,10 @@ def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
     digits = [2 if in_percent(of) else 3 for of in table["of"]]
-    texts = [tables.interval(*row, "+", n) for row, n in zip(rows, digits, strict=True)]
+    texts = [
+        tables.interval(mean, low, high, "+", n)
+        for (mean, low, high), n in zip(rows, digits, strict=True)
+    ]
     return pd.Series(texts, table.index)
 
 

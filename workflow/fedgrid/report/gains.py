@@ -65,7 +65,7 @@ def only_printed(study: Study, name: str | None, suffix: str, datasets: pd.Serie
     """Return a row per cell of a printed table whose data set has no runs."""
     there = study.get("published", {})
     asked = {name: there[known("published table", name, there)]} if name else {}
-    cells = gains.printed_pairs({"published": asked}, suffix)
+    cells = gains.printed_pairs({**study, "published": asked}, suffix)
     cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
     return cells.iloc[order]

@@ -9,8 +9,10 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime import files, records, warm
 from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
@@ -18,7 +20,11 @@ from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printa
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
 EXTENDED = {"methods", "models", "datasets", "partitions", "report"}  # folders for files of users
-SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s", "datefmt": "%F %T"}
+SHOWN: dict[str, Any] = {
+    "level": logging.INFO,
+    "format": "%(asctime)s %(message)s",
+    "datefmt": "%F %T",
+}
 
 
 class LogTo(argparse.Action):
@@ -98,8 +104,9 @@ class Fitted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""
         width, lines = shutil.get_terminal_size().columns, super().format(record).splitlines()
-        as_is = {"break_long_words": False, "break_on_hyphens": False}
-        return "\n".join(textwrap.fill(x, width, subsequent_indent="  ", **as_is) for x in lines)
+        fill = partial(textwrap.fill, width=width, subsequent_indent="  ")
+        fill = partial(fill, break_long_words=False, break_on_hyphens=False)
+        return "\n".join(map(fill, lines))
 
 
 def to_terminal() -> bool:

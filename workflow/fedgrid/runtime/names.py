@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeGuard
 
 from fedgrid.runtime.words import ALSO
 
@@ -112,9 +113,9 @@ def in_words(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def is_refusal(problem: Exception) -> bool:
+def is_refusal(problem: Exception) -> TypeGuard[OSError]:
     """Whether the machine refused to read or write a file; the file may be good."""
-    return isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS
+    return isinstance(problem, OSError) and errno.errorcode.get(problem.errno or 0) in REFUSALS
 
 
 def lacks(problem: ModuleNotFoundError) -> str:

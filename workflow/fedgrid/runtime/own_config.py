@@ -14,8 +14,10 @@ OWN = (
     *("study", "scale", "data_root", "protocols", "variants", "datasets", "products"),
     *("keep_state_gb", "vram_gb", "warm", "kept"),
 )
-SHARED = ("protocol", "dataset", "partition", "method", "seed", "sweep")  # also of other programs
-SHARED += ("device", "backend", "compile", "threads", "log")
+SHARED = (  # with other programs
+    *("protocol", "dataset", "partition", "method", "seed", "sweep"),
+    *("device", "backend", "compile", "threads", "log"),
+)
 KEY = re.compile(r"^([A-Za-z_][\w.-]*)[ \t]*:(?=\s)", re.MULTILINE)
 NEAR = 0.8  # how like a key a misspelt one is
 

@@ -15,7 +15,7 @@ from yaml.composer import Composer, ComposerError
 
 from fedgrid.runtime.names import shown
 
-FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FORMS = {  # by YAML's tag: what a plain word of it looks like, and how it may begin
     "null": ("~|null|Null|NULL|", "~nN"),
     "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),

@@ -11,6 +11,7 @@ from fedgrid.federation.members import Partition, write_partition
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli
 from fedgrid.runtime.resolved import Protocol, Run, changed_protocol
+from fedgrid.study.protocol import DEFAULTS
 
 log = logging.getLogger(__name__)
 

@@ -142,7 +142,7 @@ def read_artifact(
         found = files.read_arrays(path, *ARTIFACTS[name])
         sizes = {"N": clients, "L": len(found.get("main", ()))}
         for key, (dtype, axes) in ARTIFACTS[name].items():
-            shape = tuple(sizes.get(axis, axis) for axis in axes)
+            shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
             if (str(found[key].dtype), found[key].shape) != (dtype, shape):
                 raise ValueError(f"{key} is {found[key].dtype} {found[key].shape}, not {shape}")
     return {key: torch.from_numpy(array).to(device) for key, array in found.items()}

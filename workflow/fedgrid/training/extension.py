@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -84,7 +84,7 @@ class Ended:
             if not (found := adapt(*checkpoint.read(other, self.key, device), protocol)):
                 return None
             memory = cast(Memories, found[0].memory).moved(checkpoint.memories_of(path))
-            history = History.copy(checkpoint.history_of(path), found[1])
+            history = History.copied(checkpoint.history_of(path), found[1])
             return replace(found[0], memory=memory), history
         except (UnusableError, FileNotFoundError) as problem:
             log.warning("%s %s: it is not used", other, problem)

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -122,13 +122,15 @@ def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
     """Return the record as inductor compiles it; as it is, with a warning, if that fails."""
     from torch._inductor import config, standalone_compile
 
+    compiled = partial(standalone_compile, dynamic_shapes="from_example_inputs")
+
     # Random numbers are those of the operations in the record, and no choice is made by a clock.
     options = {"fallback_random": True, "deterministic": True}
     known = {name: value for name, value in options.items() if hasattr(config, name)}
-    began, shapes = time.monotonic(), "from_example_inputs"
+    began = time.monotonic()
     try:
         with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
-            fused = standalone_compile(reshaping(graph), leaves, dynamic_shapes=shapes)
+            fused = compiled(reshaping(graph), [*leaves])
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:

@@ -5,6 +5,8 @@ kernels for groups are slow on small maps. A product first copies the windows th
 so it needs more memory, and is no gain for large kernels (tests/benchmarks/README.md).
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,7 +39,7 @@ def plain(x: Tensor, padding: int | tuple | str, dilation: int | tuple, groups: 
     return batched and groups == 1 and pair(dilation) == (1, 1)
 
 
-def pair(size: int | tuple) -> tuple[int, int]:
+def pair(size: Any) -> tuple[int, int]:
     """Return a size by dimension: height, width."""
     return (size, size) if isinstance(size, int) else tuple(size)
 

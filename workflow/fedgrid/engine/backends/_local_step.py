@@ -3,6 +3,8 @@
 A padded sample has no part in FedAvg's loss, nor in BatchNorm's statistics (`Masked`).
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,11 +40,12 @@ class LocalStep:
         trained = {name: state[name].detach().requires_grad_() for name in self.trained}
         mapped = vmap(self.loss, self.each, randomness="different")
         value, statistics, *outputs = mapped(state | trained, *rest)
-        grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
+        inputs = list(trained.values())
+        grads = [*torch.autograd.grad(value.sum(), inputs, materialize_grads=True)]
         if self.method.correct:
             named = dict(zip(trained, grads, strict=True))
             grads = self.corrected(named, state, *rest, *outputs)
-        return list(grads), value.detach(), statistics
+        return grads, value.detach(), statistics
 
     def loss(self, state, server, shared, memory, x, y, valid, counts, number):
         """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
@@ -59,8 +62,10 @@ class LocalStep:
     def corrected(self, grads, state, *rest) -> list[Tensor]:
         """Return all clients' gradients after the method's `correct`."""
 
+        change: Any = self.method.correct
+
         def correct(grads, state, *rest):
-            return self.method.correct(self.seen(state, *rest), grads)
+            return change(self.seen(state, *rest), grads)
 
         corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
         return [corrected[name] for name in grads]
@@ -89,7 +94,8 @@ class Masked(TorchFunctionMode):
 
     def __init__(self, valid: Tensor, state: Model):
         super().__init__()
-        self.valid, self.statistics = valid, {}
+        self.valid = valid
+        self.statistics: dict[str, Tensor] = {}
         self.names = {id(tensor): name for name, tensor in state.items()}
 
     def __torch_function__(self, function, types, arguments=(), keywords=None):

@@ -54,8 +54,9 @@ class Recorded:
     """
 
     def __init__(self, function: Callable, patience: int = 0):
-        self.function, self.records = function, {}
-        self.patience, self.calls = patience, Counter()
+        self.function, self.patience = function, patience
+        self.records: dict[Any, Any] = {}
+        self.calls: Counter[Any] = Counter()
 
     def __call__(self, *arguments):
         """Return the function's result."""

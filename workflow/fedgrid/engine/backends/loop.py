@@ -85,7 +85,7 @@ class Backend:
             forward=network.forward,
         )
         loss = local_loss(method, step)
-        gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
+        gradients = [*torch.autograd.grad(loss, trained, materialize_grads=True)]
         if method.correct:
             named = dict(zip(network.trainable, gradients, strict=True))
             corrected = method.correct(step, named)

@@ -94,7 +94,8 @@ def checked(method: Method) -> Method:
         rule = weights if RULES[name] is summing and method.any_sum else RULES[name]
         return Hook(name, function, rule, often=name in (*IN_STEP, *MAKERS))
 
-    return replace(method, **{name: wrapped(name, f) for name, f in functions(method).items()})
+    made: dict[str, Any] = {name: wrapped(name, f) for name, f in functions(method).items()}
+    return replace(method, **made)
 
 
 def functions(method: Method) -> dict[str, Callable]:
@@ -109,7 +110,7 @@ def hooks(method: Method, *names: str) -> list[Hook]:
     return [hook for name in names or given for hook in parts(given.get(name))]
 
 
-def parts(function: Callable | None) -> list[Hook]:
+def parts(function: Any) -> list[Hook]:
     """Return the functions that are joined in a field."""
     if isinstance(function, Joined):
         return [*parts(function.ours), *parts(function.theirs)]

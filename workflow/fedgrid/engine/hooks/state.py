@@ -53,7 +53,8 @@ class Reader:
     """Reads the data of functions of one file."""
 
     def __init__(self, module: str):
-        self.module, self.seen = module, set()
+        self.module = module
+        self.seen: set[int] = set()
 
     def of(self, function: Any) -> Iterator[tuple[str, Any]]:
         """Yield name and value of what a function reads beside its arguments."""

@@ -4,6 +4,8 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -64,7 +66,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        whole: Any = axes.yaxis.get_major_locator()
+        whole.set_params(integer=True)
     grid[-1][0].set_xlabel("round, from 0")
     figure.colorbar(mesh, ax=[row[0] for row in grid], label="share")
     return figure

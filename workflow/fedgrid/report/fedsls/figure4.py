@@ -37,7 +37,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             dots(axes, here, of["samples"].max(), pixels=len(table) > MANY)
             axes.set_title(figures.setting(study, dataset, partition))
         row[0].set_ylabel("class")
-        row[0].yaxis.get_major_locator().set_params(integer=True)
+        whole: Any = row[0].yaxis.get_major_locator()
+        whole.set_params(integer=True)
         sizes(row[-1], of["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")

@@ -164,7 +164,7 @@ def multiple(figure: dict, figures: list[dict]) -> str:
 
 def agrees(value: float | Decimal, printed: float | str) -> bool:
     """Whether `value` is within half a unit of the last digit of a printed number."""
-    digit = Decimal(1).scaleb(Decimal(str(printed)).as_tuple().exponent)
+    digit = Decimal(1).scaleb(int(Decimal(str(printed)).as_tuple().exponent))
     return abs(Decimal(str(value)) - Decimal(str(printed))) <= digit / 2
 
 

@@ -26,7 +26,7 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
         )
     facts = [*CELL, "round", "rounds", "seed"]
     long = runs.melt(facts, columns, "client", "similarity").dropna(subset="similarity")
-    long["client"] = [int(COLUMN.fullmatch(name)[1]) + 1 for name in long["client"]]
+    long["client"] = [int(COLUMN.sub(r"\1", name)) + 1 for name in long["client"]]
     table = long.groupby([*CELL, "client", "round"], sort=False).agg(
         mean=("similarity", "mean"), std=("similarity", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),

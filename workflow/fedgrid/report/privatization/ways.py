@@ -102,7 +102,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def texts(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
     """Return a mean with its interval as texts; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
-    found = pd.Series([tables.interval(*row, sign) for row in rows], table.index)
+    found = pd.Series(
+        [tables.interval(mean, low, high, sign) for mean, low, high in rows], table.index
+    )
     if f"{name}_diverged" not in table:
         return found
     lost = table[f"{name}_diverged"].fillna(0)

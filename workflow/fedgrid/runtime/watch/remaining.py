@@ -6,6 +6,7 @@ terminals and for SLURM. The estimate is the time so far, divided by the jobs th
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -40,7 +41,7 @@ def columns() -> tuple:
             """Return the time, or nothing before the first job has ended."""
             if task.id or task.finished or not task.completed:
                 return ""
-            return f"{left(task.elapsed, int(task.completed), int(task.total))} left"
+            return f"{left(task.elapsed or 0.0, int(task.completed), int(task.total or 0))} left"
 
     name = progress.TextColumn("[bold blue]{task.description}")
     bar = progress.BarColumn(None, complete_style="green", finished_style="dim green")
@@ -58,9 +59,10 @@ class Lines(logging.Handler):
 
     def __init__(self):
         super().__init__()
-        self.began, self.part = None, 0
+        self.began: float | None = None
+        self.part = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record: Any) -> None:
         """Note when the jobs begin, and say how many are done."""
         event = getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:

@@ -7,8 +7,9 @@ because the training is worth more than a curve.
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from fedgrid.runtime import cli
+from fedgrid.runtime import cli, resolved
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
 
@@ -16,8 +17,9 @@ from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
 class Rows:
     """The evaluations of a run for its trackers; a context manager that closes them."""
 
-    def __init__(self, asked: Asked, out: Path, run: dict, key: str, history: list[dict]):
-        self.history, self.sent, self.open = history, len(history), {}
+    def __init__(self, asked: Asked, out: Path, run: resolved.Run, key: str, history: list[dict]):
+        self.history, self.sent = history, len(history)
+        self.open: dict[str, Any] = {}
         about = Run(asked.name, key, out, asked.logs, settings(run))
         for tracker in (ALWAYS, *asked.names):
             self.start(tracker, about)

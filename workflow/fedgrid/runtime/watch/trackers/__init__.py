@@ -15,8 +15,9 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fedgrid.runtime import resolved
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 
@@ -99,12 +100,12 @@ def asked_for(options: argparse.Namespace, name: str) -> Asked:
     return Asked(names, (options.out if options.set else options.results) / "logs", name)
 
 
-def settings(run: dict) -> dict:
+def settings(run: resolved.Run) -> dict[str, Any]:
     """Return the names, the protocol's fields and the hyper-parameters of a run, flattened."""
     hyper = {
         f"{part}.{n}": value for part, own in run["method"].items() for n, value in own.items()
     }
-    return run["name"] | run["protocol"] | hyper
+    return {**run["name"], **run["protocol"], **hyper}
 
 
 def numbers(row: dict) -> dict[str, float]:

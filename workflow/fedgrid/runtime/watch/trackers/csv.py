@@ -29,7 +29,8 @@ class Running:
     """A .csv that grows row by row."""
 
     def __init__(self, path: Path, rows: list[dict]):
-        self.path, self.rows, self.columns = path, list(rows), []
+        self.path, self.rows = path, list(rows)
+        self.columns: list[str] = []
         self.replace()
 
     def write(self, row: dict) -> None:
@@ -43,9 +44,9 @@ class Running:
     def append(self, line: str) -> None:
         """Add a line, or nothing if the disk is full."""
         with self.path.open("ab", buffering=0) as file:
-            before, line = file.tell(), line.encode()
+            before, content = file.tell(), line.encode()
             try:
-                complete = file.write(line) == len(line)
+                complete = file.write(content) == len(content)
             except OSError:
                 file.truncate(before)
                 raise

@@ -6,6 +6,7 @@ logs/wandb/; `wandb sync` sends them later.
 
 import logging
 import os
+from typing import Any
 
 from fedgrid.runtime.watch.trackers import Run, numbers
 
@@ -22,7 +23,11 @@ def tracker(run: Run, rows: list[dict]) -> "Online":
     run.logs.mkdir(parents=True, exist_ok=True)
     project = os.environ.get("WANDB_PROJECT", "fedgrid")
     quiet = wandb.Settings(console="off", silent=True)
-    about = {"id": run.key[:ID], "name": run.name, "group": run.name.rpartition("/")[0]}
+    about: dict[str, Any] = {
+        "id": run.key[:ID],
+        "name": run.name,
+        "group": run.name.rpartition("/")[0],
+    }
     about |= {"config": run.settings, "resume": "allow", "dir": str(run.logs)}
     made = wandb.init(project=project, settings=quiet, **about)
     log.info("wandb: %s", f"offline, in {run.logs / 'wandb'}" if made.offline else made.url)
