@@ -208,7 +208,7 @@ class Method:
     memory: Callable[[Start, int], Memory] | None = None  # initial memory of a client, by its id
     shared: Callable[[Start], Memory] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for given in fields(Method):
             _check_type(given.name, getattr(self, given.name), given.default)
         if not (self.loss or self.penalty or self.correct):
@@ -230,8 +230,8 @@ class Joined:
     """Functions of two methods for the same field: what they return is joined."""
 
     join: Callable[[Any, Any], Any]
-    ours: Callable
-    theirs: Callable
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what both give, joined."""

@@ -97,7 +97,7 @@ def check(name: str, split: Split) -> None:
             check_writers(f"{name}: {part}", writers, count, split.writer_names)
 
 
-def describe(name: str, split: Split) -> dict:
+def describe(name: str, split: Split) -> dict[str, Any]:
     """Return what `meta.json` records of the dataset; what its file leaves open is measured."""
     file = module(name)
     tokens = {"tokens": file.TOKENS} if hasattr(file, "TOKENS") else {}

@@ -106,7 +106,7 @@ def read_by(file: Path) -> list[Path]:
     return [file]
 
 
-def opened(where: str, file: Path):
+def opened(where: str, file: Path) -> Any:
     """Return an open .npz file; UsageError if it is none, or lacks an array."""
     try:
         there = np.load(file, allow_pickle=False)
@@ -341,7 +341,7 @@ def as_texts(values: np.ndarray) -> list[str]:
     return [str(one) for one in values.tolist()]
 
 
-def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | None:
+def clients_of(where: str, found: dict[str, Any], key: str, count: int) -> np.ndarray | None:
     """Return the number of each sample's client, by the order of all values; None if not given."""
     if key not in found:
         return None

@@ -29,13 +29,13 @@ _CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
 
 class _GuidedReLU(torch.autograd.Function):
     @staticmethod
-    def forward(context, x: Tensor) -> Tensor:
+    def forward(context: Any, x: Tensor) -> Tensor:
         output = x.clamp(min=0)
         context.save_for_backward(output)
         return output
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> Tensor:
+    def backward(context: Any, gradient: Tensor) -> Tensor:
         (output,) = context.saved_tensors
         return gradient.clamp(min=0) * (output > 0)
 
@@ -48,7 +48,9 @@ class Guided(TorchFunctionMode):
         self.outputs: dict[str, Tensor] = {}
         self._names = {id(tensor): name for name, tensor in model.items()}
 
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         """Intercept every call of torch's API."""
         if function in _RELUS:
             return _GuidedReLU.apply(arguments[0])
@@ -149,13 +151,15 @@ class Choice:
     target: str = "label"
     layers: str = "main"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         options = {"reading": READINGS, "target": TARGETS, "layers": ("main", "all")}
         for name, among in options.items():
             if getattr(self, name) not in among:
                 raise UsageError(f"{name} is one of {', '.join(among)}, not {getattr(self, name)}")
 
-    def layered(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
+    def layered(
+        self, contributions: Tensor, main: Tensor, targets: tuple[str, ...] = TARGETS
+    ) -> Tensor:
         """Return w_l sum_i N_{i,l} (N, L) of contributions (targets, readings, roots, N, all L)."""
         where = targets.index(self.target), READINGS.index(self.reading), int(self.extra_root)
         chosen = contributions[where]
@@ -163,6 +167,8 @@ class Choice:
             chosen = chosen[:, main.to(chosen.device)]
         return chosen * self.tau ** torch.arange(chosen.shape[1], device=chosen.device)
 
-    def weights(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
+    def weights(
+        self, contributions: Tensor, main: Tensor, targets: tuple[str, ...] = TARGETS
+    ) -> Tensor:
         """Return R_k (N,), equation 8."""
         return self.layered(contributions, main, targets).sum(1)

@@ -94,7 +94,7 @@ class Architecture:
         initial = self.build_whole(seed).to(self.device, self.dtype).state_dict()
         return dead_taps.whole(model, initial, self.kept)
 
-    def precision(self):
+    def precision(self) -> Any:
         """Return the autocast context of the protocol's precision."""
         if self.protocol["precision"] == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)

@@ -149,7 +149,7 @@ class ClientEvaluation:
         return float(np.mean(there)) if there else None
 
 
-def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list]:
+def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list[Any]]:
     """Return the clients' accuracies and losses with a model; None for each without the model.
 
     `of` has the logits and labels of the clients' samples, client after client.
@@ -174,7 +174,7 @@ def means_of_parts(values: Tensor, sizes: list[int]) -> list[float]:
     return found.tolist()
 
 
-def spread(who: str, rows: list[dict]) -> dict[str, float]:
+def spread(who: str, rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return how the accuracy of `who` is spread over clients; empty without accuracies."""
     if rows[0][f"{who}_accuracy"] is None:
         return {}

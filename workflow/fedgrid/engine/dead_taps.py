@@ -30,13 +30,15 @@ def trim(model: nn.Module, shape: tuple[int, ...]) -> Kept:
     return kept
 
 
-def met(model: nn.Module, shape: tuple[int, ...]) -> Iterator[tuple[str, nn.Conv2d, tuple]]:
+def met(
+    model: nn.Module, shape: tuple[int, ...]
+) -> Iterator[tuple[str, nn.Conv2d, tuple[Any, ...]]]:
     """Yield each zero-padded convolution whose inputs all have one size: name, module, size.
 
     Two images are passed: BatchNorm without running statistics refuses a single value per channel.
     A model without such a convolution is not called, because it may take no images.
     """
-    sizes: dict[str, set] = {}
+    sizes: dict[str, set[Any]] = {}
     hooks = [
         module.register_forward_pre_hook(
             lambda _, inputs, name=name: sizes.setdefault(name, set()).add(inputs[0].shape[2:])

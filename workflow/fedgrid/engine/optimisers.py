@@ -119,7 +119,7 @@ class Optimiser:
     def adam(self, grads: Tensors, state: State) -> tuple[Tensors, State]:
         """Return Adam's direction: the mean of gradients over the root of that of their squares."""
         if not state:
-            state = self.start(grads)
+            state = self.start([*grads])
         mean, square, steps = state["mean"], state["square"], state["steps"] + 1
         torch._foreach_lerp_(mean, grads, 1 - self.beta1)
         torch._foreach_mul_(square, self.beta2)

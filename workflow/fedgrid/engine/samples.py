@@ -86,7 +86,7 @@ class Samples:
         found = ((pool.images[i], pool.labels[i]) for i in chunks if len(i))
         return self.add_up(function, found)
 
-    def add_up(self, function: Callable, chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
+    def add_up(self, function: Callable[..., Any], chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
         """Sum function(x, y) over pairs of images and labels; None without any."""
         summed = None
         for images, y in chunks:

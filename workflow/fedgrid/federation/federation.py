@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,7 +53,7 @@ class Federation:
     std: Tensor
     members: list[np.ndarray]  # sample ids of each client
     counts: Tensor  # (N, K)
-    names: tuple  # seed of the random numbers: dataset, partition, seed
+    names: tuple[Any, ...]  # seed of the random numbers: dataset, partition, seed
     client_tests: Pool | None = None  # clients' own test samples
     validation: Pool | None = None
     tokens: int = 0  # symbols that a token can be; 0: the inputs are images

@@ -13,6 +13,7 @@ among them, as those of Li et al. (arXiv 2107.11954) do for Shakespeare and FEMN
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def writers_of_clients(made: Partition, train_writers: np.ndarray) -> tuple[np.n
 
 
 def hold_out(
-    made: Partition, labels: np.ndarray, tests: int, protocol: Protocol, *names
+    made: Partition, labels: np.ndarray, tests: int, protocol: Protocol, *names: Any
 ) -> Partition:
     """Return the partition with the protocol's samples kept out; `names` seed the draws.
 
@@ -78,7 +79,7 @@ def hold_out(
 
 
 def split_clients(
-    made: Partition, labels: np.ndarray, test: float, validation: float, *names
+    made: Partition, labels: np.ndarray, test: float, validation: float, *names: Any
 ) -> Partition:
     """Return the partition with a part of each client's samples kept out."""
     parts = [split_client(ids, test, validation, *names, k) for k, ids in enumerate(made.members)]
@@ -98,7 +99,7 @@ def split_clients(
     return replace(made, validation=checks) if validation else made
 
 
-def split_client(ids: np.ndarray, test: float, validation: float, *names) -> tuple:
+def split_client(ids: np.ndarray, test: float, validation: float, *names: Any) -> tuple[Any, ...]:
     """Return a client's samples for test, validation and training, each ascending."""
     order = seeds.generator("held out", *names).permutation(ids)
     first = rounded(test * len(ids))
@@ -106,7 +107,7 @@ def split_client(ids: np.ndarray, test: float, validation: float, *names) -> tup
     return tuple(map(np.sort, np.split(order, [first, second])))
 
 
-def draw_central(tests: int, share: float, *names) -> np.ndarray:
+def draw_central(tests: int, share: float, *names: Any) -> np.ndarray:
     """Return the ids of test samples that become the validation set, ascending."""
     size = rounded(share * tests)
     if not 0 < size < tests:

@@ -35,6 +35,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count, islice
+from typing import Any
 
 import numpy as np
 
@@ -59,7 +60,9 @@ class Work:
         return self.valid.any(-1).sum(0)
 
 
-def cohort(population: int, participation: float, *names, sampler: str = "seeded") -> np.ndarray:
+def cohort(
+    population: int, participation: float, *names: Any, sampler: str = "seeded"
+) -> np.ndarray:
     """Draw the ids of a round's clients, uniformly without replacement, ascending.
 
     The last of the names is the round; the sampler "round" depends on the round only.
@@ -85,7 +88,7 @@ class Turns:
     last one is counted from round 0 again.
     """
 
-    def __init__(self, population: int, participation: float, sampler: str, *names):
+    def __init__(self, population: int, participation: float, sampler: str, *names: Any):
         self.draw = partial(cohort, population, participation, *names, sampler=sampler)
         self.counts, self.counted = np.zeros(population, np.int64), 0
 
@@ -166,12 +169,12 @@ def steps(in_epoch: int, protocol: Protocol) -> int:
     return min(found, protocol["most_steps"]) if protocol["most_steps"] else found
 
 
-def epochs(number: int) -> dict:
+def epochs(number: int) -> dict[str, Any]:
     """Return the fields of a protocol for local work of so many epochs, without limits."""
     return {"local": number, "local_unit": "epochs", "least_steps": 0, "most_steps": 0}
 
 
-def continued(samples: int, protocol: Protocol, turn: int, *names) -> Iterator[np.ndarray]:
+def continued(samples: int, protocol: Protocol, turn: int, *names: Any) -> Iterator[np.ndarray]:
     """A client's batches in its round number `turn`: its epochs resume where it stopped.
 
     `names` seed the client's epochs, which do not depend on the rounds in which it takes part.
@@ -186,8 +189,8 @@ def continued(samples: int, protocol: Protocol, turn: int, *names) -> Iterator[n
 
 
 def batches_of(
-    clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, rngs, *names
-) -> list:
+    clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, rngs: Any, *names: Any
+) -> list[Any]:
     """Return every client's batches in a round, as positions among its samples."""
     sizes = [len(members[k]) for k in clients]
     if protocol["local_unit"] == "epochs" or protocol["batches"] == "fresh":
@@ -199,7 +202,7 @@ def batches_of(
     return [list(continued(n, protocol, turn[k], *seeded, int(k))) for n, k in pairs]
 
 
-def work(clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, *names) -> Work:
+def work(clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, *names: Any) -> Work:
     """Return the table of one round; `members[k]` are the sample ids of client k.
 
     `names` seed the draws; with `batches: continued`, the last name is the round.

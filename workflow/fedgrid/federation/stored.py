@@ -30,7 +30,7 @@ class Data:
     train_labels: np.ndarray
     test_images: np.memmap
     test_labels: np.ndarray
-    meta: dict
+    meta: dict[str, Any]
     train_writers: np.ndarray | None = None  # int64 (N,), the writer of each training image
     test_writers: np.ndarray | None = None
 
@@ -66,7 +66,8 @@ def open_data(folder: Path) -> Data:
         meta = json.loads((folder / "meta.json").read_text())
         arrays: list[Any] = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
         train, test = (open_writers(folder, meta, part) for part in ("train", "test"))
-        data = Data(*arrays, meta, train, test)
+        images, labels, tests, test_labels = arrays
+        data = Data(images, labels, tests, test_labels, meta, train, test)
         for part in ("train", "test"):
             images, labels = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
             sizes = (meta["sizes"][part], data.shape, data.classes, data.tokens)
@@ -75,7 +76,7 @@ def open_data(folder: Path) -> Data:
     return data
 
 
-def open_writers(folder: Path, meta: dict, part: str) -> np.ndarray | None:
+def open_writers(folder: Path, meta: dict[str, Any], part: str) -> np.ndarray | None:
     """Return the writer of each image of a part, or None if the dataset does not have them."""
     if (file := f"{part}_writers.npy") not in meta.get("sha256", {}):
         return None

@@ -20,7 +20,7 @@ from fedgrid.method import Method, Step
 from fedgrid.models._branches import PRIVATE, Branches, shared_path
 
 
-def privatise(way: str, split: int | None, forgets: bool, **options) -> Method:
+def privatise(way: str, split: int | None, forgets: bool, **options: Any) -> Method:
     """Return the method of a way to privatise, written with letters (`models/_branches.py`)."""
     there = way if split != 0 else way.replace("A", "").replace("a", "")
     if there.isupper():  # below the first block there is nothing that could be private

@@ -30,7 +30,7 @@ SHOWN: dict[str, Any] = {
 class LogTo(argparse.Action):
     """Send the log to a file from now on."""
 
-    def __call__(self, parser, namespace, path, option=None):
+    def __call__(self, parser: Any, namespace: Any, path: Any, option: str | None = None) -> None:
         """Open the log file at once, so that it holds all that follows."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).open("w").close()  # an error of this line goes to the log used so far
@@ -40,7 +40,7 @@ class LogTo(argparse.Action):
 class ArgumentParser(argparse.ArgumentParser):
     """A parser for which `@FILE` stands for the lines of a file, one argument in each."""
 
-    def parse_known_args(self, args=None, namespace=None):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return what argparse returns for the words and for those of the files among them."""
         given = sys.argv[1:] if args is None else args
         words = [word for text in given for word in read_arguments(text)]

@@ -31,7 +31,7 @@ def tell(settings: Any, rules: dict[str, str]) -> None:
     os.environ[VARIABLE] = json.dumps(known | command) if any(known.values()) else ""
 
 
-def told() -> dict:
+def told() -> dict[str, Any]:
     """Return what the command of Snakemake forces; empty if it forces nothing."""
     return json.loads(os.environ.get(VARIABLE) or "{}")
 

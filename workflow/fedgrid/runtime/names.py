@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from fedgrid.runtime.words import ALSO
 
@@ -91,7 +91,7 @@ def followed_by(problem: UsageError, sentence: str) -> UsageError:
     return UsageError(f"{problem}{end} {sentence}")
 
 
-def listed(value) -> list:
+def listed(value: Any) -> list[Any]:
     """Return a value as a list: a list as it is, None as an empty list."""
     return value if isinstance(value, list) else [] if value is None else [value]
 

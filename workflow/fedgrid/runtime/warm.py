@@ -161,7 +161,9 @@ def import_each(packages: tuple[str, ...]) -> None:
             importlib.import_module(package)
 
 
-def accept(listener: socket.socket, watched, children: dict) -> None:
+def accept(
+    listener: socket.socket, watched: Any, children: dict[int, tuple[int, socket.socket]]
+) -> None:
     """Fork a child for the process that asks."""
     client, _ = listener.accept()
     if not same_user(client):
@@ -184,7 +186,7 @@ def accept(listener: socket.socket, watched, children: dict) -> None:
         client.send(NUMBER.pack(child))
 
 
-def finish(ended: int, watched, children: dict) -> None:
+def finish(ended: int, watched: Any, children: dict[int, tuple[int, socket.socket]]) -> None:
     """Tell the process that waits how the child ended."""
     child, client = children.pop(ended)
     watched.unregister(ended)
@@ -197,7 +199,7 @@ def finish(ended: int, watched, children: dict) -> None:
     client.close()
 
 
-def stop(child: int, watched, client: Any) -> None:
+def stop(child: int, watched: Any, client: Any) -> None:
     """The process that waited was killed, so kill the child, too."""
     watched.unregister(client)
     os.kill(child, signal.SIGKILL)

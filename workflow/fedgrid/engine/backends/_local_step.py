@@ -15,7 +15,7 @@ from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import _convolution, _recurrent
 from fedgrid.engine.optimisers import local_loss
 from fedgrid.engine.state import own_model
-from fedgrid.method import Method, Model, Step
+from fedgrid.method import Memory, Method, Model, Step
 
 
 class LocalStep:
@@ -35,7 +35,7 @@ class LocalStep:
         self.architecture, self.method = architecture, method
         self.module, self.entries, self.trained = module, [*module.state_dict()], trained
 
-    def __call__(self, state, *rest):
+    def __call__(self, state: Model, *rest: Any) -> Any:
         """Return gradients by trained parameter, losses (clients,) and statistics."""
         trained = {name: state[name].detach().requires_grad_() for name in self.trained}
         mapped = vmap(self.loss, self.each, randomness="different")
@@ -47,7 +47,10 @@ class LocalStep:
             grads = self.corrected(named, state, *rest, *outputs)
         return grads, value.detach(), statistics
 
-    def loss(self, state, server, shared, memory, x, y, valid, counts, number):
+    def loss(
+        self, state: Model, server: Model, shared: Memory, memory: Memory,
+        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
+    ) -> Any:  # fmt: skip
         """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
         masked, entries = Masked(valid, state), {name: state[name] for name in self.entries}
         with self.architecture.precision(), masked:
@@ -59,20 +62,21 @@ class LocalStep:
         return value, masked.statistics, *(outputs if self.method.correct else ())
 
     @torch.no_grad()
-    def corrected(self, grads, state, *rest) -> list[Tensor]:
+    def corrected(self, grads: Model, state: Model, *rest: Any) -> list[Tensor]:
         """Return all clients' gradients after the method's `correct`."""
-
         change: Any = self.method.correct
 
-        def correct(grads, state, *rest):
+        def correct(grads: Model, state: Model, *rest: Any) -> Any:
             return change(self.seen(state, *rest), grads)
 
         corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
         return [corrected[name] for name in grads]
 
     def seen(
-        self, state, server, shared, memory, x, y, valid, counts, number, features, logits
-    ) -> Step:
+        self, state: Model, server: Model, shared: Memory, memory: Memory,
+        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
+        features: Tensor, logits: Tensor,
+    ) -> Step:  # fmt: skip
         """Return one client's step, as the method's functions read it."""
         params = {name: state[name] for name in self.architecture.parameters}
         return Step(
@@ -98,7 +102,9 @@ class Masked(TorchFunctionMode):
         self.statistics: dict[str, Tensor] = {}
         self.names = {id(tensor): name for name, tensor in state.items()}
 
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         """Every call of torch's API passes here; some are changed."""
         keywords = keywords or {}
         if function is F.conv2d:
@@ -111,7 +117,10 @@ class Masked(TorchFunctionMode):
             return _recurrent.unrolled(*arguments, **keywords)
         return function(*arguments, **keywords)
 
-    def batch_norm(self, input, running_mean, running_var, weight, bias, training, momentum, eps):
+    def batch_norm(
+        self, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+        weight: Tensor, bias: Tensor, training: bool, momentum: float, eps: float,
+    ) -> Tensor:  # fmt: skip
         """Return (B, channels, ...) normalised; store the new running statistics."""
         x = input.to(weight.dtype)
         axes, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))

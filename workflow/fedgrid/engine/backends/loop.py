@@ -1,6 +1,7 @@
 """Train one client after the other, in place in one module. Best on CPUs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,9 @@ from fedgrid.runtime.resolved import Protocol
 class Backend:
     """Trains clients in the architecture's resident module."""
 
-    def __init__(self, architecture: Architecture, method: Method, protocol: Protocol, *of_stacks):
+    def __init__(
+        self, architecture: Architecture, method: Method, protocol: Protocol, *of_stacks: Any
+    ):
         self.architecture, self.method = architecture, method
         self.optimiser = Optimiser(protocol)
 

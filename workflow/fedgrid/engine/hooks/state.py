@@ -26,7 +26,7 @@ SKIPPED = (types.ModuleType, types.BuiltinFunctionType)
 Found = list[tuple[str, str]]  # name and hash of each datum, in a fixed order
 
 
-def fingerprint(function: Callable) -> Found:
+def fingerprint(function: Callable[..., Any]) -> Found:
     """Return the names and hashes of all data that a function reads beside its arguments."""
     return [
         (name, digest(value))

@@ -27,7 +27,7 @@ def bare(tree: ast.Module) -> ast.Module:
 class _Bare(ast.NodeTransformer):
     """Removes the texts; `spoken` are the names of variables in the texts that were removed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.spoken: set[str] = set()
 
     def visit(self, node: Any) -> Any:

@@ -28,7 +28,7 @@ def show(handlers: Iterable[logging.Handler]) -> None:
         logging.getLogger(LOGGER).addHandler(Lines())
 
 
-def columns() -> tuple:
+def columns() -> tuple[Any, ...]:
     """Return the columns of the panel: rule, bar, jobs, time so far, time left."""
     from rich import progress
 
@@ -57,7 +57,7 @@ def left(seconds: float, done: int, total: int) -> str:
 class Lines(logging.Handler):
     """Log a line with the time left whenever another part of the jobs is done."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.began: float | None = None
         self.part = 0

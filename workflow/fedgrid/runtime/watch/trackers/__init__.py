@@ -31,7 +31,7 @@ class Run(NamedTuple):
     key: str
     out: Path
     logs: Path
-    settings: dict
+    settings: dict[str, Any]
 
 
 class Asked(NamedTuple):
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 NOTHING = Asked()
 
 
-def chosen(value: str | list | None) -> tuple[str, ...]:
+def chosen(value: str | list[Any] | None) -> tuple[str, ...]:
     """Return the trackers in a name, a list or `a,b`; UsageError for an unknown one."""
     names = [part.strip() for one in listed(value) for part in split(one)]
     for name in names:
@@ -108,12 +108,12 @@ def settings(run: resolved.Run) -> dict[str, Any]:
     return {**run["name"], **run["protocol"], **hyper}
 
 
-def numbers(row: dict) -> dict[str, float]:
+def numbers(row: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a row but its round, by column."""
     plain = {name: value for name, value in row.items() if isinstance(value, int | float)}
     return {name: float(value) for name, value in plain.items() if name != "round"}
 
 
-def next_round(rows: list[dict]) -> int:
+def next_round(rows: list[dict[str, Any]]) -> int:
     """Return the first round that an evaluation after `rows` can have."""
     return rows[-1]["round"] + 1 if rows else 0

@@ -16,7 +16,7 @@ ID = 32  # characters of the run's key
 log = logging.getLogger(__name__)
 
 
-def tracker(run: Run, rows: list[dict]) -> "Online":
+def tracker(run: Run, rows: list[dict[str, Any]]) -> "Online":
     """Start or continue a run."""
     import wandb
 
@@ -37,12 +37,12 @@ def tracker(run: Run, rows: list[dict]) -> "Online":
 class Online:
     """A run of Weights & Biases."""
 
-    def __init__(self, run, rows: list[dict]):
+    def __init__(self, run: Any, rows: list[dict[str, Any]]):
         self.run = run
         for row in rows:  # a killed run may not have sent them
             self.write(row)
 
-    def write(self, row: dict) -> None:
+    def write(self, row: dict[str, Any]) -> None:
         """Send the numbers of a row, unless the run has them already."""
         if row["round"] >= self.run.step:
             self.run.log(numbers(row), step=row["round"], commit=True)
