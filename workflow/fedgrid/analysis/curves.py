@@ -8,13 +8,14 @@ import pandas as pd
 
 from fedgrid.analysis.published import join_published
 from fedgrid.analysis.scores import CELL, moving_average
+from fedgrid.study.records import Study
 
 BLOCK = 20  # rounds whose mean accuracies are compared
 CURVE = ["curve", *CELL, "seed"]
 NUMBERS = ["seed", "round", "accuracy"]
 
 
-def kept_curves(study: dict) -> pd.DataFrame:
+def kept_curves(study: Study) -> pd.DataFrame:
     """Return a row per evaluation: accuracy and moving average in percent, published percent.
 
     The column `curve` has the name of the origin. Cells that an origin lacks are left out, and so

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.style
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import PACKAGE
+from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three panels fit the width of a page
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
@@ -59,14 +61,14 @@ def colours(names: Iterable[str]) -> dict[str, str]:
     return {name: look["color"] for name, look in lines(names).items()}
 
 
-def label(study: dict, name: str, axis: str = "") -> str:
+def label(study: Study, name: str, axis: str = "") -> str:
     """Return the label of a name; for a protocol, the labels of protocols come first."""
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
     return of_axis.get(name) or labels.get(name, name)
 
 
-def setting(study: dict, dataset: str, partition: str) -> str:
+def setting(study: Study, dataset: str, partition: str) -> str:
     """Return a panel's title: `CIFAR-10, alpha=0.1`."""
     return f"{label(study, dataset)}, {write_label(partition)}"
 
@@ -84,7 +86,7 @@ def lay_out(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
 
 
 def setting_panels(
-    table: pd.DataFrame, study: dict, **size: float
+    table: pd.DataFrame, study: Study, **size: float
 ) -> tuple[Figure, list[list[tuple[Axes, pd.DataFrame]]]]:
     """Return a figure with a panel per dataset and partition, and each panel with its rows.
 
@@ -92,7 +94,7 @@ def setting_panels(
     """
     places = lay_out(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
-    shared = {"sharex": "row", "sharey": "row"} if together else {}
+    shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if together else {}
     figure, grid = panels(len(places), len(places[0]), **size, **shared)
     found: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
@@ -113,7 +115,7 @@ def plot_band(axes: Axes, of: pd.DataFrame, along: str, look: dict, **style) -> 
     axes.fill_between(of[along], low, high, color=look["color"], alpha=0.12, lw=0)
 
 
-def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
+def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: Any) -> None:
     """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
     style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
     axes.plot(places, 0 * places, "x", **style, **label)

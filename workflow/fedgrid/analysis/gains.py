@@ -11,6 +11,7 @@ from fedgrid.analysis import verdicts
 from fedgrid.analysis.published import join_published, published_cells
 from fedgrid.analysis.scores import CELL, SETTING, pair_runs
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 GAIN = ["gain", "low", "high"]
 PAIRS = "pairs"
@@ -49,7 +50,7 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     return found.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
 
 
-def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
+def join_printed(table: pd.DataFrame, study: Study, suffix: str) -> pd.DataFrame:
     """Add what is printed of cells of originals: the original, that with the suffix, the gain."""
     changed = table[CELL].assign(method=table["method"] + suffix)
     found = {"original": table[CELL], "changed": changed}
@@ -60,7 +61,7 @@ def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
     )
 
 
-def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
+def printed_pairs(study: Study, suffix: str) -> pd.DataFrame:
     """Return a row per printed cell of an original: both printed accuracies and their difference.
 
     The protocol `paper` is the paper's main setting. The gain is the difference, whatever the paper

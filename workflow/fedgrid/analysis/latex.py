@@ -11,6 +11,7 @@ from unicodedata import lookup
 import pandas as pd
 
 from fedgrid.analysis.readable import NAMES, NUMBER, Ranked, levels_of, rank, written_name
+from fedgrid.study.records import Study
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
 % Compiled by itself, this file is a document.
@@ -32,8 +33,10 @@ MARKS = r"""\sisetup{reset-math-version = false}
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LONG = 40  # characters of a text that is broken into lines
-GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda")
-GREEK += ("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega")
+GREEK = (
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda"),
+    *("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
+)
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
 MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
 VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
@@ -57,7 +60,7 @@ SPECIAL |= {
 
 
 def write(
-    wide: pd.DataFrame, study: dict, caption: str, name: str, ranked: Ranked, lowest: bool = False
+    wide: pd.DataFrame, study: Study, caption: str, name: str, ranked: Ranked, lowest: bool = False
 ) -> str:
     """Return a laid-out table as LaTeX, with the label `tab:<name>`.
 
@@ -125,7 +128,7 @@ def aligned(texts) -> str:
 # -- names ----------------------------------------------------------------------------------------
 
 
-def heading(index: pd.Index, study: dict) -> pd.Index:
+def heading(index: pd.Index, study: Study) -> pd.Index:
     """Return an index with readers' names in LaTeX, for its levels and their values."""
     found = [
         [readable(study, name, value) for value in level]
@@ -137,7 +140,7 @@ def heading(index: pd.Index, study: dict) -> pd.Index:
     return pd.MultiIndex.from_arrays(found, names=names)
 
 
-def readable(study: dict, level: str | None, value) -> str:
+def readable(study: Study, level: str | None, value) -> str:
     """Return a heading in LaTeX; names of files are replaced by the study's labels."""
     text = str(value)
     return escape(written_name(study, text, str(level)) if level in NAMES else text)

@@ -4,6 +4,7 @@ A row has the measure, protocol, dataset, partition, seed, method and the value.
 diverged, the value is minus infinity, so that it loses every comparison; a coefficient is missing.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -14,12 +15,18 @@ from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, scored, spread
 from fedgrid.analysis.speedups import compute_speedups
+from fedgrid.study.records import Study
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 EARLY = 0.25  # share of the rounds that counts as the start of a run
 SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
-STATISTICS = {"median": np.median, "mean": np.mean, "box": spread}  # box: quartile to quartile
+# The box is from quartile to quartile.
+STATISTICS: dict[str, Callable[..., float]] = {
+    "median": np.median,
+    "mean": np.mean,
+    "box": spread,
+}
 
 
 # -- of runs --------------------------------------------------------------------------------------
@@ -112,7 +119,7 @@ MEASURES = {  # by name: the metric by which runs are chosen, and the function t
 # -- of printed tables, and of maps ---------------------------------------------------------------
 
 
-def measure_printed(study: dict) -> pd.DataFrame:
+def measure_printed(study: Study) -> pd.DataFrame:
     """Return the printed numbers as values of one seed and of the protocol `paper`.
 
     A word instead of a speed-up says that the method failed, and counts as minus infinity.
@@ -146,7 +153,7 @@ def similarities(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_all(
-    study: dict,
+    study: Study,
     runs: pd.DataFrame | None,
     scores: pd.DataFrame | None = None,
     interpolation: pd.DataFrame | None = None,

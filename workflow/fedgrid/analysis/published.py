@@ -6,11 +6,12 @@ import pandas as pd
 
 from fedgrid.analysis.scores import CELL, whole_mean
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 MAKERS = ["device", "threads", "torch", "code"]  # the machine and code of a run
 
 
-def published_cells(study: dict) -> pd.DataFrame:
+def published_cells(study: Study) -> pd.DataFrame:
     """Return a row per cell of the published tables: percent, deviation and printed speed-up.
 
     A cell that several tables show occurs once. `as_protocol` is empty for cells of the study's
@@ -40,7 +41,7 @@ def printed_speedups(table: dict, method: str) -> list:
     return table.get("speedups", {}).get(method) or [None] * len(table["columns"])
 
 
-def join_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
+def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add the published values to cells, by method and setting.
 
     Published columns without a protocol belong to the protocols in the study's `main`, or else to
@@ -58,13 +59,13 @@ def join_published(table: pd.DataFrame, study: dict) -> pd.DataFrame:
     )
 
 
-def join_reference(table: pd.DataFrame, study: dict) -> pd.DataFrame:
+def join_reference(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add the mean over seeds of the runs that are kept with the study, if any."""
     means = kept_cells(study)[[*CELL, "mean"]].rename(columns={"mean": "reference"})
     return table.merge(means, how="left", on=CELL)
 
 
-def kept_cells(study: dict) -> pd.DataFrame:
+def kept_cells(study: Study) -> pd.DataFrame:
     """Return a row per cell of the runs kept with the study: means over seeds, machine, code."""
     columns = ["accuracy", "final", "smoothed", "rounds", "tail", "seconds_per_round"]
     names = [*CELL, "seed", *columns, "metric", *MAKERS]

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis.figures import label
+from fedgrid.study.records import Study
 
 NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
 SETTINGS = ("dataset", "partition", "seed")  # levels whose names make numbers unlike
@@ -15,7 +16,7 @@ VALUE = re.compile(r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)"
 Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
 
 
-def written_name(study: dict, name: str, axis: str = "") -> str:
+def written_name(study: Study, name: str, axis: str = "") -> str:
     """Return the label of a name; `fedprox-mu0.1` is that of fedprox, and its values after it."""
     if (found := label(study, name, axis)) != name:
         return found

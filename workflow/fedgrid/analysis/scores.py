@@ -15,6 +15,8 @@ A run that diverged has no score, and the mean over seeds with such a run is mis
 whose column is empty has no score either, but it did not diverge.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -28,8 +30,10 @@ SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
 RUN = [*CELL, "seed"]
 SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
-WAYS = {name: {"metric": name} for name in ("tail", "best", "smoothed")}  # to score a run
-WAYS |= {"final": {"metric": "tail", "tail": 1}}
+WAYS: dict[str, dict[str, Any]] = {  # to score a run
+    **{name: {"metric": name} for name in ("tail", "best", "smoothed")},
+    "final": {"metric": "tail", "tail": 1},
+}
 FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
 
 

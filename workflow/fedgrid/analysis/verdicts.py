@@ -35,8 +35,10 @@ from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.scores import WAYS
+from fedgrid.claim import Claim
 from fedgrid.runtime.names import known, listed
 from fedgrid.study.protocol import runs_of_block
+from fedgrid.study.records import Study
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -53,7 +55,7 @@ BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 # -- comparisons ----------------------------------------------------------------------------------
 
 
-def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
+def differences(claim: Claim, values: pd.DataFrame) -> pd.DataFrame:
     """Return a row per comparison and seed, with the difference."""
     values = values[values["measure"].isin(claims.measures(claim))]
     for axis in ("protocol", "dataset", "partition"):
@@ -73,12 +75,12 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     return ours
 
 
-def pairs_of(claim: dict) -> list[tuple[str, str]]:
+def pairs_of(claim: Claim) -> list[tuple[str, str]]:
     """Return each method of a claim with each that the claim compares it with."""
     return [(method, over) for method, names in claims.others(claim).items() for over in names]
 
 
-def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
+def possible(claim: Claim, runs: pd.DataFrame | None) -> set[tuple]:
     """Return the comparisons, as values of COMPARED, that runs of these names allow.
 
     They do not depend on what the runs measured. There are none if the claim is not about runs.
@@ -91,7 +93,7 @@ def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
 
 
 def count_missing(
-    study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
+    study: Study, wanted: pd.DataFrame | None, there: pd.DataFrame | None
 ) -> dict[int, int]:
     """Return by claim how many comparisons of the `wanted` runs lack runs of one side or of both.
 
@@ -103,7 +105,7 @@ def count_missing(
     }
 
 
-def lacking(study: dict, grid: list[dict] | None, runs: pd.DataFrame | None) -> dict[int, int]:
+def lacking(study: Study, grid: list[dict] | None, runs: pd.DataFrame | None) -> dict[int, int]:
     """Return `count_missing` for the blocks of a whole grid; without them nothing is missing."""
     names = [run for block in grid or [] for run in runs_of_block(block)]
     return count_missing(study, pd.DataFrame(names) if names else None, runs)
@@ -169,7 +171,7 @@ def seeds_needed(
     return float(enough[0]) if len(enough) else np.inf
 
 
-def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
+def compare(claim: Claim, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
     """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
 
     `missing` comparisons have no runs, and count among the k of the correction.
@@ -222,7 +224,7 @@ def place(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, floa
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
+def numbered(study: Study, claim: int | None) -> list[tuple[int, Claim]]:
     """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
     every = enumerate(study.get("claims", []), start=1)
     return [(number, one) for number, one in every if claim in (None, number)]
@@ -263,7 +265,7 @@ def deciding(comparisons: pd.DataFrame, said: str) -> dict:
     return ordered[DECIDING].iloc[0].to_dict()
 
 
-def printed(claim: dict, values: pd.DataFrame) -> dict:
+def printed(claim: Claim, values: pd.DataFrame) -> dict:
     """Return the paper's own evidence: how many comparisons of printed means agree with a claim."""
     gaps = differences(claim, values)
     if gaps.empty:
@@ -276,7 +278,7 @@ def printed(claim: dict, values: pd.DataFrame) -> dict:
     return {"published": text, "published_verdict": agrees if enough else CONTRADICTED}
 
 
-def is_printed_whole(claim: dict, gaps: pd.DataFrame) -> bool:
+def is_printed_whole(claim: Claim, gaps: pd.DataFrame) -> bool:
     """Whether the paper prints something of each pair of methods that a claim compares."""
     if "over" not in claim or "method" in claim.get("along", {}):
         return True
@@ -299,7 +301,7 @@ def described(gaps: pd.DataFrame) -> str:
 
 
 def judge_by_metric(
-    study: dict,
+    study: Study,
     runs: pd.DataFrame | None,
     metrics: Sequence[str],
     scores: pd.DataFrame | None = None,
@@ -334,7 +336,7 @@ def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) ->
 
 
 def compare_by_metric(
-    claim: dict, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
+    claim: Claim, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
 ) -> pd.DataFrame:
     """Return the comparisons of a claim, and beside them their results by other metrics.
 

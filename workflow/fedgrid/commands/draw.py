@@ -30,6 +30,7 @@ from fedgrid.runtime.names import UsageError, known
 from fedgrid.store.kept import store_folder
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import find_study, read_study
+from fedgrid.study.records import Product
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     asked = parser.parse_args(arguments)
     path = find_study(asked.study)
     study = read_study(path)
-    entry = study["products"].get(asked.product, {})
+    entry = study["products"].get(asked.product, Product())
     about = entry if asked.entry is None else read_entry(asked.entry)
     product = load_product(path.stem, asked.product, about)
     if asked.show:
@@ -65,7 +66,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     return records.Work(asked.out, paths.values(), code=code)
 
 
-def read_entry(text: str) -> dict:
+def read_entry(text: str) -> Product:
     """Return a product's entry from JSON; UsageError unless it is one."""
     try:
         found = json.loads(text)

@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     if asked.again is not None:
         return trained_again(asked.results, asked.again, configured(*asked.config))
-    found = Counter()
+    found: Counter[str] = Counter()
     for file, state, reason in verified(asked.results, configured(*asked.config)):
         found[state] += 1
         if state != "good":

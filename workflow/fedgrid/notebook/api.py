@@ -5,6 +5,7 @@ on the command line, to the byte.
 """
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,6 @@ def load_method(name: str, **values: Any) -> Method:
 def list_names(kind: str) -> list[str]:
     """Return the names of `methods`, `datasets`, `models`, `partitions`, `protocols`, `studies`."""
     studies = read_studies()
-    other = {"protocols": Grid(studies).protocols, "studies": studies}
+    other: dict[str, Iterable[str]] = {"protocols": Grid(studies).protocols, "studies": studies}
     kinds = ("methods", "datasets", "models", "partitions", *other)
     return sorted(other[kind]) if kind in other else registered(known("kind of name", kind, kinds))

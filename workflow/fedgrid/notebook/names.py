@@ -8,6 +8,7 @@ from fedgrid.notebook.session import forget_edited
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
@@ -70,7 +71,7 @@ def plain(values: dict) -> dict:
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
 
-def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict:
+def resolve(names: dict, values: dict, config: dict, own: Method | None) -> Run:
     """Return the resolved run of names and values; UsageError if one is unknown or does not fit."""
     studies = read_studies()
     grid = Grid(studies, entries(config))
@@ -82,7 +83,7 @@ def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
         check_method(names["method"], own, spec["protocol"])
-        spec |= {"name": spec["name"] | {"method": names["method"]}, "method": {}, "own": {}}
+        spec |= {"name": {**spec["name"], "method": names["method"]}, "method": {}, "own": {}}
     return spec
 
 

@@ -19,6 +19,7 @@ from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Run
 from fedgrid.store.tables import read_rows
 from fedgrid.study.paths import RUN
 from fedgrid.training import results as written
@@ -33,7 +34,7 @@ class Result:
     metrics: pd.DataFrame  # a row per evaluated round: accuracy in 0..1, loss, ...
     clients: pd.DataFrame  # a row per evaluated round and client; empty without tests of clients
     predictions: pd.DataFrame  # a row per evaluated round and class: predicted test images
-    spec: dict[str, Any]  # the resolved run: protocol, method, dataset, partition, seed
+    spec: Run  # the resolved run: protocol, method, dataset, partition, seed
     summary: dict[str, Any]  # machine, versions, seconds, whether it diverged
     parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
     private: tuple[str, ...]  # the beginnings of names that the server has no values for
@@ -94,9 +95,9 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     return Result(**tables, **about, parameters=shared, private=private, build=build)
 
 
-def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
+def empty_model(spec: Run, method: Method, inputs: Inputs, classes: int) -> nn.Module:
     """Return the server's network of a run with other weights, and what the method adds to it."""
     name = spec["protocol"]["model"]
-    made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
+    made: nn.Module = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made
     return method.served(made) if method.served else made

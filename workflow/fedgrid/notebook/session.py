@@ -75,7 +75,8 @@ def stoppable() -> Iterator[None]:
 
     A second interrupt ends it at once. KeyboardInterrupt follows in both cases.
     """
-    before, asked = signal.getsignal(signal.SIGINT), []
+    before = signal.getsignal(signal.SIGINT)
+    asked: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         save = signal.getsignal(signal.SIGTERM)

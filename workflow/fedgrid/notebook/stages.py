@@ -8,6 +8,7 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
@@ -15,6 +16,7 @@ from fedgrid.method import Method
 from fedgrid.notebook.result import Result, read_result
 from fedgrid.notebook.session import stoppable
 from fedgrid.runtime import files, records
+from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import progress
 from fedgrid.store.identity import changed_parts, input_of
 from fedgrid.study.command import Machine
@@ -36,7 +38,7 @@ def place_for(results: str | Path | None) -> Iterator[Path]:
 
 
 def trained(
-    spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
+    spec: Run, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
 ) -> Result:
     """Train a run whose inputs are there; return its result."""
     if own:
@@ -48,7 +50,7 @@ def trained(
     return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
 
 
-def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
+def make_inputs(spec: Run, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
     """Make those inputs of a run that are missing or stale; return the paths of all by name.
 
     If several processes need the same input, one makes it and the others wait.
@@ -66,9 +68,7 @@ def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[
     return {name: paths[name] for name in names}
 
 
-def make_input(
-    name: str, spec: dict, folder: Path, out: Path, root: Path, machine: Machine
-) -> None:
+def make_input(name: str, spec: Run, folder: Path, out: Path, root: Path, machine: Machine) -> None:
     """Make one input of a run, and what only this input is made of."""
     places = ["--root", str(root), "--out", str(out)]
     if name == "weights":
@@ -100,7 +100,7 @@ def is_current(made: Path, folder: Path, again: bool = False) -> bool:
     return not gone and not any(changed_parts(record, folder))
 
 
-def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
+def make(stage: str, spec: Run, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
     more = options(machine) if stage != "partition" else []
     command(stage, json.dumps(spec), "--results", str(folder), *more)
@@ -118,7 +118,7 @@ def options(machine: Machine) -> list[str]:
     return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 
 
-def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine) -> None:
+def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) -> None:
     """Train a method of the notebook, and write the files of its run."""
     plain, _ = build_engine(spec, paths, machine)
     make_model, data = plain.architecture.make, plain.federation
@@ -126,7 +126,8 @@ def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine)
         make_model, own, spec["protocol"], data, machine.backend, compile=machine.compile
     )
     start = engine.start(seeds.seed("model", *data.names))
-    last, history, began = start, [], time.monotonic()
+    history: list[dict[str, Any]] = []
+    last, began = start, time.monotonic()
     with progress.Rounds(0, spec["protocol"]["rounds"]) as bar:
         for last in rounds(engine, start, history):  # noqa: B007
             bar.step(history[-1])

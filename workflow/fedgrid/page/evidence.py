@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, measures, tables, verdicts
+from fedgrid.claim import Claim
 from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
@@ -21,18 +22,19 @@ from fedgrid.runtime.names import UsageError, listed
 from fedgrid.store.tables import collect_there
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
+from fedgrid.study.records import Product, Study
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
 ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
-Sources = Callable[[dict], dict[str, pd.DataFrame]]  # the tables that a product's entry names
+Sources = Callable[[Product], dict[str, pd.DataFrame]]  # the tables that a product's entry names
 Tables = dict[str, pd.DataFrame]
 
 
 # -- of a study, without runs ---------------------------------------------------------------------
 
 
-def gather_study(name: str, study: dict) -> Tables:
+def gather_study(name: str, study: Study) -> Tables:
     """Return what needs no new run: printed numbers, granularity, runs kept in another way."""
     about = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
     found = {product: of.draw(study=study, scale="") for product, of in about.items()}
@@ -48,7 +50,7 @@ def without_curves(reference: pd.DataFrame) -> pd.DataFrame:
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
-def tables_of(study: dict, published: Iterable[str]) -> list[str]:
+def tables_of(study: Study, published: Iterable[str]) -> list[str]:
     """Return, for each claim, the published tables and data sets of which it compares values.
 
     As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
@@ -62,7 +64,7 @@ def tables_of(study: dict, published: Iterable[str]) -> list[str]:
     return [", ".join(named_tables(claim, values)) if said else "" for claim, said in every]
 
 
-def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
+def named_tables(claim: Claim, values: dict[str, pd.DataFrame]) -> Iterator[str]:
     """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
     for name, of in values.items():
         datasets = verdicts.differences(claim, of)["dataset"].unique()
@@ -77,7 +79,8 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     """Return the tables of a study's runs at a scale; `runs`, what was run, is always there."""
     study = everything.studies[name]
     read = reader(name, scale, everything, results)
-    found, problems = {}, []
+    found: Tables = {}
+    problems: list[str] = []
     of_claims = making.grid_of(name, scale, everything, ["claims"])
     for judge in (partial(judged, wanted=of_claims), controlled):
         try:
@@ -107,7 +110,7 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
         path = results / "studies" / name / scale / f"{source}.csv"
         return read_table(path) if path.exists() else None
 
-    def there(entry: dict) -> Tables:
+    def there(entry: Product) -> Tables:
         found = {key: read(source) for key, source in entry["from"].items()}
         return {key: table for key, table in found.items() if table is not None}
 
@@ -115,7 +118,7 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
 
 
 def judged(
-    name: str, scale: str, study: dict, read: Sources, wanted: pd.DataFrame | None = None
+    name: str, scale: str, study: Study, read: Sources, wanted: pd.DataFrame | None = None
 ) -> Tables:
     """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs.
 
@@ -139,7 +142,7 @@ def judged(
     return tables | {"seeds": seed_by_seed(found, pairs)}
 
 
-def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
+def judge_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per claim, as the product `claims` has it."""
     printed = measures.measure_printed(study)
     rows = [
@@ -149,7 +152,7 @@ def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.
     return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
 
-def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
+def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per comparison of each claim, as the product `contrasts` has it."""
     found = [
         verdicts.compare(claim, values, missing[number]).assign(claim=number)
@@ -171,7 +174,7 @@ def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFra
 
 def by_metric(
     found: pd.DataFrame,
-    study: dict,
+    study: Study,
     given: Tables,
     choose: choice.Chooser,
     missing: dict[int, int],
@@ -192,7 +195,7 @@ def by_metric(
     return table.round(ROUNDED)
 
 
-def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
+def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: Study) -> list[str]:
     """Return the deciding comparisons in words; with the protocol, if a data set has several."""
     several = tables.varies(contrasts, "protocol")
     shown = found if several else found.assign(protocol="")
@@ -200,7 +203,7 @@ def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[
     return [compared(row, study) for row in rows]
 
 
-def compared(row: dict, study: dict) -> str:
+def compared(row: dict, study: Study) -> str:
     """Return a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
     over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
     labelled = partial(figures.label, study, axis="protocol")
@@ -238,7 +241,7 @@ def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
     return pairs[same].sort_values("seed", kind="stable")
 
 
-def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:
+def controlled(name: str, scale: str, study: Study, read: Sources) -> Tables:
     """Return the table of the product `controls`; nothing without it, or without placebos' runs."""
     entry = study["products"].get("controls", {"from": {}})
     sources = read(entry)

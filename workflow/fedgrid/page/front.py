@@ -16,12 +16,13 @@ from fedgrid.report import _product
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
+from fedgrid.study.records import Product, Study
 
 HERE = Path(__file__).parent
 WARNING = "This scale shows that everything works. It says nothing about the paper's claims."
 
 
-def render(study: dict, **shown: Any) -> str:
+def render(study: Study, **shown: Any) -> str:
     """Return the front page as a part of a page."""
     loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
@@ -30,7 +31,7 @@ def render(study: dict, **shown: Any) -> str:
     return page.render(title=study["title"], marks=marks, warning=warning, **shown)
 
 
-def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
+def table_of(name: str, study: Study, product: str, path: Path) -> dict[str, Any] | None:
     """Return the heading, caption and body of a product's table; None if it has no rows."""
     about = study["products"][known(f"product of {name}", product, study["products"])]
     loaded, table = _product.load_product(name, product, about), _product.read(path)
@@ -47,7 +48,7 @@ def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any]
     }
 
 
-def body_of(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
+def body_of(wide: pd.DataFrame, study: Study, ranked, lowest: bool) -> Markup:
     """Return a laid-out table in HTML, with readers' names and the best numbers bold."""
     cells = wide.astype(object).where(wide.notna(), "").map(str)
     best, _ = rank(cells, ranked, lowest)
@@ -57,7 +58,7 @@ def body_of(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
     return Markup(shown.to_html(border=0, escape=False, classes="front-table"))
 
 
-def readable(index: pd.Index, study: dict) -> pd.Index:
+def readable(index: pd.Index, study: Study) -> pd.Index:
     """Return an index with readers' names, escaped."""
     levels = [
         [str(escape(written_name(study, str(value), str(name)) if name in NAMES else value))
@@ -70,7 +71,7 @@ def readable(index: pd.Index, study: dict) -> pd.Index:
     return pd.MultiIndex.from_arrays(levels, names=heads)
 
 
-def describe(name: str, product: str, about: dict) -> str:
+def describe(name: str, product: str, about: Product) -> str:
     """Return what a product shows, in one sentence."""
     return about.get("caption") or source.summary(product_module(name, product, about))
 
@@ -100,7 +101,7 @@ def claim_of(row: dict) -> dict[str, Any]:
     }
 
 
-def figure_of(name: str, study: dict, product: str, address: str) -> dict[str, str]:
+def figure_of(name: str, study: Study, product: str, address: str) -> dict[str, str]:
     """Return the heading and the picture of a figure."""
     known(f"product of {name}", product, study["products"])
     says = describe(name, product, study["products"][product])

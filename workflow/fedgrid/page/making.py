@@ -12,6 +12,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
+from fedgrid.study.records import Product, Study
 
 PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
@@ -19,7 +20,7 @@ ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  #
 HOUR = 3600
 
 
-def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
+def grids_of(study: Study, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
     """Return the grids of a scale of which these products have collected tables."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
@@ -38,7 +39,9 @@ def grid_of(
     return table.assign(rounds=table["protocol"].map(rounds))
 
 
-def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
+def runs_there(
+    study: Study, read: Callable[[Product], dict[str, pd.DataFrame]]
+) -> pd.DataFrame | None:
     """Return a row per run that is there: its names, and the facts ABOUT it."""
     found = []
     for name in PRODUCTS:

@@ -6,8 +6,10 @@ import textwrap
 from dataclasses import dataclass, field
 
 from fedgrid.analysis import measures
+from fedgrid.claim import Claim as Stated
 from fedgrid.page import marks, strips
 from fedgrid.page.sheets import Row, Sheet
+from fedgrid.study.records import Study
 
 MOST = 26  # claims in a block of the picture
 LONGEST = 48  # characters of a sentence in the picture
@@ -96,7 +98,7 @@ class Paper:
         return any("made" in sheets for sheets in self.scales.values())
 
 
-def paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
+def paper(name: str, study: Study, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
     """Return what readers see of a study; `asked` are the scales in their order."""
     printed = sheets["printed"].rows if "printed" in sheets else []
     claims = [
@@ -113,11 +115,13 @@ def paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], ask
 
 def granularity(tables: str, sheet: Sheet | None) -> list[Row]:
     """Return the rows of those published tables of which a claim compares values."""
+    if sheet is None:
+        return []
     named = [one.split(" ") for one in tables.split(", ") if one]
     return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
 
 
-def at_scale(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
+def at_scale(scale: str, number: str, claim: Stated, sheets: Sheets) -> AtScale:
     """Return the evidence on a claim at a scale."""
     rows = rows_of("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
@@ -134,7 +138,7 @@ def rows_of(name: str, number: str, sheets: Sheets) -> list[Row]:
     return sheets[name].of(claim=number) if name in sheets else []
 
 
-def strip(row: Row, claim: dict, seeds: list[Row]) -> str:
+def strip(row: Row, claim: Stated, seeds: list[Row]) -> str:
     """Return the picture of the deciding comparison."""
     ends = row.value("low"), row.value("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -39,7 +40,12 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
         "tally": Sheet(folder / "tally.csv", pd.DataFrame(tally(papers, scales))),
         "facts": Sheet(folder / "facts.csv", facts(papers)),
     }
-    shown = {"papers": papers, "scales": scales, "totals": totals, "folder": folder.name}
+    shown: dict[str, Any] = {
+        "papers": papers,
+        "scales": scales,
+        "totals": totals,
+        "folder": folder.name,
+    }
     shown["sheets"] = [*sheets_of(papers), *totals.values()]
     with files.replacing(out) as temporary:
         temporary.write_text(render(**shown), encoding="utf-8")

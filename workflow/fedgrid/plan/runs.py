@@ -15,6 +15,7 @@ from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
@@ -48,20 +49,20 @@ class Runs:
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def resolve(self, wildcards) -> dict[str, Any]:
+    def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
 
         The path of a stage that methods share has no method, and a `cell` instead of a protocol.
         """
         self.plan.snakemake.prepare()
-        names = {"method": ANY_METHOD} | dict(wildcards.items())
+        names: dict[str, Any] = {"method": ANY_METHOD, **wildcards}
         if "cell" in names:
             names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
         names["seed"] = int(names["seed"])
         return self.resolve_names(tuple((axis, names[axis]) for axis in AXES))
 
     @remembered  # a job needs this for its input, its spec and its code
-    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> Run:
         """Return the run of ((axis, name), ...), in the order of AXES."""
         return self.plan.grid.resolve(dict(names))
 
@@ -102,13 +103,13 @@ class Runs:
 
         return find_inputs
 
-    def first_name(self, run: dict) -> dict | None:
+    def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
         first = self._first_name(tuple(run["name"].items()))
         return None if first == run["name"] else first
 
     @remembered  # a job needs this for its inputs, its memory and its GPU
-    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> Names:
         return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
@@ -254,4 +255,5 @@ def partition_specification(wildcards) -> str:
 def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
-    return code_behind("partition", {axis: names[axis] for axis in ("dataset", "partition")})
+    run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
+    return code_behind("partition", run)

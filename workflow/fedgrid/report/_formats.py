@@ -1,5 +1,6 @@
 """A product's files: CSV, TeX, HTML and figures."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import (
     FIGURES,
 )
+from fedgrid.study.records import Study
 
 
-def write(product, table, study: dict, paths: list[Path]) -> None:
+def write(product, table, study: Study, paths: list[Path]) -> None:
     """Write the product in every format, each file atomically."""
     for path in paths:
         known("format", path.suffix, WRITERS)
@@ -21,12 +23,12 @@ def write(product, table, study: dict, paths: list[Path]) -> None:
             WRITERS[path.suffix](product, table, temporary, study)
 
 
-def as_csv(product, table, path: Path, study: dict) -> None:
+def as_csv(product, table, path: Path, study: Study) -> None:
     """Write all numbers."""
     table.to_csv(path, index=False)
 
 
-def as_tex(product, table, path: Path, study: dict) -> None:
+def as_tex(product, table, path: Path, study: Study) -> None:
     """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
     from fedgrid.analysis.metrics import lower_is_better
@@ -39,14 +41,14 @@ def as_tex(product, table, path: Path, study: dict) -> None:
     path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
-def as_html(product, table, path: Path, study: dict) -> None:
+def as_html(product, table, path: Path, study: Study) -> None:
     """Write a page for the report, without other files."""
     body = laid_out(product, table).to_html(border=0, na_rep="")
     page = PAGE.format(caption=product.caption(table), body=body)
     path.write_text(page, encoding="utf-8")
 
 
-def as_figure(product, table, path: Path, study: dict, form: str) -> None:
+def as_figure(product, table, path: Path, study: Study, form: str) -> None:
     """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
     from fedgrid.analysis import figures
 
@@ -55,7 +57,7 @@ def as_figure(product, table, path: Path, study: dict, form: str) -> None:
         figures.save(figure, path, form)
 
 
-WRITERS = {
+WRITERS: dict[str, Callable[..., None]] = {
     ".csv": as_csv,
     ".tex": as_tex,
     ".html": as_html,

@@ -20,6 +20,7 @@ from fedgrid.study.products import (
     parameters_of,
     product_module,
 )
+from fedgrid.study.records import Product, Study
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
@@ -31,11 +32,13 @@ NO_ROWS = "There is nothing to draw: {}."
 
 # Columns of names, which stay text if they look like numbers, such as the dataset 007, or like a
 # missing value, such as NA.
-NAMES = ("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method")
-NAMES += ("as_protocol", "family", "setting", "series", "code")
+NAMES = (
+    *("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method"),
+    *("as_protocol", "family", "setting", "series", "code"),
+)
 
 
-def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: Namespace):
+def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked: Namespace):
     """Return the product and its table; without rows, a product that says why, and its table."""
     try:
         return product, draw_table(product, tables, study, asked.scale)
@@ -70,7 +73,7 @@ def check_best(metric: str | list, best: dict) -> None:
         choice.check_best(of, best)
 
 
-def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
+def load_product(name: str, product: str, about: Product) -> SimpleNamespace:
     """Return the functions of a product's file, each with the entry's options that it takes.
 
     `name` is the study's name, and `about` the entry. `needed` are the sources that the product
@@ -132,7 +135,7 @@ def with_choice(caption: Callable, best: dict, table) -> str:
     return f"{caption(table)} {choice.describe(best)}"
 
 
-def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
+def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
     """Return the product's table; with `best` it is of the best runs, and says what was chosen."""
     if not product.best:
         return product.draw(**tables, study=study, scale=scale)

@@ -4,12 +4,13 @@ import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
 from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.study.records import Study
 
 OPTIONS = {"reference": "method"}  # what they name (study/options.py)
 KEYS = ["method", *SETTING]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.DataFrame:
     """Return a row per variant and setting: accuracy, and its difference to the reference's.
 
     Accuracies are in percent, differences in points with 95 % intervals over seeds. Effective

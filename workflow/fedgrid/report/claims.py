@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.claim import Claim
+from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
@@ -22,7 +24,7 @@ COLUMNS += ["missing", *verdicts.DECIDING, "verdict"]
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
@@ -67,7 +69,7 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
     return verdicts.with_changes(table, "our_verdict", others)
 
 
-def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
+def row(claim: Claim, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
     """Return the evidence for and against one claim; `missing` comparisons have no runs."""
     theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values, missing)
     verdict = verdicts.verdict(ours, claim.get("share"), missing)

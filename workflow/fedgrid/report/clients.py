@@ -5,6 +5,8 @@ Deciles, mean and worst are over clients; `weighted` is the mean weighted by tes
 that ended before others of its setting diverged; its setting has no numbers.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,6 +15,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, whole_mean
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
 DECILES = [f"decile{k}" for k in range(1, 10)]
@@ -22,7 +25,7 @@ SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9"}
 MARKS = "os^"  # methods beyond the number of colours differ by their marks
 
 
-def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method and setting: means and deviations over seeds, in percent."""
     ends = clients.groupby(RUN)["round"].transform("max")
     last = clients[clients["round"] == ends]
@@ -30,9 +33,9 @@ def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     runs["diverged"] = runs["round"] < runs.groupby(SETTING)["round"].transform("max")
     names = [f"{model}_{name}" for model in MODELS for name in STATISTICS]
     runs[names] = runs[names].mask(runs["diverged"])
-    facts = {"seeds": ("seed", "nunique"), "diverged": ("diverged", "sum")}
+    facts: dict[str, Any] = {"seeds": ("seed", "nunique"), "diverged": ("diverged", "sum")}
     facts |= {name: (name, "max") for name in ("clients", "round", "rounds")}
-    means = {name: (name, whole_mean) for name in names}
+    means: dict[str, Any] = {name: (name, whole_mean) for name in names}
     means |= {f"{name}_std": (name, lambda of: of.std(skipna=False)) for name in names}
     table = runs.groupby(CELL, sort=False).agg(**facts, **means).reset_index()
     for axis in ("method", "dataset", "protocol"):
@@ -78,7 +81,7 @@ def text(row: dict, name: str) -> str:
     return tables.cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset and partition: accuracy against the decile of clients."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
@@ -109,7 +112,8 @@ def line_names(table: pd.DataFrame) -> list[str]:
 
 def looks(names: pd.Series) -> dict[str, dict]:
     """Return a colour and a mark by name."""
-    colours, number = figures.colours(names), len(set(figures.colours(range(99)).values()))
+    colours = figures.colours(names)
+    number = len(set(figures.colours(map(str, range(99))).values()))
     return {
         name: {"color": colour, "marker": MARKS[i // number % len(MARKS)]}
         for i, (name, colour) in enumerate(colours.items())

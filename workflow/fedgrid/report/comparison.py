@@ -14,13 +14,14 @@ from fedgrid.analysis.published import join_published, join_reference
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 OPTIONS = {"over": "method"}  # what they name (study/options.py)
 FAILED = "Failed"  # the speed-up of a run that diverged
 ROWS = ["ours", "last round", "smoothed", "reference", "published"]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> pd.DataFrame:
     """Return a row per method and setting: percent over seeds, speed-up, published values."""
     scores = score_runs(runs).merge(compute_speedups(runs, over), on=[*CELL, "seed"])
     table = mean_over_seeds(scores, CELL)

@@ -19,6 +19,7 @@ In each setting only those seeds count that have runs of all methods of the line
 """
 
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, metrics, tables, verdicts
 from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"line": "method", "points": "method", "placebos": "method", "metric": "metric"}
@@ -48,10 +50,10 @@ Names = str | list[str]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     line: dict[str, float],
-    points: Names = (),
+    points: Names | tuple[()] = (),
     placebos: dict[str, Names] | None = None,
     metric: str = "accuracy",
 ) -> pd.DataFrame:
@@ -142,7 +144,7 @@ def summarise(found: pd.DataFrame) -> dict:
 # -- the figure -----------------------------------------------------------------------------------
 
 
-def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
+def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
     """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
     if table.empty:
         return figures.blank()
@@ -170,7 +172,7 @@ def with_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
         names = names + " (" + table["protocol_label"] + ")"
     key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
     looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
-    marks = {}
+    marks: dict[str, str] = {}
     for _, of in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
         marks |= dict(zip(of["method"].unique(), cycle(MARKS)))
     hollow = table["method"].map(marks).where(table["role"] == PLACEBO).fillna("o")
@@ -182,7 +184,12 @@ def plot_line(axes: Axes, of: pd.DataFrame, name: str) -> None:
     look = {"color": of["colour"].iloc[0]}
     figures.plot_band(axes, of, EFFECTIVE, look, marker=".", label=name, zorder=1)
     for number, *place in of[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
-        text = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center", "fontsize": 6}
+        text: dict[str, Any] = {
+            "xytext": (0, -9),
+            "textcoords": "offset points",
+            "ha": "center",
+            "fontsize": 6,
+        }
         axes.annotate(f"{number:g}", place, **text, **look, zorder=5)
     gone = of.loc[of["diverged"] > 0, EFFECTIVE]
     figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
@@ -210,7 +217,7 @@ def write_distance(table: pd.DataFrame) -> list[str]:
     """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
     rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
     digits = 2 if metrics.in_percent(tables.metric_of(table)) else 3
-    found = [tables.interval(*row, sign="+", digits=digits) for row in rows]
+    found = [tables.interval(mean, low, high, "+", digits) for mean, low, high in rows]
     empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
     return [text or other for text, other in zip(found, empty, strict=True)]
 

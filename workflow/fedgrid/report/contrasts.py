@@ -6,14 +6,21 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.claim import Claim
+from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # as for `claims`
-NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
+NO_CLAIM: Claim = {
+    "says": "",
+    "section": "",
+    "method": [],
+    "least": 0,
+}  # a claim without comparisons
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,

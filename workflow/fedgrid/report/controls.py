@@ -28,6 +28,7 @@ are further ways to score a run: each has a column with its verdict.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,7 @@ from fedgrid.analysis.scores import (
 )
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}
@@ -77,7 +79,7 @@ Names = str | list[str]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     placebos: dict[str, Names],
     over: Names | dict[str, Names] = "fedavg",
@@ -108,7 +110,7 @@ def draw(
 
 def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
     """Return each method with a plain method and a placebo; UsageError if `over` lacks a method."""
-    claim = {"method": [*placebos], "over": over}
+    claim: claims.Claim = {"says": "", "section": "", "method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
     plain = claims.others(claim)
     return [
@@ -166,7 +168,7 @@ def add_verdicts(
 
 def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
     """Return each difference with its interval, pairs and seeds, and the verdict."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, pair in pairs.items():
         low, high = verdicts.interval(pair["accuracy"].to_numpy())
         found |= {name: whole_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
@@ -241,7 +243,10 @@ def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
     digits = [2 if in_percent(of) else 3 for of in table["of"]]
-    texts = [tables.interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)]
+    texts = [
+        tables.interval(mean, low, high, "+", n)
+        for (mean, low, high), n in zip(rows, digits, strict=True)
+    ]
     return pd.Series(texts, table.index)
 
 

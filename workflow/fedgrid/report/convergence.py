@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import CELL, check_metric, named
+from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, metric: str = "accuracy") -> pd.DataFrame:
     """Return a row per method, setting and round that all seeds reached: means over seeds.
 
     Rounds without the metric are left out. Shares are in percent (`analysis/scores.py`).
@@ -41,7 +42,7 @@ def lost(runs: pd.DataFrame) -> pd.Series:
     return runs["diverged"] & (runs["round"] == last)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw small panels, a row per dataset, a column per partition, with one legend for all."""
     figure, grid = figures.setting_panels(table, study)
     look = figures.lines(table["method"])
@@ -55,7 +56,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
+def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: Study) -> None:
     """Draw a line and its band for every method, and every protocol if there are several."""
     for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)

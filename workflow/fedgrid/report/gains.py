@@ -13,6 +13,7 @@ from fedgrid.analysis import figures, gains, tables
 from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
@@ -20,7 +21,7 @@ OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     suffix: str,
     placebo: str | None = None,
@@ -60,11 +61,11 @@ def beside(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     return table.merge(gains.compute_gains(scores, pairs), on=CELL)
 
 
-def only_printed(study: dict, name: str | None, suffix: str, datasets: pd.Series) -> pd.DataFrame:
+def only_printed(study: Study, name: str | None, suffix: str, datasets: pd.Series) -> pd.DataFrame:
     """Return a row per cell of a printed table whose data set has no runs."""
     there = study.get("published", {})
     asked = {name: there[known("published table", name, there)]} if name else {}
-    cells = gains.printed_pairs({"published": asked}, suffix)
+    cells = gains.printed_pairs({**study, "published": asked}, suffix)
     cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
     return cells.iloc[order]

@@ -12,6 +12,7 @@ import pandas as pd
 from fedgrid.analysis import figures, granularity
 from fedgrid.analysis.published import published_rows
 from fedgrid.runtime.names import UsageError
+from fedgrid.study.records import Study
 
 DECIMALS = 2  # of a table that does not state them
 LEVEL = 0.01  # a row's last digits are remarked on if p is below
@@ -21,7 +22,7 @@ COLUMNS += ["possible", "impossible", "last_digits", "even_digits", "p_even", "p
 COLUMNS += ["coarsest_step", "least_n", "largest_n", "verdict", "dataset_label"]
 
 
-def draw(study: dict, scale: str) -> pd.DataFrame:
+def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per published table and dataset, and one for a table of several datasets."""
     published = study.get("published", {}).items()
     rows = [row for name, table in published if "rows" in table for row in rows_of(name, table)]
@@ -111,11 +112,11 @@ def step(stated: dict) -> float | None:
 
 def checked(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
     """Return how many values are possible, and which are not; None without sizes of test sets."""
-    wrong, sizes = [], {dataset: images_of(dataset, about) for dataset in by_dataset}
-    if None in sizes.values():
-        return {"possible": None, "impossible": ""}
+    wrong: list[Decimal] = []
     for dataset, values in by_dataset.items():
-        n = measurements(sizes[dataset], about)
+        if (images := images_of(dataset, about)) is None:
+            return {"possible": None, "impossible": ""}
+        n = measurements(images, about)
         wrong += [v for v in values if not granularity.possible(v, about["decimals"], n)]
     total = sum(map(len, by_dataset.values()))
     return {"possible": total - len(wrong), "impossible": " ".join(map(str, wrong))}
@@ -135,12 +136,13 @@ def digits(values: list[Decimal], decimals: int) -> dict:
 # --- sentences -------------------------------------------------------------------------------
 
 
-def verdict(found: dict, sizes: list[int | None]) -> str:
+def verdict(found: dict, stated: list[int | None]) -> str:
     """Return what the values say in words: of the test set, and of their last digits.
 
     Last digits are not remarked on if the test set is so small that it restricts them.
     """
-    if None in sizes:
+    sizes = [size for size in stated if size is not None]
+    if len(sizes) < len(stated):
         return f"The number of test images is not stated.{remark(found)}"
     least = min(measurements(size, found) for size in sizes)
     if found["impossible"]:

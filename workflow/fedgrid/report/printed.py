@@ -7,11 +7,12 @@ not printed. `claims` has the same beside our runs.
 import pandas as pd
 
 from fedgrid.analysis import measures, verdicts
+from fedgrid.study.records import Study
 
 COLUMNS = ["claim", "says", "section", "published", "published_verdict"]
 
 
-def draw(study: dict, scale: str) -> pd.DataFrame:
+def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per claim: what the printed means say, and the verdict from them alone."""
     values = measures.measure_printed(study)
     rows = [

@@ -5,6 +5,8 @@ they were made. If the study keeps curves of several origins (`curves`), such as
 own code, the figure shows them: accuracies, their moving averages, and the published value.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,12 +15,13 @@ from fedgrid.analysis import curves, figures, metrics, tables
 from fedgrid.analysis.published import join_published, kept_cells
 from fedgrid.analysis.scores import CELL, SMOOTHING
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 WHOLE = ["seeds", "rounds", "tail", "seed", "round"]  # columns of whole numbers, or empty
 LATE = 3  # the last blocks of rounds, of which the caption has a mean of their own
 
 
-def draw(study: dict, scale: str) -> pd.DataFrame:
+def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per cell of kept runs, and after them a row per evaluation of kept curves.
 
     A cell has percent over seeds, published percent, seconds, machine and code. An evaluation has
@@ -48,7 +51,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return shown.round(2).set_index("method")
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per cell that all kept curves have: every curve and its moving average."""
     table = table[table["curve"].notna()]
     cells = list(table.groupby(CELL, sort=False))
@@ -67,7 +70,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
     """Draw the curves of one cell, and its published value as a line across."""
     for (curve, _), of in table.groupby(["curve", "seed"], sort=False):
-        style = {"color": look[curve]}
+        style: dict[str, Any] = {"color": look[curve]}
         axes.plot(of["round"], of["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
         axes.plot(of["round"], of["average"], **style, lw=1.6, label=f"{curve}, moving average")
     for value in table["published"].dropna().unique():

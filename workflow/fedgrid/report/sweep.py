@@ -15,6 +15,7 @@ from fedgrid.analysis import fields as of_runs
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import RUN, mean_over_seeds, score_runs
 from fedgrid.runtime.names import UsageError, listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
@@ -25,7 +26,7 @@ Along = str | list[str] | dict[str, str]
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     fields: dict[str, str] | None = None,
     along: Along | None = None,
@@ -140,7 +141,7 @@ def draw_field(
 
 def plot(
     table: pd.DataFrame,
-    study: dict,
+    study: Study,
     fields: dict[str, str] | None = None,
     along: Along | None = None,
     sharey: bool = False,
@@ -164,7 +165,7 @@ def plot(
     return figure
 
 
-def line_names(table: pd.DataFrame, study: dict) -> list[str]:
+def line_names(table: pd.DataFrame, study: Study) -> list[str]:
     """Return the label of every row's line: `FedProx`, or `FedProx, lr=0.1`."""
     among = table["among"].astype(object).fillna("") if "among" in table else [""] * len(table)
     names = [figures.label(study, name) for name in table["series"]]

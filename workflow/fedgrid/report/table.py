@@ -12,6 +12,7 @@ from fedgrid.analysis import fields, figures, metrics, tables
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"rows": "axis", "columns": "axis", "metric": "metric"}
@@ -24,7 +25,7 @@ COLUMNS: Names = ["dataset", "partition"]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     rows: Names = ROWS,
@@ -76,7 +77,7 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
             )
 
 
-def labels(study: dict, names: pd.Series, axis: str) -> list[str]:
+def labels(study: Study, names: pd.Series, axis: str) -> list[str]:
     """Return the labels of names; the names themselves if two of them have the same label."""
     found = {name: figures.label(study, name, axis) for name in names}
     return [found[name] if len({*found.values()}) == len(found) else name for name in names]

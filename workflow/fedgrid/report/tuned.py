@@ -14,6 +14,7 @@ from fedgrid.analysis import choice, fields, figures, metrics, tables
 from fedgrid.analysis.scores import mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 VALIDATION, TEST = "validation", "test"  # the data on which candidates can be compared
@@ -24,7 +25,7 @@ GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are co
 def draw(
     runs: pd.DataFrame,
     settings: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     over: str | list[str] | None = None,
     metric: str = "accuracy",

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import in_words
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import (
     Machine,
     require,
@@ -22,7 +23,7 @@ MOST, FEW = 0.5, 0.05  # warn if this share of the weight is with this share of 
 log = logging.getLogger(__name__)
 
 
-def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> None:
+def encode(run: Run, paths: dict[str, Path], out: Path, machine: Machine) -> None:
     """Encode all clients, and write contributions, table, and costs."""
     import numpy as np
 

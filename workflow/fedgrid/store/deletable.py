@@ -216,7 +216,8 @@ def is_file(path: Path) -> bool:
 
 def find(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
     """Return the files that can be deleted, by their kind."""
-    kinds, found = Kinds(results, wanted), {}
+    kinds = Kinds(results, wanted)
+    found: dict[str, list[Path]] = {}
     for path in files_in(results):
         if kind := kinds.find(path.relative_to(results).parts):
             found.setdefault(kind, []).append(path)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedgrid import __version__
 from fedgrid.runtime import files
 from fedgrid.runtime.names import known
+from fedgrid.runtime.resolved import Run
 from fedgrid.store import identity, kept
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
@@ -21,7 +22,7 @@ DIGITS = ".8g"  # how floats are written
 class Item(NamedTuple):
     """What is kept under one path: a run, or a file that runs share."""
 
-    run: dict[str, Any]  # one of the resolved runs that it belongs to
+    run: Run  # one of the resolved runs that it belongs to
     kinds: set[str]  # of collected tables, which the study's products read
 
 
@@ -99,7 +100,7 @@ def written(value: Any) -> str:
     return format(value, DIGITS) if isinstance(value, float) else str(value)
 
 
-def describe(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
+def describe(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
     """Return an item's entry without its id and kinds; only of a run it says what made it."""
     entry = dict.fromkeys(kept.COLUMNS, "") | {
         "path": path,

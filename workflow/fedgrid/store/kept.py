@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import hash_content
 from fedgrid.study.paths import COLLECTED, collected_path
 from fedgrid.study.reading import STUDIES
@@ -43,9 +44,9 @@ def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
     return studies / "reference" / study / scale
 
 
-def item_path(kind: str, run: dict) -> str:
+def item_path(kind: str, run: Run) -> str:
     """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
-    path = collected_path(kind, run["name"], run["protocol"] | {"cells": run["cells"]})
+    path = collected_path(kind, run["name"], {**run["protocol"], "cells": run["cells"]})
     return folder_of_run(path)
 
 
@@ -95,7 +96,7 @@ def hashes_of(entry: Entry) -> dict[str, str]:
     return dict(text.split("=") for text in entry["kinds"].split())
 
 
-def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
+def find_kept(index: dict[str, Entry], kind: str, run: Run) -> Entry | None:
     """Return the entry that stands for what a resolved run leaves of a kind, or None."""
     entry = index.get(item_path(kind, run)) if index else None
     if entry and kind in hashes_of(entry) and entry["content"] == hash_content(kind, run):

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED, TEXTS, collected_path, collecting_stage
@@ -73,18 +74,18 @@ def collect_there(
 
 
 def find_files(
-    kind: str, runs: list[dict], protocols: dict[str, dict], results: Path
-) -> list[tuple[Path, dict]]:
+    kind: str, runs: list[Names], protocols: dict[str, Fields], results: Path
+) -> list[tuple[Path, dict[str, Any]]]:
     """Return the runs' files of one kind, each with its names.
 
     A file that methods share is there once for each protocol; a partition is there once.
     """
-    found: dict[tuple, tuple[Path, dict]] = {}
+    found: dict[Any, tuple[Path, dict[str, Any]]] = {}
     for run in runs:
         protocol = protocols.get(run["protocol"], {})
         path = results / collected_path(kind, run, PROTOCOL | protocol)
         key = path if collecting_stage(kind) == "partition" else (path, run["protocol"])
-        names = run | {field: protocol.get(field) for field in SUMMED}
+        names = {**run} | {field: protocol.get(field) for field in SUMMED}
         found.setdefault(key, (path, names))
     return [*found.values()]
 

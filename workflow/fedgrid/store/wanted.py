@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import CELLS, RUN, input_paths
 from fedgrid.study.protocol import runs_of_block
 from fedgrid.study.reading import add_products, laid_over, read_config, read_studies
+from fedgrid.study.records import Study
 
 SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
 
@@ -56,7 +58,7 @@ def read_grids(configs: list[Path]) -> Grid:
     return Grid(studies, config)
 
 
-def with_first(everything: Grid, names: dict) -> list[dict]:
+def with_first(everything: Grid, names: Names) -> list[Run]:
     """Return a resolved run, and the run that it is linked to, which may be in no grid."""
     run = everything.resolve(names)
     first = everything.first_name(run)
@@ -70,7 +72,7 @@ def places(everything: Grid) -> Iterator[tuple[str, str, str]]:
             yield from ((study, scale, grid) for grid in of["grids"])
 
 
-def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
+def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[Names]:
     """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
     blocks = everything.whole(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
@@ -80,9 +82,9 @@ def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dic
         yield from runs_of_block(block)
 
 
-def has_interpolation(about: dict, grid: str) -> bool:
+def has_interpolation(study: Study, grid: str) -> bool:
     """Whether a product of a study reads the interpolations of a grid, and these read states."""
-    sources = (text for product in about["products"].values() for text in product["from"].values())
+    sources = (text for product in study["products"].values() for text in product["from"].values())
     return f"interpolation/{grid}" in sources
 
 

@@ -10,6 +10,7 @@ from fedgrid.federation import cohorts
 from fedgrid.partitions import check_writers, parse_name
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
 from fedgrid.study.protocol import LOCAL, PROTOCOL, has_client_test
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
@@ -25,7 +26,7 @@ def check_keywords(where: str, part: str, given: dict) -> None:
         check_type(f"{where}: {part}'s {key}", value, defaults[key])
 
 
-def check_protocol(name: str, protocol: dict, dataset: str) -> None:
+def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     """Refuse a protocol that cannot be used with this dataset."""
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         check_type(f"protocol `{name}`: {key}", value, PROTOCOL[key])
@@ -63,7 +64,7 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_tokens(where: str, protocol: dict, dataset: str) -> None:
+def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
     """Refuse a model of tokens with images; with tokens, one of images, and augmentation."""
     tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
@@ -90,7 +91,7 @@ def check_tokens(where: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_client_test(where: str, protocol: dict, dataset: str) -> None:
+def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
     """Refuse tests of writers beside other tests, and with a dataset that does not give them."""
     if protocol["client_test_from"] != "writers":
         return
@@ -122,7 +123,7 @@ def check_normalization(name: str, asked: str, dataset: str, there: list[str]) -
         )
 
 
-def check_local(where: str, protocol: dict) -> None:
+def check_local(where: str, protocol: Protocol) -> None:
     """Refuse fields of local training that do not go together, and others by method."""
     check_optimiser(where, protocol)
     check_steps(where, protocol)
@@ -131,10 +132,12 @@ def check_local(where: str, protocol: dict) -> None:
         for field, value in fields.items():
             known(f"field of local training in `by_method` of {where}", field, LOCAL)
             check_type(f"{where}: by_method: {part}: {field}", value, PROTOCOL[field])
-        check_local(f"{where}: by_method: {part}", protocol | fields | {"by_method": {}})
+        check_local(
+            f"{where}: by_method: {part}", changed_protocol(protocol, {**fields, "by_method": {}})
+        )
 
 
-def check_steps(where: str, protocol: dict) -> None:
+def check_steps(where: str, protocol: Protocol) -> None:
     """Refuse limits of local steps where local work is counted in steps, or that cross."""
     least, most = protocol["least_steps"], protocol["most_steps"]
     if (least or most) and protocol["local_unit"] == "steps":
@@ -149,7 +152,7 @@ def check_steps(where: str, protocol: dict) -> None:
         )
 
 
-def check_optimiser(where: str, protocol: dict) -> None:
+def check_optimiser(where: str, protocol: Protocol) -> None:
     """Refuse momentum without SGD."""
     if protocol["momentum"] and protocol["optimiser"] != "sgd":
         raise UsageError(
@@ -158,7 +161,7 @@ def check_optimiser(where: str, protocol: dict) -> None:
         )
 
 
-def check_cohort(name: str, method: dict, protocol: dict) -> None:
+def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
     """Refuse a method in cohorts of fewer clients than one of its files can use."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
@@ -171,7 +174,7 @@ def check_cohort(name: str, method: dict, protocol: dict) -> None:
         )
 
 
-def check_equations(name: str, method: dict, protocol: dict) -> None:
+def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
     """Refuse a method one of whose files has equations that do not hold for the optimiser.
 
     `protocol` has the method's own fields of `by_method`.
@@ -181,7 +184,7 @@ def check_equations(name: str, method: dict, protocol: dict) -> None:
         check_allowed(name, allowed, protocol)
 
 
-def check_allowed(name: str, allowed: Sequence[str], protocol: dict) -> None:
+def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None:
     """Refuse a method whose equations hold for these optimisers with a protocol of another one."""
     optimiser = protocol.get("optimiser", "sgd")
     if not allowed:
@@ -201,7 +204,7 @@ def check_partition(partition: str, dataset: str) -> None:
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
-def check_whole_writers(name: str, protocol: dict, partition: str) -> None:
+def check_whole_writers(name: str, protocol: Protocol, partition: str) -> None:
     """Refuse tests of writers with a partition that does not deal out whole writers."""
     kind, _ = parse_name(partition)
     whole = source.literal(f"partitions.{kind}", "WRITERS", False)
@@ -235,7 +238,7 @@ def have_pixels(dataset: str) -> bool:
     return not (any(others) or are_vectors(dataset))
 
 
-def check_needs(name: str, method: dict, dataset: str) -> None:
+def check_needs(name: str, method: MethodParts, dataset: str) -> None:
     """Refuse a method that encodes images with a dataset of tokens."""
     if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
         check_images(f"method `{name}`", dataset)
@@ -249,7 +252,7 @@ def needs_client_test(method: str) -> str:
     )
 
 
-def check_evaluation(name: str, method: dict, protocol: dict) -> None:
+def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
     """Refuse a method with private parameters where its clients cannot be evaluated."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
@@ -262,7 +265,7 @@ def check_evaluation(name: str, method: dict, protocol: dict) -> None:
         )
 
 
-def check_model(name: str, method: dict, model: str) -> None:
+def check_model(name: str, method: MethodParts, model: str) -> None:
     """Refuse a method that encodes single images with a model that mixes images, or has no maps."""
     needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
     if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
@@ -279,7 +282,7 @@ def check_model(name: str, method: dict, model: str) -> None:
         )
 
 
-def check_blocks(name: str, method: dict, model: str) -> None:
+def check_blocks(name: str, method: MethodParts, model: str) -> None:
     """Refuse a method that keeps blocks private with a model without them, or with other blocks."""
     blocks = source.literal(f"models.{model}", "BLOCKS", ())
     for part in (part for part in method if source.literal(f"methods.{part}", "SPLITS", False)):

@@ -16,16 +16,19 @@ from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.study.products import BEST
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.resolving import Resolver
-from fedgrid.study.stated import Names
+from fedgrid.study.stated import GridNames
 
 OPTIONS = "OPTIONS"  # the constant in a product's file
 WAYS = ("tail", "best", "smoothed", "final")  # to score a run
-METRICS = ("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy")
-METRICS += ("validation_loss", "validation_own_mean", "distance_bound", "weight_distance")
 ON_REQUEST = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error")
 OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in range(1, 10)))
-METRICS += (*ON_REQUEST, *(f"own_{name}" for name in ON_REQUEST))
-METRICS += tuple(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS)
+METRICS = (
+    *("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy"),
+    *("validation_loss", "validation_own_mean", "distance_bound", "weight_distance"),
+    *ON_REQUEST,
+    *(f"own_{name}" for name in ON_REQUEST),
+    *(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS),
+)
 RECALL = re.compile("(own_)?recall_.+")
 LIKE = 0.85  # how like fedgrid's own name of a metric a misspelt one is
 HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records columns of its own
@@ -34,7 +37,7 @@ HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records c
 class Checker:
     """Checks names of one product, against the names of the grids that it is drawn from."""
 
-    def __init__(self, resolver: Resolver, there: Names, published: dict[str, Any]):
+    def __init__(self, resolver: Resolver, there: GridNames, published: dict[str, Any]):
         self.resolver, self.there, self.published = resolver, there, published
 
     def check(self, module: str, options: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.records import Product
 
 GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and options
 CATEGORY = "Results"  # the default heading in the report
@@ -15,7 +16,7 @@ BEST_SOURCES = ("runs", "settings")  # what the choice reads
 FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
 
 
-def product_module(study: str, product: str, about: dict) -> str:
+def product_module(study: str, product: str, about: Product) -> str:
     """Return the module of a product, without importing it; UsageError if no file has it.
 
     `about` is the product's entry in the study. The file's name is the entry's `draw`, or else the
@@ -34,19 +35,19 @@ def product_module(study: str, product: str, about: dict) -> str:
     return f"report.{name}"
 
 
-def complete_product(study: str, product: str, about: dict) -> dict:
+def complete_product(study: str, product: str, about: Product) -> Product:
     """Return the entry of a product with its formats and its category, by default if it has none.
 
     A product is a figure by default if its file has a `plot`, otherwise a table.
     """
-    defaults = {"category": CATEGORY}
+    defaults: Product = {"category": CATEGORY}
     if "formats" not in about:
         plots = "plot" in source.definitions(product_module(study, product, about))
         defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
     return defaults | about
 
 
-def check_product(study: str, product: str, about: dict) -> None:
+def check_product(study: str, product: str, about: Product) -> None:
     """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
     module = product_module(study, product, about)
     contract.product(module, about["formats"])
@@ -59,8 +60,9 @@ def check_product(study: str, product: str, about: dict) -> None:
             f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
-    for name in () if possible is None else sorted({*about["from"]} | {*about.get("with", {})}):
-        known("source or option of the product", name, {*possible} - {*GIVEN})
+    if possible is not None:
+        for name in sorted({*about["from"], *about.get("with", {})}):
+            known("source or option of the product", name, {*possible} - {*GIVEN})
 
 
 def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | None]:
@@ -75,7 +77,7 @@ def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | No
     return [*needed, *more], possible and [*possible, *more, BEST]
 
 
-def needed_sources(study: str, product: str, about: dict) -> set[str]:
+def needed_sources(study: str, product: str, about: Product) -> set[str]:
     """Return those sources of a product that it cannot be drawn without."""
     needed, possible = parameters_of(product_module(study, product, about), about.get("with", {}))
     return {name for name in about["from"] if possible is None or name in needed}
@@ -113,7 +115,7 @@ def check_best(where: str, best: Any) -> None:
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
 
-def check_best_sources(about: dict) -> None:
+def check_best_sources(about: Product) -> None:
     """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
     missing = [name for name in BEST_SOURCES if name not in about["from"]]
     if BEST in about.get("with", {}) and missing:

@@ -14,6 +14,7 @@ from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.products import complete_product
+from fedgrid.study.records import Study
 
 # They are in the package where it is installed from a wheel, and beside it in a checkout.
 HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
@@ -59,7 +60,7 @@ def check_config(name: str, config: dict, required: bool = True) -> None:
         obey(f"{name}: products.{product}", entry, "study", "product")
 
 
-def add_products(studies: dict[str, dict], config: dict) -> None:
+def add_products(studies: dict[str, Study], config: dict) -> None:
     """Add the configuration's products to those of the study that it names."""
     study = known("study", config["study"], studies)
     there = studies[study]["products"]
@@ -88,7 +89,7 @@ def obey(name: str, value: Any, rules: str, part: str | None = None, required: b
         schema.check(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
-def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
+def read_studies(folder: Path = STUDIES) -> dict[str, Study]:
     """Return every study of a folder, by its file's name."""
     return {path.stem: read_study(path) for path in study_files(folder)}
 
@@ -105,7 +106,7 @@ def find_study(text: str) -> Path:
     return STUDIES / f"{known('study', text, (path.stem for path in study_files()))}.yaml"
 
 
-def read_study(path: Path) -> dict:
+def read_study(path: Path) -> Study:
     """Return a study's file, checked, with whole entries of products.
 
     `reference` and the entries of `curves` become the rows of the tables that they name.
@@ -150,9 +151,9 @@ def check_keys(name: str, value: Any) -> None:
         check_keys(name, inner)
 
 
-def read_kept(path: Path, study: dict) -> dict:
+def read_kept(path: Path, study: dict[str, Any]) -> dict[str, Any]:
     """Return the keys `reference` and `curves` of a study with rows where it names tables."""
-    found = {key: study[key] for key in ("reference", "curves") if key in study}
+    found: dict[str, Any] = {key: study[key] for key in ("reference", "curves") if key in study}
     if isinstance(found.get("curves"), dict):
         curves = found["curves"].items()
         found["curves"] = {name: read_table(path, f"curves {name}", of) for name, of in curves}
@@ -173,6 +174,6 @@ def read_table(study: Path, key: str, name: Any) -> Any:
         raise UsageError(f"{where} cannot be read ({problem})") from None
     for line, row in rows:
         if None in row or None in row.values():
-            wanted = f"{len(table.fieldnames)} values, as its first line names"
+            wanted = f"{len(table.fieldnames or ())} values, as its first line names"
             raise UsageError(f"{where}, line {line}, has not {wanted}")
     return [row for _, row in rows]

@@ -21,7 +21,8 @@ def axis_values(config: dict, axis: str) -> tuple[list, list]:
     value = config.get(axis)
     if isinstance(value, str):
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-    asked, added = [], []
+    asked: list[Any] = []
+    added: list[Any] = []
     for name in listed(value):
         plus = isinstance(name, str) and name.startswith(ADDED)
         (added if plus else asked).append(name.removeprefix(ADDED) if plus else name)

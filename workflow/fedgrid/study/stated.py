@@ -4,7 +4,7 @@ A name that stands for nothing would change no run and raise no error: a claim w
 and a published number would stand beside nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
@@ -13,6 +13,7 @@ from fedgrid.claim import (
     COEFFICIENT,
     OF_KIND,
     OF_RUNS,
+    Claim,
     check_others,
     measures,
     needs_experiments,
@@ -22,10 +23,13 @@ from fedgrid.claim import (
 from fedgrid.partitions import match_name, parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.runtime.resolved import Named
 from fedgrid.study.checks import check_type
-from fedgrid.study.protocol import AXES
+from fedgrid.study.records import Product, Study
 
-NAMED = AXES[:-1]  # the axes whose values are names
+SETTING = ("dataset", "partition", "protocol")
+# The axes whose values are names.
+NAMED: tuple[Named, ...] = ("protocol", "dataset", "partition", "method")
 PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
 OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median", "mean", "box"))))
 MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
@@ -35,7 +39,7 @@ PICTURE = "svg"  # the format of a figure on the front page
 
 
 @dataclass
-class Names:
+class GridNames:
     """The names on each axis of some grids, and their settings: dataset, partition, protocol."""
 
     protocol: set[str] = field(default_factory=set)
@@ -45,25 +49,26 @@ class Names:
     settings: set[tuple[str, str, str]] = field(default_factory=set)
 
 
-def names_of(blocks: Iterable[dict]) -> Names:
+def names_of(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
     """Return the names in blocks of grids."""
-    found = Names()
+    found = GridNames()
     for block in blocks:
         for axis in NAMED:
             getattr(found, axis).update(map(str, listed(block[axis])))
-        setting = (map(str, listed(block[axis])) for axis in ("dataset", "partition", "protocol"))
-        found.settings.update(product(*setting))
+        dataset, partition, protocol = (map(str, listed(block[axis])) for axis in SETTING)
+        found.settings.update(product(dataset, partition, protocol))
     return found
 
 
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -> None:
+def check_claims(
+    claims: list[Claim], there: GridNames, published: dict[str, dict[str, Any]]
+) -> None:
     """Refuse names in claims that neither grids nor printed tables have, and impossible bounds."""
-    among = {axis: getattr(there, axis) for axis in NAMED}
-    for axis, names in printed_names(published).items():
-        among[axis] = among[axis] | names
+    printed = printed_names(published)
+    among: dict[str, set[str]] = {axis: getattr(there, axis) | printed[axis] for axis in NAMED}
     for number, claim in enumerate(claims, start=1):
         check_others(where := f"claims: number {number}", claim)
         with within(where):
@@ -76,7 +81,7 @@ def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -
             check_compared(claim, among)
 
 
-def printed_names(published: dict[str, dict]) -> dict[str, set[str]]:
+def printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[str]]:
     """Return the names on each axis of the printed tables; protocols as claims call them."""
     tables = [table for table in published.values() if "rows" in table]
     columns = [column for table in tables for column in table["columns"]]
@@ -94,11 +99,13 @@ def check_measure(name: str) -> None:
         known("measure", name, [*MEASURES, f"{COEFFICIENT}<column>"])
 
 
-def check_compared(claim: dict, among: dict[str, set[str]]) -> None:
+def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
     """Refuse names of a claim that nothing to compare has; `among` has those of runs by axis."""
     if needs_experiments(claim):
         among = with_maps(among, needs_runs(claim))
-    given = [(axis, axis, claim[axis]) for axis in NAMED if axis in claim]
+    given: list[tuple[str, str, Any]] = [
+        (axis, axis, claim[axis]) for axis in NAMED if axis in claim
+    ]
     given += [("over", "method", names) for names in others(claim).values()]
     given += [(f"along.{axis}", axis, names) for axis, names in claim.get("along", {}).items()]
     for key, axis, names in given:
@@ -119,7 +126,7 @@ def maps_of_encoders() -> list[str]:
     return [f"{encoder}-{layer}" for encoder, names in layers.items() for layer in names]
 
 
-def check_bounds(claim: dict) -> None:
+def check_bounds(claim: Claim) -> None:
     """Refuse a claim without bounds, or with bounds that nothing fulfils or that are shares."""
     bounds = {key: claim[key] for key in ("least", "most") if key in claim}
     if not bounds:
@@ -138,7 +145,7 @@ def check_bounds(claim: dict) -> None:
 # -- published tables -----------------------------------------------------------------------------
 
 
-def check_published(published: dict[str, dict], there: Names) -> None:
+def check_published(published: dict[str, dict[str, Any]], there: GridNames) -> None:
     """Refuse columns and rows that no grid has, shares, and two values for a cell."""
     seen: dict[tuple, tuple[str, list]] = {}
     for name, table in published.items():
@@ -149,7 +156,7 @@ def check_published(published: dict[str, dict], there: Names) -> None:
                 refuse_second(name, table, seen)
 
 
-def check_columns(columns: list[list[str]], there: Names) -> None:
+def check_columns(columns: list[list[str]], there: GridNames) -> None:
     """Refuse a column whose dataset, partition and protocol are together in no grid."""
     for column in columns:
         for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
@@ -161,7 +168,7 @@ def check_columns(columns: list[list[str]], there: Names) -> None:
             )
 
 
-def check_rows(table: dict, there: Names) -> None:
+def check_rows(table: dict, there: GridNames) -> None:
     """Refuse rows of methods that no grid has, rows of another length, and shares."""
     for key in ("rows", "speedups"):
         for method, values in table.get(key, {}).items():
@@ -216,7 +223,7 @@ def check_labels(labels: dict[str, Any], names) -> None:
             known("protocol in `labels.protocols`", name, names.protocols)
 
 
-def check_kept_rows(about: dict, names) -> None:
+def check_kept_rows(about: Study, names) -> None:
     """Refuse names that nothing has in the tables `reference` and `curves`; `names` resolves."""
     tables = {"reference": about.get("reference", [])}
     tables |= {f"curves.{name}": rows for name, rows in about.get("curves", {}).items()}
@@ -237,7 +244,7 @@ def check_known(axis: str, name: str, names) -> None:
         known(axis, name, names.protocols if axis == "protocol" else names.methods())
 
 
-def check_front(front: dict[str, str], products: dict[str, dict]) -> None:
+def check_front(front: dict[str, str], products: dict[str, Product]) -> None:
     """Refuse a product on the front page that the study lacks, or that has not the format."""
     for part, name in front.items():
         form = PICTURE if part == "figure" else "csv"

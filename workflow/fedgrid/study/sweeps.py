@@ -4,21 +4,22 @@ The values are those of a method's hyper-parameters or of a protocol's fields. T
 stands for every protocol of a grid. Several fields of a name give all combinations.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedgrid.runtime.names import UsageError, known, listed
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.records import Sweep
 from fedgrid.study.resolving import Resolver
 from fedgrid.study.variants import sweep_names
 
-Sweep = dict[str, dict[str, list]]  # by name and field, the values
 ALL_PROTOCOLS = "protocol"
 
 
-def expand_block(names: Resolver, block: dict, sweep: Sweep) -> dict:
+def expand_block(names: Resolver, block: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
     """Return a block of a grid in which the variants of a sweep replace their name."""
     if not sweep:
-        return block
+        return {**block}
     axes = {"method": method_axes, "protocol": protocol_axes}
     expanded = {
         axis: [
@@ -28,7 +29,7 @@ def expand_block(names: Resolver, block: dict, sweep: Sweep) -> dict:
         ]
         for axis, find in axes.items()
     }
-    return block | expanded
+    return {**block, **expanded}
 
 
 def method_axes(names: Resolver, name: str, sweep: Sweep) -> tuple[dict[str, list], dict[str, Any]]:

@@ -4,17 +4,20 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 LABELS = "labels"
 ROUNDS = 100  # the paper shows the first hundred rounds
 KEYS = ["what", "dataset", "partition", "round", "class"]
 
 
-def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per round and class: its share in the clients' data and in the predictions."""
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
@@ -43,7 +46,7 @@ def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
     return held["samples"].sum().rename("number").reset_index()
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw one heat map below the other: rounds to the right, classes upwards."""
     kinds = table["what"].unique()
     figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
@@ -63,7 +66,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        whole: Any = axes.yaxis.get_major_locator()
+        whole.set_params(integer=True)
     grid[-1][0].set_xlabel("round, from 0")
     figure.colorbar(mesh, ax=[row[0] for row in grid], label="share")
     return figure

@@ -9,18 +9,19 @@ from fedgrid.analysis import figures
 from fedgrid.partitions import parse_name
 from fedgrid.report import comparison
 from fedgrid.report.sweep import caption
+from fedgrid.study.records import Study
 
 __all__ = ["caption", "draw", "plot"]
 
 PANELS = {"shards": "classes per client s", "dirichlet": "Dirichlet alpha"}
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method and partition: percent over seeds."""
     return comparison.draw(runs, study, scale)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per kind of partition; groups of bars by its number, a colour per method."""
     figure, (row,) = figures.panels(1, 2, width=3.4, sharey=True)
     look = figures.colours(table["method"])
@@ -36,7 +37,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw a bar per method and partition, and a cross if a run diverged."""
     partitions, width = table["partition"].unique(), 0.8 / len(look)
     for i, (method, colour) in enumerate(look.items()):

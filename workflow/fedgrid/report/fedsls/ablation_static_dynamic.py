@@ -9,12 +9,13 @@ import pandas as pd
 from fedgrid.analysis import tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import ablation
+from fedgrid.study.records import Study
 
 CELL = [*SETTING, "seed"]
 
 
 def draw(
-    runs: pd.DataFrame, seconds: pd.DataFrame, encoding: pd.DataFrame, study: dict, scale: str
+    runs: pd.DataFrame, seconds: pd.DataFrame, encoding: pd.DataFrame, study: Study, scale: str
 ) -> pd.DataFrame:
     """Return a row per variant and setting: accuracy, difference, mean seconds over seeds."""
     table = ablation.draw(runs, study, scale, "fedsls")

@@ -4,6 +4,8 @@ The gain is the difference of scores (percent) between runs of the same seed. Th
 differences of the means in FedSLS's table 1, and so have no error bars.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,11 +15,12 @@ from fedgrid.analysis import figures, tables
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import mean_over_seeds, pair_runs, score_runs
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 KEYS = ["dataset", "partition", "over"]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per dataset, partition and other method: gains in percentage points."""
     shown = study["published"]["figure1"]
     pairs = pair_runs(score_runs(runs), shown["method"], shown["over"])
@@ -31,7 +34,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     )
 
 
-def published(study: dict, shown: dict) -> pd.DataFrame:
+def published(study: Study, shown: dict) -> pd.DataFrame:
     """Return the gains in the printed table."""
     cells = published_cells(study)
     cells = cells[cells["dataset"].isin(shown["dataset"])]
@@ -41,7 +44,7 @@ def published(study: dict, shown: dict) -> pd.DataFrame:
     return both.assign(published=both["published_y"] - both["published_x"])[[*KEYS, "published"]]
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset; groups of bars by partition, a colour per other method."""
     datasets, look = table["dataset"].unique(), figures.colours(table["over"])
     figure, (row,) = figures.panels(1, len(datasets), sharey=True)
@@ -54,7 +57,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw our bars filled, with the deviation over seeds; published bars beside, hatched."""
     partitions = table["partition"].unique()
     width = 0.8 / (2 * len(look))
@@ -67,7 +70,7 @@ def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> 
         lost = of["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
         if of["published"].notna().any():
-            theirs = dict(facecolor="white", edgecolor=colour, hatch="////")
+            theirs: dict[str, Any] = dict(facecolor="white", edgecolor=colour, hatch="////")
             axes.bar(
                 at + 1.5 * width, of["published"], width, label=f"over {name}, published", **theirs
             )

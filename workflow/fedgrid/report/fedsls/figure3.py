@@ -12,16 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SIDE = 0.85  # inches, side of a map
 
 
-def draw(examples: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(examples: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per image and map: scores, and the map as a PNG in a data URI."""
     return examples.assign(map=examples["encoder"] + "-" + examples["layer"], scale=scale)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row per image, a column per map."""
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()

@@ -3,24 +3,27 @@
 The partitions are those of the first seed.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 LARGEST = 60  # points squared: the area of the largest dot in a row of panels
 MANY = 1000  # dots of a figure; above, dots are drawn as pixels, to keep the file small
 
 
-def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per client and class with samples, of the first seed."""
     first = counts[counts["seed"] == counts["seed"].min()]
     columns = ["dataset", "partition", "seed", "client", "class", "samples", "clients", "recipe"]
     return tables.with_alpha(first[columns].assign(scale=scale))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row per dataset, a column per partition; areas are comparable within a dataset.
 
     Axes and texts are always vector graphics, dots only if there are few.
@@ -34,7 +37,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
             dots(axes, here, of["samples"].max(), pixels=len(table) > MANY)
             axes.set_title(figures.setting(study, dataset, partition))
         row[0].set_ylabel("class")
-        row[0].yaxis.get_major_locator().set_params(integer=True)
+        whole: Any = row[0].yaxis.get_major_locator()
+        whole.set_params(integer=True)
         sizes(row[-1], of["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")
@@ -44,7 +48,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 def dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
     """Draw one partition."""
     area = LARGEST * table["samples"] / most
-    look = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
+    look: dict[str, Any] = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
     axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
 
 

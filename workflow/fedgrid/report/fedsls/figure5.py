@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SCORES = {
     "ssim": "SSIM",
@@ -23,7 +24,7 @@ PAPER = ("saliency-input", "autoencoder-f2", "autoencoder-f4", "autoencoder-f8")
 ALL = "all"  # all seeds together
 
 
-def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(scores: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return the numbers of a box per map, score and seed, and for all seeds together."""
     scores = scores.assign(map=scores["encoder"] + "-" + scores["layer"])
     order = [name for name in PAPER if name in set(scores["map"])]
@@ -58,7 +59,7 @@ def box(values: pd.Series) -> dict:
     return {k: round(float(v), 4) for k, v in numbers.items()} | {"outliers": text}
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per score, a box per map."""
     figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
     for (score, label), axes in zip(SCORES.items(), row, strict=True):

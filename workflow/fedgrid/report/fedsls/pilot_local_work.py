@@ -9,12 +9,13 @@ import pandas as pd
 from fedgrid.analysis import tables
 from fedgrid.analysis.published import published_cells
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.study.records import Study
 
 KEYS = ["method", "dataset", "partition"]
 PRINTED = "published"  # in the column of protocols
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per reading and setting, and published rows: percent; the nearer reading."""
     ours, printed = mean_over_seeds(score_runs(runs), CELL), published(runs, study)
     table = ours.merge(printed[[*KEYS, "published"]], how="left", on=KEYS)
@@ -27,7 +28,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return tables.with_alpha(table.assign(scale=scale)).round(4)
 
 
-def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
+def published(runs: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Return the printed cells of the runs' method and partitions, and of their datasets if any."""
     cells = published_cells(study)
     cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]

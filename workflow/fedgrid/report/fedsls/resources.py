@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedgrid.analysis import tables
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 FLOAT = 4  # bytes
 BYTES = (4, 2, 1, 8)  # per number, for readings of the paper's figures
@@ -42,7 +43,7 @@ COLUMNS = [
 ]
 
 
-def draw(costs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per quantity: the paper's figures with their readings, then our accounting.
 
     `costs` is the table of fedgrid.experiments.costs. The figures are in the study's
@@ -163,7 +164,7 @@ def multiple(figure: dict, figures: list[dict]) -> str:
 
 def agrees(value: float | Decimal, printed: float | str) -> bool:
     """Whether `value` is within half a unit of the last digit of a printed number."""
-    digit = Decimal(1).scaleb(Decimal(str(printed)).as_tuple().exponent)
+    digit = Decimal(1).scaleb(int(Decimal(str(printed)).as_tuple().exponent))
     return abs(Decimal(str(value)) - Decimal(str(printed))) <= digit / 2
 
 

@@ -10,11 +10,12 @@ import pandas as pd
 from fedgrid.analysis import tables
 from fedgrid.analysis.published import join_published
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.study.records import Study
 
 OURS = "ours"
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per cell: percent over seeds, published values and differences if any."""
     table = tables.with_alpha(mean_over_seeds(score_runs(runs), CELL))
     table = join_published(table, study).drop(columns="published_speedup")

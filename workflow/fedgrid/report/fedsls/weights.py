@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import SETTING
+from fedgrid.study.records import Study
 
 COLUMNS = ["seed", "client", "size", "R", "R_per_sample", "weight", "effective_clients"]
 
 
-def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(saliency: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per client, cell and seed, with FedAvg's weight and effective clients."""
     table = saliency[[*SETTING, *COLUMNS]].copy()
     cells = table.groupby([*SETTING, "seed"], sort=False)["size"]
@@ -24,7 +25,7 @@ def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return tables.with_alpha(table.drop(columns="protocol"))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per dataset, weights and R_k / n_k, and a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row")

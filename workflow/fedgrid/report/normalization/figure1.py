@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 COLUMN = re.compile(r"similarity(\d+)")
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, client and round: mean over seeds and deviation."""
     columns = [name for name in runs if COLUMN.fullmatch(name)]
     if not columns:
@@ -25,7 +26,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
         )
     facts = [*CELL, "round", "rounds", "seed"]
     long = runs.melt(facts, columns, "client", "similarity").dropna(subset="similarity")
-    long["client"] = [int(COLUMN.fullmatch(name)[1]) + 1 for name in long["client"]]
+    long["client"] = [int(COLUMN.sub(r"\1", name)) + 1 for name in long["client"]]
     table = long.groupby([*CELL, "client", "round"], sort=False).agg(
         mean=("similarity", "mean"), std=("similarity", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
@@ -34,7 +35,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(scale=scale).round({"mean": 6, "std": 6})
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
@@ -50,7 +51,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
+def curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every client."""
     for client, of in table.groupby("client", sort=False):
         figures.plot_band(axes, of, "round", look[client], label=f"client {client}")

@@ -8,12 +8,13 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, gains, tables
 from fedgrid.report import convergence
+from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)
 SOLID, DASHED = "-", (0, (4, 1.5))
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, suffix: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFrame:
     """Return a row per method, setting and round: percent over seeds; `original` names the pair."""
     pairs = gains.name_pairs(runs["method"], suffix)
     original = {name: name for name in pairs} | {name: of for of, name in pairs.items()}
@@ -21,7 +22,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, suffix: str) -> pd.DataFra
     return table.assign(original=table["method"].map(original))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels that share axes, one per setting."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     figure, (row,) = figures.panels(1, len(settings), width=3.2, height=2.6, sharey=True)

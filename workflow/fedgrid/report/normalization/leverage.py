@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
 from fedgrid.analysis.scores import cohort_sizes, score_runs
+from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/options.py)
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
@@ -45,7 +46,7 @@ ROOM = 1.3  # the height of a panel, in that of its points
 def draw(
     runs: pd.DataFrame,
     settings: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     suffix: str,
     placebo: str,
@@ -96,7 +97,7 @@ def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]
     return found
 
 
-def printed(study: dict, suffix: str) -> pd.DataFrame:
+def printed(study: Study, suffix: str) -> pd.DataFrame:
     """Return a row per printed gain (`gains.printed_pairs`)."""
     cells = gains.printed_pairs(study, suffix)
     names = {"method": "original", "printed_gain": "gain"}
@@ -106,7 +107,7 @@ def printed(study: dict, suffix: str) -> pd.DataFrame:
 # -- the figure -----------------------------------------------------------------------------------
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw three panels of distances, and below them a panel of gains per setting."""
     settings = compared(table)
     rows = 1 + -(-len(settings) // COLUMNS)
@@ -127,7 +128,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def title(study: dict, dataset: str, partition: str, protocol: str) -> str:
+def title(study: Study, dataset: str, partition: str, protocol: str) -> str:
     """Return the title of a panel of gains, in two lines."""
     below = figures.label(study, protocol, "protocol")
     return f"{figures.setting(study, dataset, partition)}\n{below}"

@@ -5,6 +5,7 @@ they are learned, before a softmax turns two of them into weights.
 """
 
 import re
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,12 +16,13 @@ from fedgrid.analysis.scores import CELL
 from fedgrid.report.convergence import lost
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 COEFFICIENT = re.compile(r"(alpha|beta)(_\d)+")
 HEIGHT = 1.6  # inches of a panel
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, round and curve, which is an accuracy or a coefficient."""
     coefficients = [name for name in runs if COEFFICIENT.fullmatch(name)]
     if not coefficients:
@@ -41,11 +43,11 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(scale=scale).round(4)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
-    size = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
+    size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
     figure, grid = figures.panels(2 * len(settings), len(methods), **size)
     look = figures.lines([*ACCURACIES, *sorted({*table["curve"]} - {*ACCURACIES})])
     for at, ((dataset, partition, _), of) in enumerate(settings):

@@ -9,13 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure, SubFigure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SHOWN = 100  # clients
 CLIENT, CLASS = "client and class", "class"  # what a row is of
 INSIDE = {"width_ratios": [4, 1], "height_ratios": [1, 3]}
 
 
-def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per shown client and class with samples, and a row per class of all clients."""
     first = counts[counts["seed"] == counts["seed"].min()]
     keys = ["dataset", "partition", "clients", "seed"]
@@ -29,7 +30,7 @@ def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.sort_values(["rank", *order], kind="stable").drop(columns="rank").round(6)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw the data sets side by side, two in a row."""
     settings = [*table.groupby(["dataset", "partition"], sort=False)]
     rows = -(-len(settings) // 2)

@@ -10,11 +10,12 @@ from fedgrid.analysis import choice, figures, metrics, tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import convergence
 from fedgrid.report.privatization.ways import ACCURACIES
+from fedgrid.study.records import Study
 
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     best: dict | None = None,
@@ -31,7 +32,7 @@ def draw(
     return pd.concat(parts, ignore_index=True)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw the panels; a line has the same look in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")

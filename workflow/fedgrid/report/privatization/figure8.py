@@ -5,6 +5,8 @@ lower case if it is private. Its height is the mean over seeds of the score. Its
 standard deviation of the same evaluations within a run, mean over seeds, as the paper shows it.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -14,13 +16,14 @@ from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, scor
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.study.records import Study
 
 KINDS = {"ps": "PS", "sp": "SP", "sps": "SPS", "ssp": "SSP"}
 NONE = ""  # the kind of a method without a split
 
 
 def draw(
-    runs: pd.DataFrame, settings: pd.DataFrame, study: dict, scale: str, best: dict | None = None
+    runs: pd.DataFrame, settings: pd.DataFrame, study: Study, scale: str, best: dict | None = None
 ) -> pd.DataFrame:
     """Return a row per accuracy, method and setting, in the order of kinds and splits.
 
@@ -81,7 +84,7 @@ def letters(kind: str, split: int, blocks: int) -> str:
     return "".join([*map(low, names[:split]), *map(high, names[split:])])
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per accuracy, a column per data set."""
     columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
     size = {"width": 4.4, "height": 2.4}
@@ -104,7 +107,7 @@ def bars(axes: Axes, table: pd.DataFrame) -> None:
     places = [at + [*KINDS].index(kind) for at, kind in enumerate(kinds[split.index])]
     places = pd.Series(places, split.index, dtype=int)
     for kind, of in split.groupby("kind", sort=False):
-        look = {"color": colours[kind], "label": KINDS[kind]}
+        look: dict[str, Any] = {"color": colours[kind], "label": KINDS[kind]}
         axes.bar(places[of.index], of["mean"], yerr=of["deviation"].fillna(0), **look)
     for row in table[kinds == NONE].itertuples():
         axes.axhline(row.mean, color="0.2", linestyle="--", label=f"{row.way} (all shared)")

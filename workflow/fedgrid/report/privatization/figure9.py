@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
+from fedgrid.study.records import Study
 
 POINT = ["alpha", "beta"]
 
 
-def draw(interpolation: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(interpolation: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per run's setting and point: percent over seeds; `best` marks the highest."""
     table = interpolation.groupby([*CELL, *POINT], sort=False).agg(
         accuracy=("mean", lambda of: 100 * of.mean()),
@@ -32,7 +33,7 @@ def draw(interpolation: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(rank=order).sort_values(["rank", *POINT]).drop(columns="rank")
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a heat map per method and setting, two in a row, with a mark on the best points."""
     settings = [*table.groupby(CELL, sort=False)]
     columns = min(len(settings), 2)

@@ -9,6 +9,7 @@ from fedgrid.analysis import figures, tables
 from fedgrid.partitions import write_label
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 OPTIONS = {"printed": "published"}  # what they name (study/options.py)
 NUMBERS = {  # by column, its heading
@@ -20,7 +21,7 @@ NUMBERS = {  # by column, its heading
 }
 
 
-def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataFrame:
+def draw(sizes: pd.DataFrame, study: Study, scale: str, printed: str) -> pd.DataFrame:
     """Return a row per data set and partition; `printed` names the entry of `published`.
 
     A data set that is printed and has no partition has a row with the printed numbers alone.

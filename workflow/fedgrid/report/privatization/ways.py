@@ -12,6 +12,7 @@ from fedgrid.analysis import choice, figures, gains, tables, verdicts
 from fedgrid.analysis.scores import CELL, SETTING, score_runs, scored, whole_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 OPTIONS = {"placebo": "ending"}  # what they name (study/options.py)
 ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
@@ -23,7 +24,7 @@ FACTS = ("rounds", "metric", "tail")
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     placebo: str | list[str] = "+forgets",
@@ -101,7 +102,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def texts(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
     """Return a mean with its interval as texts; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
-    found = pd.Series([tables.interval(*row, sign=sign) for row in rows], table.index)
+    found = pd.Series(
+        [tables.interval(mean, low, high, sign) for mean, low, high in rows], table.index
+    )
     if f"{name}_diverged" not in table:
         return found
     lost = table[f"{name}_diverged"].fillna(0)

@@ -38,7 +38,7 @@ def load(root):
 '''
 
 
-def entries() -> dict[str, dict]:
+def entries() -> dict[str, dict[str, Any]]:
     """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
@@ -59,7 +59,7 @@ def config_text() -> str:
 
 
 @cache
-def entries_in(text: str) -> dict[str, dict]:
+def entries_in(text: str) -> dict[str, dict[str, Any]]:
     """Return the entries of a configuration's text; UsageError if fedgrid's is not YAML."""
     if "datasets" not in text or not is_own(text):
         return {}
@@ -75,7 +75,7 @@ def entries_in(text: str) -> dict[str, dict]:
     return checked(read.get("datasets")) if isinstance(read, dict) else {}
 
 
-def checked(given: Any) -> dict[str, dict]:
+def checked(given: Any) -> dict[str, dict[str, Any]]:
     """Return what a configuration has under `datasets`; UsageError unless it is entries."""
     if not isinstance(given or {}, dict):
         raise UsageError(
@@ -91,7 +91,7 @@ def checked(given: Any) -> dict[str, dict]:
     return dict(given or {})
 
 
-def give(config: dict) -> dict:
+def give(config: dict[str, Any]) -> dict[str, Any]:
     """Make a configuration's entries known; return it with names in place of `folder:PATH`.
 
     UsageError for what is no entry, and for one that has the name of a file of datasets/.
@@ -112,7 +112,7 @@ def give(config: dict) -> dict:
     return config | {"datasets": there} | ({"dataset": asked} if asked else {})
 
 
-def named(text: str, there: dict[str, dict]) -> str:
+def named(text: str, there: dict[str, dict[str, Any]]) -> str:
     """Return the name of a dataset in `folder:PATH` or `npz:PATH`, which gets an entry."""
     kind, colon, place = text.partition(":")
     if not colon or kind not in KINDS:

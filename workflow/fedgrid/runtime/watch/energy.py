@@ -32,7 +32,7 @@ class Meter:
         used = {"processor": self.processor.joules(), "gpu": read_gpu(self.device) - self.before}
         return {name: round(value, 1) for name, value in used.items() if not math.isnan(value)}
 
-    def __del__(self):
+    def __del__(self) -> None:
         """End the thread, also after a training that has failed."""
         self.ended.set()
 
@@ -44,7 +44,7 @@ class Processor:
     an hour. So `joules` has to be called more often than that.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.lock, self.used = threading.Lock(), 0.0
         self.ranges = read_packages("max_energy_range_uj")
         self.counts, self.at = read_packages("energy_uj"), time.monotonic()
