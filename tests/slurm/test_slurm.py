@@ -324,7 +324,7 @@ def keepers() -> list[psutil.Process]:
 
 def trainers(project: Path) -> list[psutil.Process]:
     """The processes that train in a project, as Snakemake started them."""
-    return [p for p in processes("fedgrid.commands.train") if p.cwd() == str(project)]
+    return [p for p in processes("fedgrid", "train") if p.cwd() == str(project)]
 
 
 # -- what a job asks for --------------------------------------------------------------------------
@@ -355,10 +355,10 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project, undis
     wait_for(lambda: not squeue("%i"), 60, "a job after Ctrl-C")
 
 
-def processes(module: str) -> list[psutil.Process]:
-    """Those that run a module."""
-    everything = psutil.process_iter(["cmdline"])
-    return [p for p in everything if ["-m", module] == (p.info["cmdline"] or [])[1:3]]
+def processes(*words: str) -> list[psutil.Process]:
+    """Those that run a module, or a command of it."""
+    everything, end = psutil.process_iter(["cmdline"]), len(words) + 2
+    return [p for p in everything if ["-m", *words] == (p.info["cmdline"] or [])[1:end]]
 
 
 def trainer(project: Path) -> psutil.Process:

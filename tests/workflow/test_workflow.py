@@ -88,12 +88,6 @@ def fresh(tmp_path_factory) -> Path:
 # -- what there is to do ------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_the_quick_table_has_81_runs(fresh):
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
-    assert planned(fresh).jobs == {"data": 1, "train": 81} | shared | SUMMED
-
-
 def test_everything_is_planned_once(fresh):
     jobs = planned(fresh, "--quiet", "rules", target="all").jobs
     # the table's three partitions of three seeds; no other grid has more
@@ -112,38 +106,17 @@ def test_everything_is_planned_once(fresh):
     assert copies == {f"results_{name}": len(of["formats"]) for name, of in PRODUCTS.items()}
 
 
-@pytest.mark.slow
-def test_products_of_emptied_grids_are_left_out(fresh):
-    options = ("--quiet", "rules", "--config", "scale=paper", "dataset=cifar100", "seed=0")
-    jobs = planned(fresh, *options, target="all").jobs
-    assert not {name for name in jobs if "ablation" in name or "pilot" in name}
-    assert jobs["fedsls_figure4"] == jobs["fedsls_claims"] == jobs["fedsls_resources"] == 1
-
-
 EMPTY = ("--config", "scale=paper", "dataset=tinyimagenet")
 
 
-@pytest.mark.parametrize(
-    "place", ["results", pytest.param("results/studies/fedsls/paper", marks=pytest.mark.slow)]
-)
-def test_a_product_without_runs_is_refused_before_anything_runs(place, fresh):
-    process = start(fresh, "--cores", 1, *EMPTY, "--", f"{place}/figure4.pdf")
+def test_a_product_without_runs_is_refused_before_anything_runs(fresh):
+    process = start(fresh, "--cores", 1, *EMPTY, "--", "results/figure4.pdf")
     said, _ = process.communicate()
     assert process.returncode == 1
     sentence = "figure4 of fedsls has no runs at the paper scale with dataset tinyimagenet"
     assert len([line for line in said.splitlines() if sentence in line]) == 1, said
     assert "Traceback" not in said
     assert not (fresh / "results/data").exists()
-
-
-@pytest.mark.parametrize(
-    "seed",
-    ["seed=2", *(pytest.param(seed, marks=pytest.mark.slow) for seed in ("seed=", "seed=7,8"))],
-)
-def test_a_figure_of_one_seed_needs_the_partitions_of_one_seed(seed, fresh):
-    figure = {"data": 1, "partition": 3, "partition_table": 1}
-    figure |= {"fedsls_figure4": 1, "results_figure4": 1}
-    assert planned(fresh, "--config", seed, target="results/figure4.csv").jobs == figure
 
 
 @pytest.mark.slow
@@ -189,67 +162,6 @@ def test_only_the_code_behind_a_figure_draws_it_again(tmp_path):
     assert planned(project, target=figure).jobs == {}
     rewrite(project / f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3")
     assert planned(project, target=figure).jobs["fedsls_figure4"] == 1
-
-
-@pytest.mark.slow
-def test_the_papers_table_has_540_runs(fresh):
-    jobs = planned(fresh, "--quiet", "rules", "--config", "scale=paper").jobs
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
-    assert jobs == {"data": 4, "weights": 2, "train": 540} | shared | SUMMED
-
-
-PART = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
-
-
-def test_a_part_of_the_papers_grid_can_be_asked_for(fresh):
-    methods = {"fedavg", "fedsl-f2", "fedsls"}
-    plan = planned(fresh, "--config", *PART, f"method={','.join(sorted(methods))}")
-    stages = ("data", "weights", "partition", "pretrain", "saliency", "latents")
-    assert plan == (dict.fromkeys(stages, 1) | {"train": 3} | SUMMED, methods)
-
-
-def test_every_stage_waits_for_its_inputs(fresh):
-    """Of a run of FedSL from published weights."""
-    said = snakemake(fresh, "--dry-run", "--config", *PART, "method=fedsl-f2", "--", TABLE)
-    waiting = r"^Job \d+: (\w+): .*\nReason: .*; Input files updated by another job: (.*)$"
-    found = dict(re.findall(waiting, said, re.MULTILINE))
-    kinds = {job: re.findall(r"results/(\w+)/", inputs) for job, inputs in found.items()}
-    assert kinds["partition"] == ["data"]
-    assert sorted(kinds["latents"]) == ["data", "partition"]
-    assert sorted(kinds["train"]) == ["data", "latents", "partition", "weights"]
-
-
-def test_a_method_without_needs_has_no_other_stages(fresh):
-    part = ("partition=dir0.1", "method=fedavg", "seed=0")
-    assert planned(fresh, "--config", *part).jobs == SUMMED | {
-        "data": 1,
-        "partition": 1,
-        "train": 1,
-    }
-
-
-PROBE = """
-include: "Snakefile"
-names = {"dataset": "digits", "partition": "dir0.1", "method": "fedavg", "seed": 0}
-for name in ("tiny", "tiny-tail1", "long-tail1"):
-    if is_linked(names | {"protocol": name}):
-        print(f"linked: {name}")
-"""
-
-
-def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(project):
-    (project / "probe.smk").write_text(PROBE)
-
-    def linked() -> list[str]:
-        options = "--snakefile", "probe.smk", "--configfile", "tiny.yaml", "--dry-run"
-        return re.findall("^linked: (.+)$", snakemake(project, *options, "--", TABLE), re.MULTILINE)
-
-    assert linked() == ["tiny-tail1", "long-tail1"]  # `tiny` is finished, `long` is trained before
-    copy = project / "results/checkpoints/runs/tiny/digits/dir0.1/fedavg/seed0.safetensors.finished"
-    rewrite(copy / "summary.json", '"torch": "', '"torch": "0.')
-    assert linked() == ["long-tail1"]
-    shutil.rmtree(copy)
-    assert linked() == ["long-tail1"]
 
 
 # -- from the raw data to the table -------------------------------------------------------------
@@ -451,8 +363,6 @@ def a_new_checkout(project: Path) -> None:
 def test_nothing_is_made_again_in_another_place_for_what_changes_no_number(project):
     """A project that was moved, checked out, touched and commented on, in one dry run."""
     comments_layout_and_docstrings(project)
-    for edit in ("another product", "how progress is shown"):
-        rewrite(project / EDITS[edit][0], *EDITS[edit][1:3])
     for file, old, new in HARMLESS:
         rewrite(project / "workflow" / file, old, new)
     a_new_checkout(project)
@@ -466,46 +376,20 @@ PACKAGE, WRITTEN = "workflow/fedgrid", "workflow/studies/fedsls.yaml"
 ENCODED = SUMMED | {"pretrain": 1, "saliency": 1}
 
 EDITS = {
-    "a method": (
-        f"{PACKAGE}/methods/moon.py", "away = -F.log", "away = -1.0 * F.log",
-        SUMMED | {"train": 1}, {"moon"},
-    ),
-    "a hyper-parameter": (
-        WRITTEN, "digits: {mu: 0.1}", "digits: {mu: 0.2}", SUMMED | {"train": 1}, {"moon"},
-    ),
-    "the encoder of one method": (
-        f"{PACKAGE}/encoders/guided.py", "return maps.mean(1)", "return 1.0 * maps.mean(1)",
-        ENCODED | {"train": 1}, {"fedsls"},
-    ),
     "the engine": (
         f"{PACKAGE}/engine/samples.py", "CHUNK = 64", "CHUNK = 65",
-        ENCODED | {"train": 4}, set(METHODS),
-    ),
-    "the partition": (
-        f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3",
-        ENCODED | {"partition": 1, "train": 4}, set(METHODS),
-    ),
-    "the model": (
-        f"{PACKAGE}/models/cnn.py", "width: int = 64", "width: int = 65",
         ENCODED | {"train": 4}, set(METHODS),
     ),
     "which fields tables of runs have": (
         f"{PACKAGE}/study/paths.py", '("rounds", "metric"', '("metric", "rounds"', SUMMED, set(),
     ),
-    "the table": (
-        f"{PACKAGE}/report/fedsls/table1.py", '"mean"] - table', '"mean"] - 1 * table',
-        DRAWN, set(),
-    ),
-    "another product": (
-        f"{PACKAGE}/report/convergence.py", ".round(4)", ".round(5)", {}, set(),
-    ),
     "a label": (WRITTEN, "  fedavg: FedAvg\n", "  fedavg: Averaging\n", DRAWN, set()),
-    "a published value": (WRITTEN, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, set()),
-    "how runs are summed up": ("tiny.yaml", "tail: 2", "tail: 1", SUMMED, set()),
-    "how progress is shown": (
-        f"{PACKAGE}/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5", {}, set(),
-    ),
 }  # fmt: skip
+OTHERS = (
+    (WRITTEN, "digits: {mu: 0.1}", "digits: {mu: 0.2}"),  # of MOON
+    (f"{PACKAGE}/encoders/guided.py", "return maps.mean(1)", "return 1.0 * maps.mean(1)"),
+    (f"{PACKAGE}/methods/fedau.py", "cutoff: int = 50", "cutoff: int = 51"),
+)
 
 
 HARMLESS = (
@@ -513,18 +397,15 @@ HARMLESS = (
     ("fedgrid/study/checks.py", "clients are more than the", "clients exceed the"),  # an error
     ("fedgrid/engine/device.py", "torch sees no GPU", "there is no GPU"),
     ("fedgrid/training/results.py", "finished after %d", "ended after %d"),  # a log
+    ("fedgrid/report/convergence.py", ".round(4)", ".round(5)"),  # another product
+    ("fedgrid/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5"),
     ("schemas/study.schema.yaml", "its heading in report.html", "the heading"),
 )
-FAST = ("the engine", "the partition", "the table", "a label", "how runs are summed up")
 
 
-def fast_first(edits: dict) -> list:
-    """The names of the edits; all but a few are tried with the slow tests only."""
-    return [edit if edit in FAST else pytest.param(edit, marks=pytest.mark.slow) for edit in edits]
-
-
-@pytest.mark.parametrize("edit", fast_first(EDITS))
+@pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
+    """Of more edits `tests/plan/test_stale.py` asks in its own process."""
     file, old, new, jobs, trained = EDITS[edit]
     rewrite(project / file, old, new)
     assert planned(project, "--configfile", "tiny.yaml") == (jobs, trained)
@@ -532,9 +413,8 @@ def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
 
 def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
     """MOON's hyper-parameter, FedAU's code and FedSLS's encoder; FedAvg is left alone."""
-    for edit in ("a hyper-parameter", "the encoder of one method"):
-        rewrite(project / EDITS[edit][0], *EDITS[edit][1:3])
-    rewrite(project / f"{PACKAGE}/methods/fedau.py", "cutoff: int = 50", "cutoff: int = 51")
+    for edit in OTHERS:
+        rewrite(project / edit[0], *edit[1:])
     trained = {"moon", "fedau", "fedsls"}
     assert planned(project, "--configfile", "tiny.yaml") == (ENCODED | {"train": 3}, trained)
 
@@ -550,8 +430,11 @@ def test_a_figure_is_drawn_again_without_training(project):
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
 
 
+PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
+
+
 def test_another_scale_makes_the_current_table_again(project):
-    jobs = planned(project, "--config", *PART, "method=fedavg").jobs
+    jobs = planned(project, "--config", *PART_OF_PAPER, "method=fedavg").jobs
     assert (jobs["train"], jobs["results_table1"]) == (1, 1)
 
 
@@ -571,7 +454,7 @@ def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
 @pytest.mark.parametrize(
     ("options", "again"),
     [
-        (("--forceall", TABLE), METHODS),
+        pytest.param(("--forceall", TABLE), METHODS, marks=pytest.mark.slow),
         (("--force", f"{RUNS}/moon/seed0/metrics.csv"), ["moon"]),
         (("--forcerun", "partition", "--", TABLE), []),
     ],
@@ -691,7 +574,7 @@ def trainer(snakemake: subprocess.Popen) -> psutil.Process:
 
 @pytest.mark.slow
 def test_a_run_that_ended_after_snakemake_was_killed_is_not_trained_again(project):
-    rewrite(project / f"{PACKAGE}/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
+    rewrite(project / f"{PACKAGE}/stages/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
     run = "long/digits/dir0.1/fedau/seed0"
     wanted = ("--configfile", "tiny.yaml", "--", f"results/runs/{run}/metrics.csv")
     out = project / "results/runs" / run
@@ -713,7 +596,7 @@ def test_a_run_that_ended_after_snakemake_was_killed_is_not_trained_again(projec
 
 @pytest.mark.slow
 def test_snakemake_continues_a_run_whose_process_was_killed(uninterrupted, project):
-    rewrite(project / f"{PACKAGE}/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
+    rewrite(project / f"{PACKAGE}/stages/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
     run = "long/digits/dir0.1/moon/seed0"
     command = ("--cores", 1, "--configfile", "tiny.yaml", "--", f"results/runs/{run}/metrics.csv")
     checkpoint = project / f"results/checkpoints/runs/{run}.safetensors"
