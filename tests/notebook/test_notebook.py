@@ -96,7 +96,7 @@ def test_a_result_has_tables_settings_and_a_model_that_classifies(plain):
     assert "\n" not in repr(plain)
 
 
-@pytest.mark.parametrize(("model", "dataset"), [("resnet18", "digits"), ("vgg16_bn", "penmanship")])
+@pytest.mark.parametrize(("model", "dataset"), [("resnet8", "digits"), ("vgg16_bn", "penmanship")])
 def test_a_model_with_running_statistics_has_those_of_the_run(model, dataset):
     made = fedgrid.run(model=model, dataset=dataset, **ONE)
     statistics = {n: w for n, w in made.model.state_dict().items() if "running" in n}
@@ -219,14 +219,14 @@ def test_an_input_that_several_need_is_made_once(monkeypatch):
 
 def test_a_file_without_a_record_is_taken_unless_its_data_are_made_again():
     kept = {"partition": "iid", "results": "there"}
-    fedgrid.run(**kept, **SHORT)
+    fedgrid.run(**kept, **ONE)
     (file,) = Path("there").rglob("seed0.npz")
     record = file.with_name(".seed0.npz.record")
     record.unlink()
-    fedgrid.run("fedprox", **kept, **SHORT)
+    fedgrid.run("fedprox", **kept, **ONE)
     assert not record.exists()
     Path("there/data/digits/meta.json").unlink()
-    fedgrid.run("fedavgm", **kept, **SHORT)
+    fedgrid.run("fedavgm", **kept, **ONE)
     assert record.exists()
 
 
@@ -237,7 +237,7 @@ def test_the_process_is_as_before(monkeypatch):
     torch.manual_seed(7)
     drawn = torch.rand(1)
     torch.manual_seed(7)
-    fedgrid.run(threads=2, **SHORT)
+    fedgrid.run(threads=2, **ONE)
     assert torch.rand(1) == drawn
     assert signal.getsignal(signal.SIGTERM) is handler
     assert signal.getsignal(signal.SIGINT) is stop
@@ -267,21 +267,17 @@ def arrays(seed: int, number: int = 200) -> None:
 
 
 def test_other_data_of_the_same_name_make_another_run():
-    given = {"dataset": "npz:mine.npz", "partition": "iid", "model": "mlp", "results": "there"}
+    given = {"dataset": "npz:mine.npz", "partition": "iid", "model": "mlp"} | ONE
     arrays(0)
-    first = fedgrid.run(**given, **SHORT)
+    first = fedgrid.run(**given, results="there")
     arrays(1)
-    second = fedgrid.run(**given, **SHORT)
+    second = fedgrid.run(**given, results="there")
     assert not second.metrics.equals(first.metrics)
     arrays(1, number=100)
-    third = fedgrid.run(**given, seed=1, **SHORT)
-    pd.testing.assert_frame_equal(
-        third.metrics, fedgrid.run(**given | {"results": None}, seed=1, **SHORT).metrics
-    )
-    fourth = fedgrid.run(**given, **SHORT)
-    pd.testing.assert_frame_equal(
-        fourth.metrics, fedgrid.run(**given | {"results": None}, **SHORT).metrics
-    )
+    for seed in (1, 0):
+        made = fedgrid.run(**given, seed=seed, results="there")
+        alone = fedgrid.run(**given, seed=seed)
+        pd.testing.assert_frame_equal(made.metrics, alone.metrics)
 
 
 def test_files_of_commands_are_made_again_for_other_data():

@@ -66,7 +66,7 @@ HARMLESS = [  # edits that change no result of the table
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch):
     """A plan writes own data into the environment; what was read of an edited file is forgotten."""
-    monkeypatch.setenv(own_data.VARIABLE, "")
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
     yield
     monkeypatch.undo()
     source.forget()

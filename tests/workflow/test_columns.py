@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from test_products import drawn, sources
 from test_report import SMALL
 
 import made
@@ -88,7 +87,7 @@ def test_every_kept_table_is_explained():
 @pytest.mark.parametrize("name", ["table1", "claims", "controls", "weights", "resources"])
 def test_a_product_of_made_up_runs_is_explained(name):
     module = product_module("fedsls", name, STUDIES["fedsls"]["products"][name])
-    table = drawn(name, sources(name))
+    table = made.drawn(name, made.sources(name))
     assert unknown(module.replace("report.", "product: "), [*table]) == []
 
 

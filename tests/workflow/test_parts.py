@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_workflow import PART_OF_TINY, RUNS, planned, rewrite, snakemake, start
 
 from conftest import TABLE, copied
+from workflows import PART_OF_TINY, RUNS, planned, rewrite, snakemake, start
 
 STUDY = "results/studies/fedsls/quick"
 

@@ -5,7 +5,6 @@ Everything runs in a copy of the project, on a grid (`tiny.yaml`) that takes sec
 
 import csv
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,7 +14,6 @@ import time
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import psutil
@@ -27,56 +25,22 @@ from fedgrid.study.grid import configured
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
 from made import GRID, STUDY
+from workflows import (
+    PART_OF_TINY,
+    RUNS,
+    new_times_on_every_file,
+    planned,
+    rewrite,
+    snakemake,
+    start,
+)
 
 HERE = Path(__file__).parents[1]
 PRODUCTS = {name: STUDY["products"][name] for name in GRID.products("fedsls", "quick")}
 DRAWN = {"fedsls_table1": 1, "results_table1": 1}
 SUMMED = DRAWN | {"runs_table": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
-RUNS = "results/runs/tiny/digits/dir0.1"
-# The part of the study that tiny.yaml asks for.
-PART_OF_TINY = "protocol=tiny/partition=dir0.1/method=fedavg,moon,fedau,fedsls/seed=0"
 OF_TINY = f"studies/fedsls/quick/{PART_OF_TINY}"
-
-
-class Plan(NamedTuple):
-    """What a dry run would do: jobs by rule, and the methods that would be trained."""
-
-    jobs: dict[str, int]
-    trained: set[str]
-
-
-def start(project: Path, *arguments) -> subprocess.Popen:
-    """Snakemake in the project, started and not waited for."""
-    command = ["snakemake", *map(str, arguments)]
-    return subprocess.Popen(
-        command, cwd=project, env=ENVIRONMENT, text=True, encoding="utf-8",
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def snakemake(project: Path, *arguments) -> str:
-    """What Snakemake says, if it succeeds."""
-    process = start(project, *arguments)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    return said
-
-
-def planned(project: Path, *options, target: str = TABLE) -> Plan:
-    """What has to be done for the target, or for several."""
-    said = snakemake(project, "--dry-run", *options, "--", *target.split())
-    jobs = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
-    assert jobs or "Nothing to be done" in said, said
-    jobs.pop("total", None)
-    return Plan(jobs, set(re.findall(r"train: (\S+) on ", said)))
-
-
-def rewrite(path: Path, old: str, new: str) -> None:
-    """Replace what is there exactly once."""
-    text = path.read_text()
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new))
 
 
 @pytest.fixture(scope="module")
@@ -325,17 +289,6 @@ def test_what_a_product_is_of_counts_for_its_copy_too(counted):
 
 
 # -- what makes nothing again -------------------------------------------------------------------
-
-
-def new_times_on_every_file(project: Path) -> None:
-    """Now, with every input newer than what was made of it."""
-    files = [
-        path for path in project.rglob("*") if path.is_file() and ".snakemake" not in path.parts
-    ]
-    files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    now = time.time() - len(files)
-    for second, path in enumerate(files):
-        os.utime(path, (now + second, now + second))
 
 
 def comments_layout_and_docstrings(project: Path) -> None:
