@@ -24,7 +24,7 @@ from fedgrid.runtime import download
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.stages import weights
-from fedgrid.store.identity import work_key
+from fedgrid.store.identity import identify
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import PROTOCOL
 
@@ -231,7 +231,7 @@ def test_weights_of_your_own_are_an_input_of_the_run(tmp_path):
     keys = set()
     for content in (b"one", b"two"):
         path.write_bytes(content)
-        keys.add(work_key("partition", run | {"partition": "iid"}, {"weights": found}))
+        keys.add(identify("partition", run | {"partition": "iid"}, {"weights": found}).key)
     assert len(keys) == 2
     assert "weights" not in input_paths(run | {"protocol": PROTOCOL})
 

@@ -90,7 +90,7 @@ def recorded(method: str = "fedavg", command: tuple = (), **record) -> dict:
     """The record of a run of FedSLS's quick protocol."""
     run = GRID.resolve(NAMES | {"method": "fedavg"})
     run["name"]["method"] = method
-    code = {"modules": ["stages.train"], "fingerprint": source.of(["stages.train"])}
+    code = {"modules": ["stages.train"], "fingerprint": source.fingerprint("stages.train")}
     command = ["fedgrid.commands.train", "a/run", *command]
     return {"command": command, "run": run, "code": code, "inputs": {}} | record
 

@@ -54,7 +54,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     stored = read_store(asked.kind, asked.kept, asked.ids, asked.results) if asked.kept else {}
     with files.replacing(asked.out) as temporary:
         gather(asked.kind, found, stored).to_csv(temporary, index=False)
-    return records.Work([asked.out], [path for path, _ in found if path not in stored])
+    read = [path for path, _ in found if path not in stored]
+    return records.Work([asked.out], read, code=["store.tables"])
 
 
 if __name__ == "__main__":

@@ -18,13 +18,15 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, records
 from fedgrid.stages.data import decode
+from fedgrid.study.jobs import dataset_modules
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command; UsageError if the dataset is unknown, missing or damaged."""
     asked = _parser().parse_args(arguments)
     out = asked.out or Path("results/data") / asked.dataset
-    return records.Work(decode(asked.dataset, asked.root, out))
+    made = decode(asked.dataset, asked.root, out)
+    return records.Work(made, code=dataset_modules(asked.dataset))
 
 
 def _parser() -> argparse.ArgumentParser:

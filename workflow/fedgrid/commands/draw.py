@@ -28,6 +28,7 @@ from fedgrid.report._product import (
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store.kept import store_folder
+from fedgrid.study.products import product_module
 from fedgrid.study.reading import find_study, read_study
 
 
@@ -60,7 +61,8 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     tables = {name: without_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
     write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
-    return records.Work(asked.out, paths.values())
+    code = ["report._formats", product_module(path.stem, asked.product, about)]
+    return records.Work(asked.out, paths.values(), code=code)
 
 
 def read_entry(text: str) -> dict:

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     )
     with files.replacing(asked.out) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    return records.Work([asked.out], inputs)
+    return records.Work([asked.out], inputs, code=["page.front"])
 
 
 def named(text: str | None) -> tuple[str, Path | None]:

@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     checkpoint = asked.checkpoint or asked.results / "checkpoints/runs" / f"{name}.safetensors"
     machine = Machine(asked.device, "loop", asked.threads)
     interpolate(run, paths, checkpoint, asked.results, out, machine)
-    return work_on(run, paths, out)
+    return work_on("interpolation", run, paths, out)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / input_paths(run)["latents"]
     paths = find_inputs(asked, run, "data", "partition")
     encode(run, paths, out, machine_of(asked))
-    return work_on(run, paths, out)
+    return work_on("latents", run, paths, out)
 
 
 if __name__ == "__main__":

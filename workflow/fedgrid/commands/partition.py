@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     run = resolve_run(asked, "partition")
     paths = find_inputs(asked, run, "data")
     out = asked.out or asked.results / input_paths(run)["partition"]
-    return work_on(run, paths, *partition(run, paths["data"], out))
+    return work_on("partition", run, paths, *partition(run, paths["data"], out))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / input_paths(run)["saliency"]
     paths = find_inputs(asked, run, "data", "partition", "pretrain")
     encode(run, paths, out, Machine(asked.device, "loop", asked.threads))
-    return work_on(run, paths, out, *map(out.with_suffix, (".csv", ".json")))
+    return work_on("saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json")))
 
 
 if __name__ == "__main__":

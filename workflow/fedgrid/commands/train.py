@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
     written = train(run, paths, *places, machine_of(asked), asked.save_every, asked.results, told)
-    return work_on(run, paths, *written) if written else None
+    return work_on("train", run, paths, *written) if written else None
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     known(f"published set of weights for {asked.model}", asked.name, published)
     out = asked.out or Path(f"results/weights/{asked.model}-{asked.name}.safetensors")
     convert(published[asked.name], asked.root / "weights", out)
-    return records.Work([out])
+    return records.Work([out], code=["stages.weights", f"models.{asked.model}"])
 
 
 if __name__ == "__main__":

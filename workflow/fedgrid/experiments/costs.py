@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     with files.replacing(asked.out) as temporary:
         table.to_csv(temporary, index=False, float_format="%.10g")
     log.info("%s: %d images of %s", asked.out, setting["images"], setting["dataset"])
-    return records.Work([asked.out])
+    code = ["experiments.costs", f"models.{setting['model']}"]
+    return records.Work([asked.out], code=code)
 
 
 def read(text: str) -> dict:

@@ -1,14 +1,12 @@
 """The run that the arguments of `fedgrid.run` name."""
 
-import json
-from hashlib import sha256
-
 import numpy as np
 
 from fedgrid.engine.device import DEVICES
 from fedgrid.method import Method
 from fedgrid.notebook.session import forget_edited
 from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
@@ -124,5 +122,5 @@ def with_fields(protocol: str, fields: dict) -> tuple[str, dict]:
     rest = {k: v for k, v in fields.items() if k not in plain}
     if not rest:
         return name, {}
-    number = sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:8]
+    number = hash_facts(rest, 8)
     return f"{name}-{number}", {f"{name}-{number}": {"base": name} | rest}

@@ -15,11 +15,10 @@ from fedgrid.method import Method
 from fedgrid.notebook.result import Result, read_result
 from fedgrid.notebook.session import stoppable
 from fedgrid.runtime import files, records
-from fedgrid.runtime.code import source
 from fedgrid.runtime.watch import progress
-from fedgrid.store import identity
+from fedgrid.store.identity import changed_parts, input_of
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages, stage_modules
+from fedgrid.study.jobs import needed_stages
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.training import results as written
 from fedgrid.training.build import build_engine, build_method
@@ -74,9 +73,9 @@ def make_input(
     places = ["--root", str(root), "--out", str(out)]
     if name == "weights":
         protocol = spec["protocol"]
-        command(name, spec, protocol["model"], "--name", protocol["weights"], *places)
+        command(name, protocol["model"], "--name", protocol["weights"], *places)
     elif name == "data":
-        command(name, spec, spec["dataset"], *places)
+        command(name, spec["dataset"], *places)
     else:
         for stage in ["pretrain"] * (name == "saliency") + [name]:
             make(stage, spec, folder, machine)
@@ -97,33 +96,21 @@ def is_current(made: Path, folder: Path, again: bool = False) -> bool:
         return not again
     except ValueError:  # a damaged record
         return False
-    inputs = {identity.input_of(name, folder): says for name, says in record["inputs"].items()}
-    same = all(path.exists() and files.checksum(path) == says for path, says in inputs.items())
-    return same and not identity.changed(record["code"])
+    gone = [name for name in record["inputs"] if not input_of(name, folder).exists()]
+    return not gone and not any(changed_parts(record, folder))
 
 
 def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
     more = options(machine) if stage != "partition" else []
-    command(stage, spec, json.dumps(spec), "--results", str(folder), *more)
+    command(stage, json.dumps(spec), "--results", str(folder), *more)
 
 
-def command(stage: str, spec: dict, *arguments: str) -> None:
+def command(stage: str, *arguments: str) -> None:
     """Run a command in this process, and write the record of its work."""
     began, work = time.monotonic(), import_module(f"fedgrid.commands.{stage}").main([*arguments])
     if work:
-        code = modules_of(stage, spec)
-        records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], code, began))
-
-
-def modules_of(stage: str, spec: dict) -> list[str]:
-    """Return the modules that can change what a stage makes."""
-    if stage == "weights":
-        own = [f"stages.{stage}", f"models.{spec['protocol']['model']}"]
-    else:
-        own = ["stages.data", f"datasets.{spec['dataset']}"]
-        own += stage_modules(stage, spec) if stage != "data" else []
-    return sorted(frozenset().union(*(source.counted(module) for module in own)))
+        records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], began))
 
 
 def options(machine: Machine) -> list[str]:

@@ -7,9 +7,9 @@ from snakemake.io import ancient
 
 from fedgrid.plan.arguments import shorten
 from fedgrid.plan.configuration import Plan
-from fedgrid.plan.hashes import hash_facts
 from fedgrid.plan.runs import Asked
 from fedgrid.runtime.code import source
+from fedgrid.runtime.hashes import hash_facts
 
 # The modules of experiments, which do not belong to a grid.
 MODULES = {

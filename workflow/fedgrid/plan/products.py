@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from fedgrid.plan.arguments import shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.experiments import Experiments
-from fedgrid.plan.hashes import hash_facts
 from fedgrid.plan.runs import Asked
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime.code import source
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module

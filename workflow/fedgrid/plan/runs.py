@@ -19,6 +19,7 @@ from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
     code_behind,
+    dataset_modules,
     is_state_read,
     memory_mb,
     needed_stages,
@@ -204,7 +205,7 @@ def input_file(name: str, path: str) -> str:
 
 def dataset_code(wildcards) -> str:
     """Return a hash of the code that decodes a dataset."""
-    return source.fingerprint("stages.data", f"datasets.{wildcards.dataset}")
+    return source.fingerprint(*dataset_modules(wildcards.dataset))
 
 
 def published_weights(wildcards) -> Any:

@@ -7,8 +7,8 @@ from snakemake.io import ancient
 
 from fedgrid.plan.arguments import write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
-from fedgrid.plan.hashes import hash_facts
 from fedgrid.plan.runs import Asked, Runs
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.store.kept import INDEX, facts_of_kind, store_folder
 from fedgrid.study.jobs import code_behind
 from fedgrid.study.paths import collected_fields, collected_path, collecting_stage

@@ -9,10 +9,10 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 from fedgrid.runtime import files, records, warm
+from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
@@ -56,7 +56,7 @@ def write_arguments(words: list[str], folder: Path, write: bool = True) -> Path:
     argument may have a line break. Without `write` the path alone is returned.
     """
     text = "".join(f"{word}\n" for word in words)
-    path = folder / f"{sha256(text.encode()).hexdigest()[:16]}.txt"
+    path = folder / f"{hash_text(text, 16)}.txt"
     if write and not path.exists():
         with files.replacing(path) as temporary:
             temporary.write_text(text, encoding="utf-8")

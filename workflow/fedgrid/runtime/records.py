@@ -17,7 +17,6 @@ from typing import Any
 from fedgrid.runtime.code import source
 from fedgrid.runtime.files import checksum
 from fedgrid.runtime.machine import peak_memory_mb, versions
-from fedgrid.runtime.names import PACKAGE
 
 BEGAN = time.monotonic()
 
@@ -29,14 +28,14 @@ class Work:
     outputs: Sequence[Path]
     inputs: Iterable[Path] = ()
     run: dict[str, Any] | None = None  # the resolved run, for a command about one run
+    code: Sequence[str] = ()  # the modules that the fingerprint of its code begins with
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs in a process with others: its words, modules and beginning."""
+    """A command that runs in a process with others: its words and its beginning."""
 
     words: list[str]
-    modules: list[str]
     began: float  # by time.monotonic
 
 
@@ -54,7 +53,7 @@ def write(work: Work, command: Command | None = None) -> None:
         "run": work.run,
         "outputs": {relative(file, last.parent): checksum(file) for file in sorted(made)},
         "inputs": {str(file): checksum(file) for file in sorted({*work.inputs} - made)},
-        "code": {"modules": command.modules, "fingerprint": source.of(command.modules)},
+        "code": {"modules": [*work.code], "fingerprint": source.fingerprint(*work.code)},
         "versions": versions(),
         "host": socket.gethostname(),
         "seconds": round(time.monotonic() - command.began, 1),
@@ -72,9 +71,6 @@ def relative(file: Path, folder: Path) -> str:
 
 
 def of_process() -> Command:
-    """Return the command that this process is, with all modules that it has imported."""
-    spec, prefix = sys.modules["__main__"].__spec__, f"{PACKAGE.name}."
-    loaded = {name.removeprefix(prefix) for name in sys.modules if name.startswith(prefix)}
-    loaded |= {spec.name.removeprefix(prefix)} if spec else set()
-    modules = sorted(name for name in loaded if source.exists(name))
-    return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], modules, BEGAN)
+    """Return the command that this process is."""
+    spec = sys.modules["__main__"].__spec__
+    return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], BEGAN)

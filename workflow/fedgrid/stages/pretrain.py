@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fedgrid.runtime import files, forced
-from fedgrid.store.identity import work_key
+from fedgrid.store.identity import identify
 from fedgrid.study.command import (
     Machine,
 )
@@ -20,7 +20,7 @@ def pretrain(run: dict, paths: dict[str, Path], out: Path, folder: Path, machine
     """Train all clients into the folder `out`; `folder` has what is done if this is stopped."""
     with files.alone(folder):
         begin_forced(out, folder)
-        begin(folder, work_key("pretrain", run, paths))
+        begin(folder, identify("pretrain", run, paths).key)
         train_clients(run, paths, folder, machine)
         (folder / "run.txt").unlink()
         shutil.rmtree(out, ignore_errors=True)

@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from fedgrid.runtime import cli, forced
-from fedgrid.runtime.code import source
 from fedgrid.runtime.watch import trackers
-from fedgrid.store.identity import work_key
+from fedgrid.store.identity import identify
 from fedgrid.study.command import (
     Machine,
 )
-from fedgrid.study.jobs import is_state_read, stage_modules
+from fedgrid.study.jobs import is_state_read
 from fedgrid.training import same_work
 from fedgrid.training.same_work import ENDED, FINISHED
 
@@ -50,7 +49,8 @@ def train(
     from fedgrid.runtime.watch.trackers import csv
     from fedgrid.training import checkpoint, results
 
-    key = work_key("train", run, paths)
+    identity = identify("train", run, paths)
+    key = identity.key
     kept = beside(checkpoint_path, FINISHED)
     with files.alone(checkpoint_path):
         written_to = (place / name for place in (out, kept) for name in results.FILES)
@@ -62,7 +62,7 @@ def train(
         anew = begin_anew(out, checkpoint_path)
         others = [] if anew else same_work.find(home, key, checkpoint_path)
         copies = (beside(other, FINISHED) for other in others)
-        if found := results.finished(out, kept, key, copies):
+        if found := results.finished(out, kept, identity, copies):
             log.info("%s was finished before in %s, and is not trained again", out, found)
             written = [] if found == kept else results.link(out, kept, run)
         else:
@@ -72,7 +72,8 @@ def train(
             rows = partial(tracked.Rows, told, out, run, key)
             last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
             with saved.safe(last, history):
-                written = results.write(out, whole, history, {"run": run, "key": key} | facts)
+                about = {"run": run, "key": key} | facts | {"code": identity.code}
+                written = results.write(out, whole, history, about)
                 results.keep(out, kept)
             saved.end(last, history)
         csv.discard(out)
@@ -107,7 +108,7 @@ def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | Non
     """Return the last states of finished runs, in the results `home`, that this run can use."""
     from fedgrid.training.extension import Ended, without_length
 
-    key = work_key("train", without_length(run), paths)
+    key = identify("train", without_length(run), paths).key
     others = same_work.find(home, key, path)
     limit = 1e9 * float(os.environ.get("FEDGRID_KEEP_STATE_GB", KEEP_STATE_GB))
     limit = math.inf if is_state_read(run["name"]) else limit
@@ -139,7 +140,7 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
-    facts |= {"joules": meter.joules(), "code": source.fingerprint(*stage_modules("train", run))}
+    facts |= {"joules": meter.joules()}
     return state, history, replace(state, server=engine.complete(state.server)), facts
 
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 from fedgrid.runtime import files, forced, records
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
+from fedgrid.store.identity import changed_inputs, input_of
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import INPUTS, input_paths
 
@@ -53,7 +54,7 @@ def compared(results: Path, number: int, everything: Grid) -> Iterator[tuple[Pat
             again = Path(place) / "run"
             found = differences(folder, again)
             also = others(summary, json.loads((again / "summary.json").read_text()))
-            also += changed_inputs(record, results)
+            also += [f"the input {name}" for name in changed_inputs(record, results)]
             yield folder, not found, sentence(found, also)
 
 
@@ -73,16 +74,10 @@ def inputs(record: dict, summary: dict, results: Path, everything: Grid) -> dict
     words = record.get("command", ())
     given = [one.partition("=")[::2] for one in words if one.partition("=")[0] in INPUTS]
     if given:
-        return {name: moved(path, results) for name, path in given}
+        return {name: input_of(path, results) for name, path in given}
     run = everything.resolve(summary["run"]["name"])
     there = {name: results / path for name, path in input_paths(run).items() if name != "metrics"}
     return {name: path for name, path in there.items() if path.exists()}
-
-
-def moved(path: str, results: Path) -> Path:
-    """Return a recorded path; `results` replaces the folder of that name."""
-    inside = Path(path).parts[:1] == (results.resolve().name,)
-    return (results.resolve().parent / path if inside else Path(path)).absolute()
 
 
 def train(summary: dict, given: dict[str, Path], place: str) -> str:
@@ -198,16 +193,6 @@ def others(then: dict, now: dict) -> list[str]:
     if then["code"] != now["code"]:
         found.append(f"the code, {then['code']} then and {now['code']} now")
     return found
-
-
-def changed_inputs(record: dict, results: Path) -> list[str]:
-    """Return the inputs that have changed since a run was made, in words."""
-    there = {name: moved(name, results) for name in record.get("inputs", ())}
-    return [
-        f"the input {name}"
-        for name, path in there.items()
-        if path.exists() and files.checksum(path) != record["inputs"][name]
-    ]
 
 
 def sentence(found: list[str], also: list[str]) -> str:

@@ -1,63 +1,69 @@
-"""Whether a result is current: settings, code, inputs and versions that it was made with."""
+"""What a result was made with, and whether the same would make it today.
+
+An identity has four parts: the settings of the run, the code, the inputs, and the versions of the
+packages. Whoever asks whether a result is current compares some of these parts, by this module; the
+documentation has the table of who compares which, and why (docs/reference/identity.md).
+"""
 
 import json
+from collections.abc import Iterator
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from fedgrid.runtime import files
+from fedgrid.runtime import files, machine
 from fedgrid.runtime.code import source
+from fedgrid.runtime.hashes import hash_facts, hash_text
 from fedgrid.study.jobs import run_of_stage, stage_modules
-from fedgrid.study.paths import (
-    OF_RUN,
-    RUN,
-    collected_path,
-    collecting_stage,
-)
+from fedgrid.study.paths import OF_RUN, RUN, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL
 
 REGISTRIES = ("datasets.", "methods.", "models.", "partitions.")  # of files that people add
 
 
-def changed(code: dict) -> bool:
-    """Whether code has changed; a missing file that a user added does not count as a change."""
-    gone = [module for module in code["modules"] if not source.exists(module)]
-    if gone:
-        return not all(module.startswith(REGISTRIES) for module in gone)
-    return source.of(code["modules"]) != code["fingerprint"]
+class Identity(NamedTuple):
+    """What the work of a stage is made with; the names of its run are no part of it."""
+
+    settings: dict[str, Any]  # the resolved run without its names
+    code: str  # the fingerprint of the stage's code
+    inputs: tuple[str, ...]  # the checksums of its inputs
+    versions: dict[str, str]  # of Python and of the packages that can change numbers
+
+    @property
+    def key(self) -> str:
+        """The hash of settings, code and inputs, by which unfinished work is found again."""
+        parts = [json.dumps(self.settings, sort_keys=True), self.code, *self.inputs]
+        return hash_text("\n".join(parts), 64)
+
+    def made(self, summary: dict[str, Any]) -> bool:
+        """Whether a finished run, by its summary, was made with exactly this."""
+        return (summary.get("key"), summary.get("versions")) == (self.key, self.versions)
 
 
-def input_of(name: str, results: Path) -> Path:
-    """Return the path of a recorded input; `results` replaces the folder of that name."""
-    path = results.resolve().parent / name
-    return path if Path(name).parts[:1] == (results.resolve().name,) else Path(name)
+def identify(stage: str, run: dict, paths: dict[str, Path]) -> Identity:
+    """Return what a stage would work with now: its resolved run, and the paths of its inputs."""
+    settings = {key: value for key, value in run.items() if key != "name"}
+    code = source.fingerprint(*stage_modules(stage, run))
+    inputs = tuple(files.checksum(path) for path in paths.values())
+    return Identity(settings, code, inputs, machine.versions())
 
 
-@cache
-def checksum(file: Path) -> str:
-    """Return the sha256 of a file's content."""
-    return files.checksum(file)
+# -- settings alone -------------------------------------------------------------------------------
 
 
 def hash_content(kind: str, run: dict) -> str:
-    """Return a hash of what a run's item depends on, without the names of protocol and method.
+    """Return a hash of the settings that a run's collected table of a kind depends on.
 
-    Fields of the protocol with their default are left out, so that what is kept still counts when
-    fedgrid has one more field.
+    The names of protocol and method do not count. Fields of the protocol with their default are
+    left out, so that what is kept still counts when fedgrid has one more field.
     """
     content = run_of_stage(collecting_stage(kind), run)
     changed = {k: v for k, v in content["protocol"].items() if v != PROTOCOL[k]}
-    content = {k: v for k, v in content.items() if k != "name"} | {"protocol": changed}
-    return hash_text(json.dumps(content, sort_keys=True))
-
-
-def hash_text(text: str) -> str:
-    """Return a short hash of a text."""
-    return sha256(text.encode()).hexdigest()[:12]
+    return hash_facts({k: v for k, v in content.items() if k != "name"} | {"protocol": changed})
 
 
 def is_finished(kind: str, run: dict, results: Path) -> bool:
-    """Whether what a resolved run leaves of a kind is in `results`, made with today's settings.
+    """Whether `results` holds a run's output of a kind, made with these settings.
 
     Only a run's summary says what it was made with; other files have it in their path.
     """
@@ -69,7 +75,7 @@ def is_finished(kind: str, run: dict, results: Path) -> bool:
 
 
 def has_content(summary: Path, run: dict) -> bool:
-    """Whether a run was made with the content of a resolved run, by its summary.
+    """Whether a finished run has the settings of a resolved run, by its summary.
 
     A damaged summary does not say otherwise: whoever reads it refuses it.
     """
@@ -83,12 +89,40 @@ def has_content(summary: Path, run: dict) -> bool:
         return False
 
 
-def work_key(stage: str, run: dict, paths: dict[str, Path]) -> str:
-    """Return a hash of the resolved run, its code and its inputs, to recognise finished work.
+# -- code and inputs, by a record -----------------------------------------------------------------
 
-    The names of the run are left out: the same work under other names has the same hash.
-    """
-    content = {key: value for key, value in run.items() if key != "name"}
-    parts = [json.dumps(content, sort_keys=True), source.fingerprint(*stage_modules(stage, run))]
-    parts += [files.checksum(path) for path in paths.values()]
-    return sha256("\n".join(parts).encode()).hexdigest()
+
+def changed_parts(record: dict, results: Path) -> Iterator[str]:
+    """Yield what has changed since a result was made, by its record: the code, or an input."""
+    if has_other_code(record["code"]):
+        yield "the code that made it"
+    yield from changed_inputs(record, results)
+
+
+def has_other_code(code: dict) -> bool:
+    """Whether recorded code has changed; a file that a user added and is gone is no change."""
+    gone = [module for module in code["modules"] if not source.exists(module)]
+    if gone:
+        return not all(module.startswith(REGISTRIES) for module in gone)
+    return source.fingerprint(*code["modules"]) != code["fingerprint"]
+
+
+def changed_inputs(record: dict, results: Path) -> list[str]:
+    """Return the recorded inputs that have other content now; a missing file is no change."""
+    return [
+        name
+        for name, digest in record.get("inputs", {}).items()
+        if (path := input_of(name, results)).exists() and checksum(path) != digest
+    ]
+
+
+def input_of(name: str, results: Path) -> Path:
+    """Return the path of a recorded input; `results` replaces the folder of that name."""
+    home = results.resolve()
+    return home.parent / name if Path(name).parts[:1] == (home.name,) else Path(name).absolute()
+
+
+@cache
+def checksum(file: Path) -> str:
+    """Return the sha256 of a file's content, read once in this process."""
+    return files.checksum(file)

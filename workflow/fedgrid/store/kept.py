@@ -11,15 +11,15 @@ depends on. The index has a hash of the content, and a hash of the item's rows o
 """
 
 import csv
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from io import StringIO
 from pathlib import Path
 
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, shown
-from fedgrid.store.identity import hash_content, hash_text
+from fedgrid.store.identity import hash_content
 from fedgrid.study.paths import COLLECTED, collected_path
 from fedgrid.study.reading import STUDIES
 
@@ -140,7 +140,7 @@ def own_columns(rows: Rows) -> Rows:
 
 def hash_rows(rows: Rows) -> str:
     """Return a hash of an item's rows, whatever the order of their columns."""
-    return hash_text(json.dumps(own_columns(rows), sort_keys=True))
+    return hash_facts(own_columns(rows))
 
 
 def file_of_item(kind: str, item: str) -> str:

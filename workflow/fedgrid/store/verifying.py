@@ -9,7 +9,7 @@ from pathlib import Path
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.watch.trackers.csv import RUNNING
-from fedgrid.store.identity import changed, checksum, input_of
+from fedgrid.store.identity import changed_parts, checksum
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.protocol import ANY, ANY_METHOD
@@ -62,15 +62,10 @@ def judged(record: dict, everything: Grid, results: Path) -> tuple[str, str]:
 
 def stale(record: dict, everything: Grid, results: Path) -> str:
     """Why a recorded result would differ today; empty if it would not."""
-    if changed(record["code"]):
-        return "the code that made it has changed"
     if record["run"] and (reason := difference(record, everything)):
         return reason
-    for name, digest in record["inputs"].items():
-        path = input_of(name, results)
-        if path.exists() and checksum(path) != digest:
-            return f"{name} has changed since this was made"
-    return ""
+    changed = next(changed_parts(record, results), "")
+    return changed and f"{changed} has changed since this was made"
 
 
 def unknown(record: dict, everything: Grid) -> str:

@@ -31,7 +31,7 @@ from fedgrid.study.checks import (
     check_whole_writers,
 )
 from fedgrid.study.grid import Grid, configured
-from fedgrid.study.jobs import stage_fields
+from fedgrid.study.jobs import stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
 from fedgrid.study.reading import CONFIG, obey
@@ -266,10 +266,10 @@ def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
     )
 
 
-def work_on(run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:
+def work_on(stage: str, run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:
     """Return the work of a stage for its record, without pretrained models: they are temporary."""
     inputs = [path for name, path in paths.items() if name != "pretrain"]
-    return records.Work(outputs, inputs, run)
+    return records.Work(outputs, inputs, run, stage_modules(stage, run))
 
 
 def require(path: Path, how: str) -> Path:

@@ -102,6 +102,11 @@ def stage_modules(stage: str, run: dict) -> list[str]:
     return [root, f"models.{run['protocol']['model']}", *backends, *method]
 
 
+def dataset_modules(dataset: str) -> list[str]:
+    """Return the modules that decode a dataset."""
+    return ["stages.data", f"datasets.{dataset}"]
+
+
 def stages_until(last: str, run: dict) -> set[str]:
     """Return the stages that a run goes through until the last one, as its method asks for."""
     wanted = {"partition", last, *(("train", *needed_stages(run)) if last in OF_METHOD else ())}
@@ -144,6 +149,6 @@ def code_behind(stage: str, run: dict) -> str:
     The stages before it count, because Snakemake does not make a missing file again if a later file
     looks finished: a stage that fails would leave old results of later stages in place.
     """
-    modules = {"stages.data", f"datasets.{run['dataset']}"}
+    modules = {*dataset_modules(run["dataset"])}
     modules |= {module for one in stages_until(stage, run) for module in stage_modules(one, run)}
     return source.fingerprint(*sorted(modules))

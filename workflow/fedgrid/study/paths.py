@@ -1,11 +1,10 @@
 """The paths of a run's files, relative to results/."""
 
-import json
 import re
-from hashlib import sha256
 from pathlib import Path
 
 from fedgrid.runtime.code import source
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
@@ -59,7 +58,7 @@ def collected_fields(kind: str, protocol: dict) -> dict:
 def cell_hash(stage: str, protocol: dict) -> str:
     """Return a hash of the fields of a protocol that a stage depends on."""
     read = {field: protocol[field] for field in STAGES[stage]}
-    return sha256(json.dumps(read, sort_keys=True).encode()).hexdigest()[:10]
+    return hash_facts(read, 10)
 
 
 def partition_names(protocol: dict) -> dict[str, str]:

@@ -2,9 +2,9 @@
 
 import json
 import re
-from hashlib import sha256
 from typing import Any
 
+from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import listed
 from fedgrid.study.protocol import AXES
 
@@ -54,4 +54,4 @@ def shortened(text: str, content: str | None = None) -> str:
     """Return a text for a folder's name; `content`, or a text that is too long, adds a hash."""
     if content is None and len(text) <= LONGEST:
         return text
-    return f"{text[:LONGEST]}-{sha256((content or text).encode()).hexdigest()[:6]}"
+    return f"{text[:LONGEST]}-{hash_text(content or text, 6)}"

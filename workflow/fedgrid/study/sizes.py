@@ -11,11 +11,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.code import source
+from fedgrid.runtime.hashes import hash_text
 
 CACHE = "XDG_CACHE_HOME"  # the variable that names the folder of caches; without it ~/.cache
 UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model that fails
@@ -52,6 +52,6 @@ def measured(model: str, inputs: str) -> dict[str, float]:
 def note_of(model: str, inputs: str) -> Path:
     """Return the file that notes the sizes of a model with these inputs."""
     code = source.fingerprint(f"models.{model}", "models._size")
-    key = sha256(f"{code} {inputs}".encode()).hexdigest()[:12]
+    key = hash_text(f"{code} {inputs}")
     folder = Path(os.environ.get(CACHE) or Path.home() / ".cache")
     return folder / "fedgrid" / f"{model}-{key}.json"

@@ -14,6 +14,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.runtime import files, machine
+from fedgrid.store.identity import Identity
 from fedgrid.training.rounds import MEANS, diverged
 
 log = logging.getLogger(__name__)
@@ -73,15 +74,14 @@ def keep(out: Path, kept: Path) -> None:
         files.share(out / name, kept / name)
 
 
-def finished(out: Path, kept: Path, key: str, others: Iterable[Path] = ()) -> Path | None:
+def finished(out: Path, kept: Path, identity: Identity, others: Iterable[Path] = ()) -> Path | None:
     """Return where exactly this run was finished before, after its results were put in place.
 
     `kept` has the results under the run's own name, and `others` those of runs of other names, from
     which they are linked.
     """
     for place in (kept, *others):
-        summary = read_summary(place)
-        if (summary.get("key"), summary.get("versions")) == (key, machine.versions()):
+        if identity.made(read_summary(place)):
             with suppress(OSError):  # another process may remove the other run's results
                 for name in FILES:
                     files.share(place / name, out / name)

@@ -9,12 +9,12 @@ all, they are made from the runs that are there.
 
 import json
 from collections.abc import Iterator
-from hashlib import sha256
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
 from fedgrid.runtime import files
+from fedgrid.runtime.hashes import hash_text
 
 RUNS, NOTES = "checkpoints/runs", "checkpoints/by_key"  # below the folder of results
 FINISHED, ENDED = ".finished", ".ended"  # beside a checkpoint: a finished run's results, last state
@@ -40,7 +40,7 @@ def note(results: Path | None, key: str, checkpoint: Path) -> None:
 
 def write_note(folder: Path, key: str, run: str) -> None:
     """Write the note of a run, unless it is there."""
-    path = folder / key / f"{sha256(run.encode()).hexdigest()[:16]}.note"
+    path = folder / key / f"{hash_text(run, 16)}.note"
     if not path.exists():
         with files.replacing(path, sync=False) as temporary:
             temporary.write_text(run, encoding="utf-8")

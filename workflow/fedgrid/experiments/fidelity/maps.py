@@ -48,7 +48,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     wanted = ["originals", *["weights"] * has_published(setting, "model")]
     paths = find_paths(asked.inputs, wanted)
     encode(setting, asked.encoder, asked.seed, paths, asked.out, asked.device, asked.threads)
-    return records.Work([asked.out], paths.values())
+    code = ["experiments.fidelity.maps", f"models.{setting['model']}"]
+    return records.Work([asked.out], paths.values(), code=code)
 
 
 def encode(

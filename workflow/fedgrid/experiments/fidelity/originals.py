@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     with files.replacing(asked.out) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **drawn._asdict())
     log.info("%s: %d images of %d classes", asked.out, len(drawn.ids), drawn.labels.max() + 1)
-    return records.Work([asked.out], paths.values())
+    return records.Work([asked.out], paths.values(), code=["experiments.fidelity.originals"])
 
 
 def draw(setting: dict, paths: dict[str, Path]) -> Originals:

@@ -53,7 +53,9 @@ def main(arguments: list[str] | None = None) -> records.Work:
     maps = find_paths(asked.maps, expected(setting), "file of maps")
     table = score(setting, paths, maps, asked.device, asked.threads)
     write(table, asked.out, asked.examples)
-    return records.Work([asked.out, asked.examples], [*paths.values(), *maps.values()])
+    read = [*paths.values(), *maps.values()]
+    code = ["experiments.fidelity.scores", f"models.{setting['judge']}"]
+    return records.Work([asked.out, asked.examples], read, code=code)
 
 
 def expected(setting: dict) -> list[str]:
