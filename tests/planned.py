@@ -3,8 +3,11 @@
 `jobs_of` follows the inputs that `fedgrid.plan` names, as Snakemake does.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
 from unittest.mock import patch
@@ -44,8 +47,15 @@ def snakemake(arguments: Iterable[str] = (), groups: Iterable[str] = (), **setti
 
 def plan_of(started: Invocation | None = None, **config) -> Plan:
     """The plan of config.yaml with other values for some of its keys."""
+    plan = configured(json.dumps(config, sort_keys=True))
+    return replace(plan, snakemake=started or snakemake())
+
+
+@cache
+def configured(config: str) -> Plan:
+    """The plan of a configuration, which several tests may ask."""
     with patch.object(configuration, "read_studies", copies):
-        return make_plan(laid_over(CONFIG, config), {}, started or snakemake(), {})
+        return make_plan(laid_over(CONFIG, json.loads(config)), {}, snakemake(), {})
 
 
 def copies() -> dict[str, dict]:

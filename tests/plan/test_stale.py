@@ -70,11 +70,13 @@ def _as_before(monkeypatch):
     yield
     monkeypatch.undo()
     source.forget()
+    planned.configured.cache_clear()
 
 
 def told(config: Path = TINY) -> dict[str, tuple[str, str]]:
     """What the jobs of tiny.yaml's table are told."""
     source.forget()
+    planned.configured.cache_clear()
     return told_to(plan_of(**read_config(config)), "table1")
 
 
