@@ -15,13 +15,13 @@ from unittest.mock import patch
 from snakemake.iocontainers import Wildcards
 
 from fedgrid.plan import configuration
+from fedgrid.plan.asked import code_of
 from fedgrid.plan.configuration import Plan, make_plan
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.products import Products
 from fedgrid.plan.runs import Runs, dataset_code, partition_code, partition_specification
 from fedgrid.plan.tables import Tables, place_of_table
-from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN
 from fedgrid.study.reading import laid_over, read_config
@@ -120,9 +120,9 @@ def told_to(plan: Plan, name: str) -> dict[str, tuple[str, str]]:
         job: (rule, repr([ask(names) for ask in told[rule]]))
         for rule, job, names in walked(plan, targets)
     }
-    drawn = [ask(study, name)(place) for ask in (products.content, products.entry)]
-    drawn += [products.facts(study)]
-    drawn += [ask(study, name) for ask in (products.code, products.caption)]
+    asks = (products.content, products.entry, products.code)
+    drawn = [ask(study, name)(place) for ask in asks]
+    drawn += [products.facts(study), products.caption(study, name)]
     copied = products.copied_content(study, name, name)(place)
     return (
         found
@@ -135,14 +135,13 @@ def params_by_rule(plan: Plan) -> dict[str, list[Callable[[Wildcards], object]]]
     """What the rules of stages have under `params` that can change a result."""
     runs, tables, _, _ = answers(plan)
     stages = ("pretrain", "saliency", "latents", "train")
-    collecting = source.fingerprint("store.tables")
     return {
         **{stage: [runs.specification(stage), runs.code(stage)] for stage in stages},
         "data": [dataset_code],
         "partition": [partition_specification, partition_code],
         "runs_table": [
             lambda names: tables.words("runs", *place_of_table(names)),
-            *(tables.content("runs"), lambda names: collecting),
+            *(tables.content("runs"), code_of("store.tables")),
         ],
     }
 

@@ -24,6 +24,7 @@ sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.plan.arguments import name_inputs
+from fedgrid.plan.asked import code_of
 from fedgrid.plan.configuration import beside, make_plan
 from fedgrid.plan.environment import variables
 from fedgrid.plan.experiments import Experiments
@@ -41,7 +42,6 @@ from fedgrid.plan.runs import (
 )
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime import forced
-from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, printable
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN, SUMMED
 from fedgrid.study.reading import read_config

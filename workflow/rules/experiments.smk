@@ -16,7 +16,7 @@ rule originals:
     params:
         setting=experiments.setting("fidelity"),
         inputs=lambda w, input: [f"{n}={Path(p).parent}" for n, p in input.items()],
-        code=source.fingerprint("experiments.fidelity.originals"),
+        code=code_of("experiments.fidelity.originals"),
     message:
         "originals: the images of {wildcards.study}'s fidelity study ({wildcards.scale} scale)"
     shell:

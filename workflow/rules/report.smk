@@ -32,7 +32,7 @@ for kind in COLLECTED:
             grid=tables.arguments(kind),
             fields=list(SUMMED),
             content=tables.content(kind),
-            code=source.fingerprint("store.tables"),
+            code=code_of("store.tables"),
         message:
             f"collect: {kind} of {{wildcards.study}} {{wildcards.scale}} {{wildcards.grid}}"
         shell:
@@ -66,7 +66,7 @@ for study in plan.studies:
             study=study,
             facts=products.facts(study),
             parts=products.front_options(study),
-            code=source.fingerprint("page.front"),
+            code=code_of("page.front"),
         message:
             f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
         shell:

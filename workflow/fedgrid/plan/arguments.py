@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fedgrid.plan.asked import asked
 from fedgrid.plan.configuration import Plan
 from fedgrid.runtime import cli
 
@@ -19,6 +20,7 @@ def shorten(plan: Plan, given: str | list[str]) -> str | list[str]:
     return given if sum(map(len, words)) <= LONGEST else f"@{write_in_file(plan, words)}"
 
 
+@asked
 def name_inputs(wildcards, input) -> list[str]:
     """Return the inputs of a job as NAME=PATH; a dataset is given by its folder."""
     return [

@@ -6,8 +6,8 @@ from typing import Any
 from snakemake.io import ancient
 
 from fedgrid.plan.arguments import shorten
+from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan
-from fedgrid.plan.runs import Asked
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
 
@@ -27,7 +27,7 @@ class Experiments:
 
     def setting(self, kind: str) -> Asked:
         """Return the setting of an experiment as JSON."""
-        return lambda wildcards: json.dumps(self.find_setting(kind, wildcards))
+        return asked(lambda wildcards: json.dumps(self.find_setting(kind, wildcards)))
 
     def find_setting(self, kind: str, wildcards) -> dict[str, Any]:
         """Return the setting of an experiment of a path's study and scale."""
@@ -42,9 +42,13 @@ class Experiments:
     def code(self, module: str, network: str) -> Asked:
         """Return a hash of the code of an experiment and of a network that its setting names."""
         kind = module.partition(".")[0]
-        return lambda wildcards: source.fingerprint(
-            f"experiments.{module}", f"models.{self.find_setting(kind, wildcards)[network]}"
-        )
+
+        @asked
+        def find_code(wildcards) -> str:
+            model = self.find_setting(kind, wildcards)[network]
+            return source.fingerprint(f"experiments.{module}", f"models.{model}")
+
+        return find_code
 
     def images(self, wildcards) -> dict[str, str]:
         """Return the datasets of the fidelity study."""
@@ -54,6 +58,7 @@ class Experiments:
     def weights(self, network: str) -> Asked:
         """Return the published weights of a network of the fidelity study, if it has any."""
 
+        @asked
         def find_weights(wildcards) -> dict[str, str]:
             setting = self.find_setting("fidelity", wildcards)
             weights = setting[NETWORKS[network]]

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterator
 
 from fedgrid.plan.arguments import shorten
+from fedgrid.plan.asked import Asked, asked, code_of
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.experiments import Experiments
-from fedgrid.plan.runs import Asked
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
@@ -54,7 +54,7 @@ class Products:
     def whole_study(self, study: str) -> Asked:
         """Return all products of a study as an input function: not every study has the scale."""
         folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
-        return lambda wildcards: [*self.all_files(study, folder), f"{folder}/front.html"]
+        return asked(lambda wildcards: [*self.all_files(study, folder), f"{folder}/front.html"])
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
@@ -71,6 +71,7 @@ class Products:
         UsageError for a product for which the configuration leaves no runs.
         """
 
+        @asked
         def find_sources(wildcards) -> dict[str, str]:
             self.plan.grid.check_product(study, wildcards.scale, product)
             texts = self.plan.grid.sources(study, wildcards.scale, product)
@@ -81,6 +82,7 @@ class Products:
     def sources_of_claim(self, study: str, product: str) -> Asked:
         """Return `sources` of a product about one claim."""
 
+        @asked
         def find_sources(wildcards) -> dict[str, str]:
             given = study, wildcards.scale, product, int(wildcards.claim)
             texts = self.plan.grid.sources_of_claim(*given)
@@ -110,6 +112,7 @@ class Products:
         remake a missing file if a later one looks finished.
         """
 
+        @asked
         def find_content(wildcards) -> str:
             scale = wildcards.get("scale", self.plan.config["scale"])
             return self.hash_sources(study, scale, self.plan.grid.sources(study, scale, product))
@@ -119,6 +122,7 @@ class Products:
     def content_of_claim(self, study: str, product: str) -> Asked:
         """Return `content` of a product about one claim."""
 
+        @asked
         def find_content(wildcards) -> str:
             scale = wildcards.get("scale", self.plan.config["scale"])
             given = study, scale, product, int(wildcards.claim)
@@ -148,9 +152,9 @@ class Products:
         looks = [(PACKAGE / path).read_text("utf-8") for path in LOOKS]
         return hash_facts([{key: self.plan.studies[study].get(key) for key in SHOWN}, looks])
 
-    def code(self, study: str, product: str) -> str:
+    def code(self, study: str, product: str) -> Asked:
         """Return a hash of the code that draws a product."""
-        return source.fingerprint("report._formats", self.module(study, product))
+        return code_of("report._formats", self.module(study, product))
 
     # -- entries ---------------------------------------------------------------------------------
 
@@ -182,6 +186,7 @@ class Products:
         about = self.plan.studies[study]["products"][product]
         shown = {key: about[key] for key in ("draw",) if key in about}
 
+        @asked
         def find_entry(wildcards) -> str | list[str]:
             claim = wildcards.get("claim")
             options = about.get("with", {}) | ({"claim": int(claim)} if claim else {})
@@ -205,13 +210,18 @@ class Products:
 
     def front_files(self, study: str) -> Asked:
         """Return the files that the front page of a study is made of."""
-        return lambda wildcards: {
-            part: path for part, (_, path) in self.front_parts(study, wildcards.scale).items()
-        }
+
+        @asked
+        def find_files(wildcards) -> dict[str, str]:
+            parts = self.front_parts(study, wildcards.scale).items()
+            return {part: path for part, (_, path) in parts}
+
+        return find_files
 
     def front_options(self, study: str) -> Asked:
         """Return the files of the front page as options of its command."""
 
+        @asked
         def find_options(wildcards) -> list[str]:
             parts = self.front_parts(study, wildcards.scale).items()
             return [

@@ -4,13 +4,13 @@ Most methods of `Runs` return a function of a job's wildcards, as Snakemake's di
 """
 
 import json
-from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from snakemake.io import ancient
 
+from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
@@ -29,8 +29,6 @@ from fedgrid.study.jobs import (
 from fedgrid.study.paths import RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
 from fedgrid.study.resolving import remembered
-
-Asked = Callable[..., Any]  # a function of wildcards, and of what Snakemake adds by name
 
 # The files of a run, by the name of the output.
 FILES = {
@@ -59,11 +57,12 @@ class Runs:
         names = {"method": ANY_METHOD} | dict(wildcards.items())
         if "cell" in names:
             names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
-        return self.resolve_names(tuple(names.items()))
+        names["seed"] = int(names["seed"])
+        return self.resolve_names(tuple((axis, names[axis]) for axis in AXES))
 
     @remembered  # a job needs this for its input, its spec and its code
     def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-        """Return the run of ((axis, name), ...)."""
+        """Return the run of ((axis, name), ...), in the order of AXES."""
         return self.plan.grid.resolve(dict(names))
 
     # -- inputs ----------------------------------------------------------------------------------
@@ -71,6 +70,7 @@ class Runs:
     def inputs(self, *names: str) -> Asked:
         """Return a stage's inputs by name; `needs` stands for those of the method."""
 
+        @asked
         def find_inputs(wildcards) -> dict[str, str]:
             run = self.resolve(wildcards)
             paths = input_paths(run)
@@ -88,6 +88,7 @@ class Runs:
         """Return `inputs`; UsageError for a run whose last state would be too large to be kept."""
         limit = self.plan.config.get("keep_state_gb", 1)
 
+        @asked
         def find_inputs(wildcards) -> dict[str, str]:
             run = self.resolve(wildcards)
             need = state_gb(run)
@@ -103,8 +104,12 @@ class Runs:
 
     def first_name(self, run: dict) -> dict | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
-        first = self.plan.grid.first_name(run)
+        first = self._first_name(tuple(run["name"].items()))
         return None if first == run["name"] else first
+
+    @remembered  # a job needs this for its inputs, its memory and its GPU
+    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+        return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
         """Return whether a path's run is trained under another name, and linked from there.
@@ -138,13 +143,16 @@ class Runs:
 
     def specification(self, stage: str) -> Asked:
         """Return what the stage depends on of a job's run, as JSON."""
-        return lambda wildcards: json.dumps(
-            run_of_stage(stage, self.resolve(wildcards)), sort_keys=True
-        )
+
+        @asked
+        def find_specification(wildcards) -> str:
+            return json.dumps(run_of_stage(stage, self.resolve(wildcards)), sort_keys=True)
+
+        return find_specification
 
     def code(self, stage: str) -> Asked:
         """Return a hash of all code that can change the stage's result for a job's run."""
-        return lambda wildcards: code_behind(stage, self.resolve(wildcards))
+        return asked(lambda wildcards: code_behind(stage, self.resolve(wildcards)))
 
     # -- resources -------------------------------------------------------------------------------
 
@@ -158,10 +166,13 @@ class Runs:
 
     def own_gpu(self, stage: str, needs: Asked = lambda wildcards: True) -> Asked:
         """Return how many GPUs a job asks for: none in a group, where `shared_gpu` asks for one."""
-        snakemake = self.plan.snakemake
-        return lambda wildcards: int(
-            self.has_gpu and not snakemake.is_grouped(stage) and needs(wildcards)
-        )
+
+        @asked
+        def find_number(wildcards) -> int:
+            is_alone = self.has_gpu and not self.plan.snakemake.is_grouped(stage)
+            return int(is_alone and needs(wildcards))
+
+        return find_number
 
     def shared_gpu(self, stage: str) -> Asked:
         """Return the resource `gres` of a job in a group, which the jobs of the group share.
@@ -169,8 +180,13 @@ class Runs:
         Snakemake adds up the numbers that the jobs of a group ask for, such as their memory. A
         resource that is a text must be the same for all of them, and the group asks for it once.
         """
-        snakemake = self.plan.snakemake
-        return lambda wildcards: "gpu:1" if self.has_gpu and snakemake.is_grouped(stage) else None
+
+        @asked
+        def find_text(wildcards) -> str | None:
+            is_shared = self.has_gpu and self.plan.snakemake.is_grouped(stage)
+            return "gpu:1" if is_shared else None
+
+        return find_text
 
     @property
     def has_gpu(self) -> bool:
@@ -181,6 +197,7 @@ class Runs:
 def growing(amount: int | Asked) -> Asked:
     """Return a resource that the second and the third attempt double and triple."""
 
+    @asked
     def find_amount(wildcards, attempt: int) -> int:
         first = amount(wildcards) if callable(amount) else amount
         return first * min(attempt, 3)
@@ -203,16 +220,19 @@ def input_file(name: str, path: str) -> str:
 # -- what runs share -----------------------------------------------------------------------------
 
 
+@asked
 def dataset_code(wildcards) -> str:
     """Return a hash of the code that decodes a dataset."""
     return source.fingerprint(*dataset_modules(wildcards.dataset))
 
 
+@asked
 def published_weights(wildcards) -> Any:
     """Return the published weights that a model's file has under a name."""
     return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
 
 
+@asked
 def partition_specification(wildcards) -> str:
     """Return the run of a partition's path as JSON; protocols with equal fields share it."""
     names = dict(wildcards.items())
@@ -230,6 +250,7 @@ def partition_specification(wildcards) -> str:
     )
 
 
+@asked
 def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())

@@ -6,8 +6,9 @@ from pathlib import Path
 from snakemake.io import ancient
 
 from fedgrid.plan.arguments import write_in_file
+from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan, path_from_here
-from fedgrid.plan.runs import Asked, Runs
+from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.store.kept import INDEX, facts_of_kind, store_folder
 from fedgrid.study.jobs import code_behind
@@ -28,6 +29,7 @@ class Tables:
         count with their content (`hash_grid`), not with their times.
         """
 
+        @asked
         def find_inputs(wildcards) -> list[str]:
             place = place_of_table(wildcards)
             kept_tables = store_tables(kind, *place[:2]) if self.kept_ids(kind, *place) else []
@@ -57,9 +59,12 @@ class Tables:
 
         The file is written when the table is planned, unless nothing is to be run.
         """
-        return lambda wildcards: write_in_file(
-            self.plan, self.words(kind, *place_of_table(wildcards))
-        )
+
+        @asked
+        def find_file(wildcards) -> str:
+            return write_in_file(self.plan, self.words(kind, *place_of_table(wildcards)))
+
+        return find_file
 
     def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
@@ -72,7 +77,7 @@ class Tables:
 
     def content(self, kind: str) -> Asked:
         """Return a hash of what a table is collected from."""
-        return lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards))
+        return asked(lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards)))
 
     @remembered  # many products share a grid
     def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:
@@ -83,14 +88,16 @@ class Tables:
     def facts_of_run(self, kind: str, study: str, scale: str, names: tuple) -> str | list[str]:
         """Return `hash_run`; of a kept run what it was made with, and a hash of what is kept."""
         entry = self.runs.kept_entry(kind, study, scale, names)
-        return facts_of_kind(entry, kind) if entry else self.hash_run(kind, names)
+        if entry:
+            return facts_of_kind(entry, kind)
+        return self.hash_run(collecting_stage(kind), names)
 
-    @remembered
-    def hash_run(self, kind: str, names: tuple) -> str:
-        """Return a hash of one run's settings and code, as far as a kind depends on them."""
+    @remembered  # a run is in several tables
+    def hash_run(self, stage: str, names: tuple) -> str:
+        """Return a hash of one run's settings, and of its code until a stage."""
         run = self.runs.resolve_names(names)
         facts = [run[key] for key in ("name", "protocol", "method")]
-        return hash_facts([*facts, code_behind(collecting_stage(kind), run)])
+        return hash_facts([*facts, code_behind(stage, run)])
 
 
 def place_of_table(wildcards) -> tuple[str, str, str]:

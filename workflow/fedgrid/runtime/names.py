@@ -2,14 +2,17 @@
 
 import errno
 import os
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 
 from fedgrid.runtime.words import ALSO
 
 PACKAGE = Path(__file__).parent.parent
+RECENT = 10**9  # nanoseconds in which a folder may change again at the same time of its clock
 LONGEST = 200  # characters of a value that a message quotes
 # Errors of the machine: missing rights, full or broken disks, impossible names.
 REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
@@ -32,11 +35,21 @@ def registered(kind: str) -> list[str]:
 
     A configuration's own data are datasets, too.
     """
-    folder = PACKAGE / kind
-    files = os.listdir(folder) if folder.is_dir() else []
+    folder = f"{PACKAGE}/{kind}"
+    try:
+        changed = os.stat(folder).st_mtime_ns
+    except OSError:
+        changed = 0
+    read = read_folder if time.time_ns() - changed > RECENT else read_folder.__wrapped__
+    return sorted([*read(folder, changed), *(own_datasets() if kind == "datasets" else ())])
+
+
+@cache  # a plan of thousands of runs asks for each of them
+def read_folder(folder: str, changed: int) -> tuple[str, ...]:
+    """Return the names of the plain modules in a folder that was changed then; 0: there is none."""
+    files = os.listdir(folder) if changed and os.path.isdir(folder) else []
     plain = (name for name in files if name.endswith(".py") and name[0] not in "_.")
-    names = [name.removesuffix(".py") for name in plain]
-    return sorted(names + (own_datasets() if kind == "datasets" else []))
+    return tuple(name.removesuffix(".py") for name in plain)
 
 
 def own_datasets() -> list[str]:

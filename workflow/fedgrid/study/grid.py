@@ -348,28 +348,39 @@ class Grid(Resolver):
         for axis in AXES:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
-        for name, dataset in product(listed(block["protocol"]), listed(block["dataset"])):
-            known("dataset", dataset, registered("datasets"))
-            check_protocol(name, self.protocol(name), dataset)
-        for name, dataset in product(listed(block["partition"]), listed(block["dataset"])):
-            check_partition(str(name), dataset)
-        for name, partition in product(listed(block["protocol"]), listed(block["partition"])):
+        protocols, datasets, partitions, methods, _ = (listed(block[axis]) for axis in AXES)
+        for name, dataset in product(protocols, datasets):
+            self._check_protocol(name, dataset)
+        for partition, dataset in product(partitions, datasets):
+            check_partition(str(partition), dataset)
+        for name, partition in product(protocols, partitions):
             check_whole_writers(name, self.protocol(name), str(partition))
-        for name, dataset in product(listed(block["method"]), listed(block["dataset"])):
-            method = self.method(name, dataset)
-            check_needs(name, method, dataset)
-            for protocol in map(self.protocol, listed(block["protocol"])):
-                check_model(name, method, protocol["model"])
-                check_evaluation(name, method, protocol)
-                check_cohort(name, method, protocol)
-                check_blocks(name, method, protocol["model"])
-                own = self.own_fields(protocol, method)
-                check_local(f"method `{name}`", protocol | own | {"by_method": {}})
-                check_equations(name, method, protocol | own)
+        for name, dataset in product(methods, datasets):
+            check_needs(name, self.method(name, dataset), dataset)
+            for protocol in protocols:
+                self._check_method(name, dataset, protocol)
         check_case(listed(block["method"]))
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
+
+    @remembered  # the blocks of a study share most of their names
+    def _check_protocol(self, name: str, dataset: str) -> None:
+        """Refuse a protocol that a dataset cannot be trained by."""
+        known("dataset", dataset, registered("datasets"))
+        check_protocol(name, self.protocol(name), dataset)
+
+    @remembered
+    def _check_method(self, name: str, dataset: str, of: str) -> None:
+        """Refuse a method that cannot be trained by the protocol `of`."""
+        method, protocol = self.method(name, dataset), self.protocol(of)
+        check_model(name, method, protocol["model"])
+        check_evaluation(name, method, protocol)
+        check_cohort(name, method, protocol)
+        check_blocks(name, method, protocol["model"])
+        own = self.own_fields(protocol, method)
+        check_local(f"method `{name}`", protocol | own | {"by_method": {}})
+        check_equations(name, method, protocol | own)
 
 
 def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:

@@ -7,6 +7,7 @@ rule of its name (`variants.py`).
 import json
 from collections.abc import Callable
 from functools import wraps
+from itertools import chain
 from typing import Any
 
 from fedgrid.runtime.code import contract, source
@@ -51,7 +52,7 @@ class Resolver:
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
-        self._first: dict[str, dict[str, str]] = {}
+        self._first: dict[tuple, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
         self._filled: dict[str, dict[str, Any]] = {}
         self._cells: dict[str, dict[str, str]] = {}
@@ -257,18 +258,15 @@ class Resolver:
             protocol |= self.own_fields(protocol, changing)
             return {field: protocol[field] for field in fields}
 
-        names = [*self._in_grids["protocol"], *self.protocols]
-        protocols = self._first_of(f"protocols {fields} {changing}", names, meaning)
-        methods = self._first_of(
-            f"methods {dataset}",
-            [*self._in_grids["method"], *self.methods()],
-            lambda name: self.method(name, dataset),
-        )
+        names = chain(self._in_grids["protocol"], self.protocols)
+        protocols = self._first_of((*fields, None, *changing), names, meaning)
+        names = chain(self._in_grids["method"], self._named_methods())
+        methods = self._first_of((dataset,), names, lambda name: self.method(name, dataset))
         first = {"protocol": protocols.get(text_of(content["protocol"]))}
         first["method"] = methods.get(text_of(content["method"]))
         return run["name"] | {axis: name for axis, name in first.items() if name}
 
-    def _first_of(self, key: str, names, meaning: Callable[[str], dict]) -> dict[str, str]:
+    def _first_of(self, key: tuple, names, meaning: Callable[[str], dict]) -> dict[str, str]:
         """Return the first name by its meaning; a name without a meaning is left out."""
         if key not in self._first:
             found: dict[str, str] = {}

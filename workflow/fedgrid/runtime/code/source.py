@@ -10,6 +10,7 @@ texts that no result depends on (`bare.py`).
 import ast
 import hashlib
 import json
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
@@ -102,8 +103,16 @@ def _parsed(module: str) -> ast.Module:
 @cache
 def _import_nodes(module: str) -> list[ast.Import | ast.ImportFrom]:
     """Return all imports of a module, also those inside functions."""
-    walked = ast.walk(_bare_tree(module))
+    walked = _statements_in(tree(module))
     return [node for node in walked if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements in a module or a statement, with the clauses that hold them."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, part, ()):
+            yield inner
+            yield from _statements_in(inner)
 
 
 def _inside(name: str) -> str:
