@@ -6,6 +6,7 @@
 # make test     set up, run the tests that are fast: a few minutes on two cores
 # make test-all   set up, run all tests but those of SLURM
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
+# make test-slurm-short   the same with one disturbance
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
 # make lock     pin the newest packages that pyproject.toml allows, with hashes
@@ -17,7 +18,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report verdicts docs rulegraph test test-all test-slurm bench lint lock clean
+.PHONY: table1 report verdicts docs rulegraph test test-all test-slurm test-slurm-short bench lint lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -57,6 +58,9 @@ test-all: $(VENV)/ready
 
 test-slurm: $(VENV)/ready
 	pytest -m slurm -rs tests/slurm
+
+test-slurm-short: $(VENV)/ready
+	pytest -m "slurm and not slow" -rs tests/slurm
 
 bench: $(VENV)/ready $(PEERS)/ready
 	python -m tests.benchmarks

@@ -1,12 +1,14 @@
 """A tiny federation, a tiny model and one linear model, on which every method runs in no time."""
 
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study import protocol
+from fedgrid.study.reading import read_studies
 from fedgrid.training.checkpoint import before
 from fedgrid.training.sealed import flatten
 
@@ -260,6 +263,17 @@ def pytest_collection_modifyitems(items) -> None:
 # -- the package's source, which is read once -------------------------------------------------
 
 forget = source.forget
+
+
+def read_once(monkeypatch, *modules) -> None:
+    """Let modules have the studies without reading and checking their files again."""
+    for module in modules:
+        monkeypatch.setattr(module, "read_studies", lambda: pickle.loads(_studies()))
+
+
+@cache
+def _studies() -> bytes:
+    return pickle.dumps(read_studies())
 
 
 # -- a copy of the project, for whole workflows ----------------------------------------------

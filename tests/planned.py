@@ -5,24 +5,29 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 from typing import NamedTuple
+from unittest.mock import patch
 
 from snakemake.iocontainers import Wildcards
 
+from fedgrid.plan import configuration
+from fedgrid.plan.asked import code_of
 from fedgrid.plan.configuration import Plan, make_plan
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.products import Products
-from fedgrid.plan.runs import Runs
-from fedgrid.plan.tables import Tables
+from fedgrid.plan.runs import Runs, dataset_code, partition_code, partition_specification
+from fedgrid.plan.tables import Tables, place_of_table
 from fedgrid.runtime.names import PACKAGE
-from fedgrid.study.paths import CELL, COLLECTED, RUN
+from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN
 from fedgrid.study.reading import laid_over, read_config
+from made import STUDIES
 
+READ = {**STUDIES}
 CONFIG = read_config(PACKAGE.parents[1] / "config.yaml") | {"device": "cpu"}
 
 
@@ -49,7 +54,13 @@ def plan_of(started: Invocation | None = None, **config) -> Plan:
 @cache
 def configured(config: str) -> Plan:
     """The plan of a configuration, which several tests may ask."""
-    return make_plan(laid_over(CONFIG, json.loads(config)), {}, snakemake(), {})
+    with patch.object(configuration, "read_studies", copies):
+        return make_plan(laid_over(CONFIG, json.loads(config)), {}, snakemake(), {})
+
+
+def copies() -> dict[str, dict]:
+    """The studies, which took their time to be read, and to which products may be added."""
+    return {name: about | {"products": {**about["products"]}} for name, about in READ.items()}
 
 
 def wildcards(**names) -> Wildcards:
@@ -84,13 +95,55 @@ def product_of(plan: Plan, name: str, claim: int = 0) -> dict[str, set[str]]:
 def jobs_of(plan: Plan, targets: Iterable[str]) -> dict[str, set[str]]:
     """The jobs that files need when nothing is there: by rule, the path of each."""
     found: dict[str, set[str]] = {}
-    rules, waiting = rules_of(plan), [*targets]
-    while waiting:
-        rule, job, inputs = matching(rules, waiting.pop())
-        if job not in found.setdefault(rule, set()):
-            found[rule].add(job)
-            waiting += inputs()
+    for rule, job, _ in walked(plan, targets):
+        found.setdefault(rule, set()).add(job)
     return found
+
+
+def walked(plan: Plan, targets: Iterable[str]) -> Iterator[tuple[str, str, Wildcards]]:
+    """Yield each job that files need once: its rule, its path, its names."""
+    rules, waiting, seen = rules_of(plan), [*targets], set()
+    while waiting:
+        rule, job, names = matching(rules, waiting.pop())
+        if job not in seen:
+            seen.add(job)
+            waiting += listed(rules[rule][1], names)
+            yield rule, job, names
+
+
+def told_to(plan: Plan, name: str) -> dict[str, tuple[str, str]]:
+    """By job of a product: its rule, and the settings and the code that Snakemake compares."""
+    told, (_, _, _, products) = params_by_rule(plan), answers(plan)
+    study, place = plan.config["study"], wildcards(scale=plan.config["scale"])
+    targets = products.sources(study, name)(place).values()
+    found = {
+        job: (rule, repr([ask(names) for ask in told[rule]]))
+        for rule, job, names in walked(plan, targets)
+    }
+    asks = (products.content, products.entry, products.code)
+    drawn = [ask(study, name)(place) for ask in asks]
+    drawn += [products.facts(study), products.caption(study, name)]
+    copied = products.copied_content(study, name, name)(place)
+    return (
+        found
+        | {f"{study}_{name}": (f"{study}_{name}", repr(drawn))}
+        | {f"results_{name}": (f"results_{name}", copied)}
+    )
+
+
+def params_by_rule(plan: Plan) -> dict[str, list[Callable[[Wildcards], object]]]:
+    """What the rules of stages have under `params` that can change a result."""
+    runs, tables, _, _ = answers(plan)
+    stages = ("pretrain", "saliency", "latents", "train")
+    return {
+        **{stage: [runs.specification(stage), runs.code(stage)] for stage in stages},
+        "data": [dataset_code],
+        "partition": [partition_specification, partition_code],
+        "runs_table": [
+            lambda names: tables.words("runs", *place_of_table(names)),
+            *(tables.content("runs"), code_of("store.tables")),
+        ],
+    }
 
 
 def counted(jobs: dict[str, set[str]]) -> dict[str, int]:
@@ -124,22 +177,27 @@ def rules_of(plan: Plan) -> dict[str, tuple[str, Find]]:
                      runs.inputs("data", "partition", "pretrain")),
         "latents": (f"results/latents/{CELL}.npz", runs.inputs("data", "partition")),
         "pretrain": (f"results/pretrain/{CELL}", runs.inputs("data", "partition", "weights")),
-        "partition": ("results/partition/{dataset}/{partition}/{drawn}/seed{seed}.npz",
+        "partition": (f"results/partition/{PARTITION}.npz",
                       lambda w: [f"results/data/{w.dataset}/meta.json"]),
         "data": ("results/data/{dataset}/meta.json", lambda w: []),
         "weights": ("results/weights/{name}", lambda w: []),
     }  # fmt: skip
 
 
-def matching(rules: dict[str, tuple[str, Find]], path: str) -> tuple[str, str, Callable]:
-    """The rule of a path, the job's name without its file, and a function of its inputs."""
-    for rule, (pattern, find) in rules.items():
-        regex = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
+def matching(rules: dict[str, tuple[str, Find]], path: str) -> tuple[str, str, Wildcards]:
+    """The rule of a path, the job's name without its file, and its names."""
+    for rule, (pattern, _) in rules.items():
+        regex = re.sub(r"\\{(\w+)\\}", constrained, re.escape(pattern))
         if match := re.fullmatch(regex, path):
             names = match.groupdict()
-            job = pattern.format(**names | {"file": "", "ext": ""})
-            return rule, job, partial(listed, find, wildcards(**names))
+            return rule, pattern.format(**names | {"file": "", "ext": ""}), wildcards(**names)
     raise AssertionError(f"no rule makes {path}")
+
+
+def constrained(name: re.Match) -> str:
+    """What may stand for a wildcard."""
+    special = {"held": HELD_OUT.replace("(", "(?:").replace("(?:?:", "(?:"), "clients": r"\d+"}
+    return f"(?P<{name[1]}>{special.get(name[1], '[^/]+')})"
 
 
 def listed(find: Find, names: Wildcards) -> list[str]:

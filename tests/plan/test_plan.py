@@ -162,13 +162,22 @@ def test_a_forced_run_is_no_link(monkeypatch):
     assert linked(runs, name) == []
 
 
-def test_what_a_command_forces_is_told_once_and_by_stages(monkeypatch):
+METRICS = "results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_forced"),
+    [({"forcerun": {"fedgrid_train"}}, True), ({"forcerun": {"fedgrid_partition"}}, False),
+     ({"forceall": True, "targets": {TABLE}}, True),
+     ({"forcetargets": True, "targets": {METRICS}}, True),
+     ({"forcetargets": True, "targets": {TABLE}}, False), ({"targets": {METRICS}}, False)],
+)  # fmt: skip
+def test_what_a_command_forces_is_told_to_its_jobs(settings, is_forced, monkeypatch):
     monkeypatch.setenv(forced.VARIABLE, "")
-    settings = SimpleNamespace(
-        forceall=False, forcetargets=False, forcerun={"fedgrid_train"}, targets=set()
-    )
-    Runs(plan_of(snakemake(dag_settings=settings))).resolve(wildcards(**QUICK))
-    assert json.loads(os.environ[forced.VARIABLE])["stages"] == ["train"]
+    given = {"forceall": False, "forcetargets": False, "forcerun": set(), "targets": set()}
+    dag_settings = SimpleNamespace(**given | settings)
+    Runs(plan_of(snakemake(dag_settings=dag_settings))).resolve(wildcards(**QUICK))
+    assert forced.is_forced("train", [METRICS]) is is_forced
 
 
 def test_a_job_of_a_cluster_tells_nothing_of_its_own(monkeypatch):

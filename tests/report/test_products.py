@@ -37,7 +37,7 @@ from fedgrid.report.fedsls import (
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study.products import product_module
-from made import STUDIES, STUDY
+from made import STUDIES, STUDY, drawn
 from written import blocks
 
 PRODUCTS = made.GRID.products("fedsls", "paper")
@@ -73,10 +73,6 @@ def one_seed(name: str) -> dict[str, pd.DataFrame]:
     return {
         key: table[table["seed"] == 0] if "seed" in table else table for key, table in found.items()
     }
-
-
-def drawn(name: str, given: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    return module(name).draw(**given, study=STUDY, scale="quick")
 
 
 @cache

@@ -1,9 +1,11 @@
 """The workflow on a real SLURM cluster, and what is left of a run when its job is disturbed.
 
-    python -m pytest -m slurm     (make test-slurm)
+    python -m pytest -m slurm                   (make test-slurm)
+    python -m pytest -m "slurm and not slow"    (make test-slurm-short)
 
-Takes root, Debian or a relative of it, and about twenty minutes. FEDGRID_WHOLE_TABLE=1 makes the
-whole quick table 1 instead of a part of it: half an hour more on two cores.
+Takes root, and Debian or a relative of it. The short form has a table, what a job asks for, and one
+disturbance. FEDGRID_WHOLE_TABLE=1 makes the whole quick table 1 instead of a part of it: half an
+hour more on two cores.
 """
 
 import json
@@ -120,12 +122,18 @@ def long_enough(project: Path) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(slurm, tmp_path_factory) -> Path:
-    """A project with both runs, made without SLURM."""
+    """A project with the run `long`, made without SLURM."""
     project = copied(tmp_path_factory.mktemp("undisturbed"))
     shutil.copy(HERE / "long.yaml", project)
     long_enough(project)
-    locally(project, "--configfile", "long.yaml", "--", target("long"), target("longer"))
+    locally(project, "--configfile", "long.yaml", "--", target("long"))
     return project
+
+
+@pytest.fixture(scope="module")
+def longer(undisturbed) -> None:
+    """The run `longer`, made in the same project."""
+    locally(undisturbed, "--configfile", "long.yaml", "--", target("longer"))
 
 
 @pytest.fixture
@@ -264,6 +272,7 @@ def test_a_table_is_that_of_a_run_without_slurm(idle, tmp_path, report):
 GROUPED = ("--groups", "train=runs", "--group-components", "runs=4", "--cores", 2)
 
 
+@pytest.mark.slow
 def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, report):
     part = ("--config", "partition=dir0.1", "method=fedavg,moon", "seed=0,1", "device=auto")
     here, there = copied(tmp_path / "here"), copied(tmp_path / "there")
@@ -291,6 +300,8 @@ def test_four_runs_share_a_job_a_gpu_and_an_import_of_pytorch(idle, tmp_path, re
     report(f"none: 4 runs in 1 of {len(jobs)} jobs", "", "", "", "", True, f"{seconds:.0f}")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("longer")
 def test_a_group_keeps_what_is_finished_if_one_of_its_runs_is_killed(
     idle, project, undisturbed, report
 ):
@@ -324,7 +335,7 @@ def keepers() -> list[psutil.Process]:
 
 def trainers(project: Path) -> list[psutil.Process]:
     """The processes that train in a project, as Snakemake started them."""
-    return [p for p in processes("fedgrid.commands.train") if p.cwd() == str(project)]
+    return [p for p in processes("fedgrid", "train") if p.cwd() == str(project)]
 
 
 # -- what a job asks for --------------------------------------------------------------------------
@@ -355,10 +366,10 @@ def test_the_command_line_says_where_and_the_rules_say_what(idle, project, undis
     wait_for(lambda: not squeue("%i"), 60, "a job after Ctrl-C")
 
 
-def processes(module: str) -> list[psutil.Process]:
-    """Those that run a module."""
-    everything = psutil.process_iter(["cmdline"])
-    return [p for p in everything if ["-m", module] == (p.info["cmdline"] or [])[1:3]]
+def processes(*words: str) -> list[psutil.Process]:
+    """Those that run a module, or a command of it."""
+    everything, end = psutil.process_iter(["cmdline"]), len(words) + 2
+    return [p for p in everything if ["-m", *words] == (p.info["cmdline"] or [])[1:end]]
 
 
 def trainer(project: Path) -> psutil.Process:
@@ -370,6 +381,8 @@ def trainer(project: Path) -> psutil.Process:
 # -- what disturbs a job --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("longer")
 def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
     limit = ("--set-resources", "train:runtime=3 * attempt")
     made, detected = disturb("time limit, warned", lambda made: 0, *limit, protocol="longer")
@@ -377,6 +390,7 @@ def test_a_time_limit_is_warned_of_and_the_next_attempt_goes_on(disturb):
     assert made.stopped_after() == made.summary()["resumed_at"]
 
 
+@pytest.mark.slow
 def test_a_time_limit_without_a_checkpoint_in_time(disturb):
     warned = "train:slurm_extra='--signal=TERM@30 --open-mode=append'"  # of two minutes
     limit = ("--set-resources", "train:runtime=2 * attempt", warned)
@@ -415,10 +429,12 @@ def important(made: Disturbed) -> int:
     return reached
 
 
+@pytest.mark.slow
 def test_preemption_with_time_to_save(disturb):
     disturb("pre-emption, saved", important, "--default-resources", "slurm_partition=low")
 
 
+@pytest.mark.slow
 def test_preemption_that_kills_after_the_grace_time(disturb):
     def act(made: Disturbed) -> int:
         deaf(made)
@@ -427,10 +443,12 @@ def test_preemption_that_kills_after_the_grace_time(disturb):
     disturb("pre-emption, deaf", act, "--default-resources", "slurm_partition=low")
 
 
+@pytest.mark.slow
 def test_preemption_without_a_warning(disturb):
     disturb("pre-emption at once", important, "--default-resources", "slurm_partition=lowest")
 
 
+@pytest.mark.slow
 def test_a_node_that_goes_down(disturb, idle):
     def act(made: Disturbed) -> int:
         reached, (_, node) = made.reached(), made.job()
@@ -440,6 +458,7 @@ def test_a_node_that_goes_down(disturb, idle):
     disturb("node down", act)
 
 
+@pytest.mark.slow
 def test_snakemake_killed_while_a_job_trains(idle, project, undisturbed, report):
     began = time.monotonic()
     command = (*PROFILE, *SOON, "--configfile", "long.yaml")

@@ -9,18 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
-from test_sweeps import configured
 
 from fedgrid.commands import clean
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import deletable
 from fedgrid.store.wanted import find_wanted, places, runs_of
+from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import CONFIG
 from fedgrid.training import same_work
 from made import STUDIES
 
+QUICK = {"study": "fedsls", "scale": "quick"}
 CELL = "fedsls-quick/digits/dir0.1"
 WANTED, OTHER, GONE = f"{CELL}/fedavg/seed0", "old protocol/digits/dir0.1/fedavg/seed0", "seed7"
 UNFINISHED = f"{CELL}/moon/seed0"
@@ -206,7 +207,7 @@ def test_the_last_state_that_a_product_reads_stays(results, capsys, wanted):
 def test_a_run_that_runs_of_a_grid_are_linked_to_stays(wanted):
     name = {"protocol": "normalization-quick-writers", "dataset": "penmanship"}
     name |= {"partition": "writers", "method": "fedavg", "seed": 0}
-    everything = configured()
+    everything = Grid(STUDIES, QUICK)
     first = everything.first_name(everything.resolve(name))
     in_grids = [run for one in places(everything) for run in runs_of(everything, *one)]
     assert name in in_grids
@@ -312,5 +313,5 @@ def test_an_error_in_the_configuration_deletes_nothing(results):
 
 def test_a_grid_of_these_tests_has_the_wanted_run():
     names = ("protocol", "dataset", "partition", "method", "seed")
-    runs = configured().runs("fedsls", "quick", "table1")
+    runs = Grid(STUDIES, QUICK).runs("fedsls", "quick", "table1")
     assert dict(zip(names, (*CELL.split("/"), "fedavg", 0), strict=True)) in runs

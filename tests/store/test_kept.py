@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_workflow import new_times_on_every_file, planned, rewrite, snakemake, start
 
 from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
@@ -33,6 +32,7 @@ from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import COLLECTED, OF_RUN, collected_path
 from fedgrid.study.reading import read_flags
 from made import STUDIES
+from workflows import new_times_on_every_file, planned, rewrite, snakemake, start
 
 PROTOCOL = {"base": "fedsls-quick", "clients": 3, "rounds": 10, "evaluate_every": 5, "tail": 4}
 BLOCK = {"protocol": ["mini"], "dataset": ["digits"], "partition": ["dir0.1"], "seed": [0, 1]}

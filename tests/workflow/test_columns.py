@@ -9,7 +9,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from test_products import drawn, sources
 from test_report import SMALL
 
 import made
@@ -17,8 +16,10 @@ from conftest import ENVIRONMENT, copied
 from fedgrid.report import clients
 from fedgrid.runtime.names import listed, registered
 from fedgrid.store import tables as collected
-from fedgrid.study.paths import COLLECTED
+from fedgrid.study.grid import Grid
+from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
+from fedgrid.study.reading import read_studies
 from made import STUDIES
 from written import DOCS, ROOT
 
@@ -88,7 +89,7 @@ def test_every_kept_table_is_explained():
 @pytest.mark.parametrize("name", ["table1", "claims", "controls", "weights", "resources"])
 def test_a_product_of_made_up_runs_is_explained(name):
     module = product_module("fedsls", name, STUDIES["fedsls"]["products"][name])
-    table = drawn(name, sources(name))
+    table = made.drawn(name, made.sources(name))
     assert unknown(module.replace("report.", "product: "), [*table]) == []
 
 
@@ -110,12 +111,17 @@ def test_the_deciles_of_clients_are_explained():
 
 @pytest.mark.slow
 def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
+    """Products of kept runs where there are some; of others, and of files of runs, short runs."""
     project = copied(tmp_path / "project")
+    for study in STUDIES:
+        snakemake(project, "--config", f"study={study}", "scale=small", "device=cpu", "--", "all")
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
+    studies = read_studies(project / "workflow/studies")
+    methods = set()
     for study in STUDIES:
-        command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all"]
-        run(project, *command, "--config", f"study={study}", "seed=0", "device=cpu")
+        options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
+        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, methods))
     run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
     found = [*(project / "results").rglob("*.csv")]
     named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
@@ -125,11 +131,46 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path):
     assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= wrong.keys()
 
 
+def snakemake(project: Path, *arguments: str) -> None:
+    """Make files in the project, on a CPU."""
+    command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all"]
+    run(project, *command, *arguments)
+
+
+def asked(study: str) -> dict:
+    """The configuration of what is trained."""
+    return {"study": study, "scale": "quick", "seed": [0]}
+
+
+def targets(grid: Grid, study: str, methods: set[str]) -> list[str]:
+    """The files of a run of each method and protocol, and products unlike those of kept runs.
+
+    `methods` are those that a study before has trained.
+    """
+    runs, protocols = [], set()
+    for name in grid.studies[study]["scales"]["quick"]["grids"]:
+        for one in grid.runs(study, "quick", name):
+            if one["method"] not in methods or one["protocol"] not in protocols:
+                runs.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
+            methods.add(one["method"])
+            protocols.add(one["protocol"])
+    products = grid.studies[study]["products"]
+    seen = {options_of(products[name], name) for name in grid.products(study, "small")}
+    others = [n for n in grid.products(study, "quick") if options_of(products[n], n) not in seen]
+    return runs + [f"results/{name}.csv" for name in others]
+
+
+def options_of(product: dict, name: str) -> tuple[str, ...]:
+    """What draws a product, and the names of its options and of its sources."""
+    kinds = [text.partition("/")[0] for text in product["from"].values()]
+    return (product.get("draw", name), *sorted(product.get("with", {})), *sorted(kinds))
+
+
 def shrunk(study: dict) -> dict:
     """A study of two rounds; a block has one partition, protocol and rate; small experiments."""
     for name, fields in study["protocols"].items():
         if "quick" in name:
-            fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1}
+            fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1, "pretrain_epochs": 1}
     quick, before = study["scales"]["quick"], names_of_grids(study)
     for block in (block for blocks in quick["grids"].values() for block in blocks):
         block |= {axis: listed(block[axis])[:1] for axis in ("partition", "protocol")}

@@ -4,9 +4,8 @@ import csv
 import shutil
 from pathlib import Path
 
-from test_workflow import PART_OF_TINY, RUNS, planned, rewrite, snakemake
-
 from conftest import TABLE
+from workflows import PART_OF_TINY, RUNS, planned, rewrite, snakemake
 
 STUDY = "results/studies/fedsls/quick"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_products import drawn
 
 import made
 from conftest import ENVIRONMENT, copied
@@ -247,8 +246,8 @@ def test_a_front_page_has_only_the_parts_that_there_are(tmp_path):
 
 
 def test_a_front_page_shows_labels_the_best_and_what_is_not_known(tmp_path):
-    table = drawn("table1", made.sources("table1"))
-    claims = drawn("claims", made.sources("claims"))
+    table = made.drawn("table1", made.sources("table1"))
+    claims = made.drawn("claims", made.sources("claims"))
     claims.loc[0, "says"] = "a < b & c"
     for name, shown in (("table1", table), ("claims", claims)):
         shown.to_csv(tmp_path / f"{name}.csv", index=False)

@@ -5,7 +5,6 @@ Everything runs in a copy of the project, on a grid (`tiny.yaml`) that takes sec
 
 import csv
 import json
-import os
 import re
 import shutil
 import signal
@@ -15,7 +14,6 @@ import time
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 from xml.etree import ElementTree
 
 import psutil
@@ -27,56 +25,22 @@ from fedgrid.study.grid import configured
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
 from made import GRID, STUDY
+from workflows import (
+    PART_OF_TINY,
+    RUNS,
+    new_times_on_every_file,
+    planned,
+    rewrite,
+    snakemake,
+    start,
+)
 
 HERE = Path(__file__).parents[1]
 PRODUCTS = {name: STUDY["products"][name] for name in GRID.products("fedsls", "quick")}
 DRAWN = {"fedsls_table1": 1, "results_table1": 1}
 SUMMED = DRAWN | {"runs_table": 1}
 METHODS = ["fedavg", "moon", "fedau", "fedsls"]
-RUNS = "results/runs/tiny/digits/dir0.1"
-# The part of the study that tiny.yaml asks for.
-PART_OF_TINY = "protocol=tiny/partition=dir0.1/method=fedavg,moon,fedau,fedsls/seed=0"
 OF_TINY = f"studies/fedsls/quick/{PART_OF_TINY}"
-
-
-class Plan(NamedTuple):
-    """What a dry run would do: jobs by rule, and the methods that would be trained."""
-
-    jobs: dict[str, int]
-    trained: set[str]
-
-
-def start(project: Path, *arguments) -> subprocess.Popen:
-    """Snakemake in the project, started and not waited for."""
-    command = ["snakemake", *map(str, arguments)]
-    return subprocess.Popen(
-        command, cwd=project, env=ENVIRONMENT, text=True, encoding="utf-8",
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def snakemake(project: Path, *arguments) -> str:
-    """What Snakemake says, if it succeeds."""
-    process = start(project, *arguments)
-    said, _ = process.communicate()
-    assert process.returncode == 0, said
-    return said
-
-
-def planned(project: Path, *options, target: str = TABLE) -> Plan:
-    """What has to be done for the target, or for several."""
-    said = snakemake(project, "--dry-run", *options, "--", *target.split())
-    jobs = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
-    assert jobs or "Nothing to be done" in said, said
-    jobs.pop("total", None)
-    return Plan(jobs, set(re.findall(r"train: (\S+) on ", said)))
-
-
-def rewrite(path: Path, old: str, new: str) -> None:
-    """Replace what is there exactly once."""
-    text = path.read_text()
-    assert text.count(old) == 1, f"{path.name} has {text.count(old)} times {old!r}"
-    path.write_text(text.replace(old, new))
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +126,6 @@ def test_only_the_code_behind_a_figure_draws_it_again(tmp_path):
     assert planned(project, target=figure).jobs == {}
     rewrite(project / f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3")
     assert planned(project, target=figure).jobs["fedsls_figure4"] == 1
-
-
-PART = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
 
 
 # -- from the raw data to the table -------------------------------------------------------------
@@ -330,17 +291,6 @@ def test_what_a_product_is_of_counts_for_its_copy_too(counted):
 # -- what makes nothing again -------------------------------------------------------------------
 
 
-def new_times_on_every_file(project: Path) -> None:
-    """Now, with every input newer than what was made of it."""
-    files = [
-        path for path in project.rglob("*") if path.is_file() and ".snakemake" not in path.parts
-    ]
-    files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    now = time.time() - len(files)
-    for second, path in enumerate(files):
-        os.utime(path, (now + second, now + second))
-
-
 def comments_layout_and_docstrings(project: Path) -> None:
     """Nothing that a computer reads."""
     package = project / "workflow/fedgrid"
@@ -366,8 +316,6 @@ def a_new_checkout(project: Path) -> None:
 def test_nothing_is_made_again_in_another_place_for_what_changes_no_number(project):
     """A project that was moved, checked out, touched and commented on, in one dry run."""
     comments_layout_and_docstrings(project)
-    for edit in ("another product", "how progress is shown"):
-        rewrite(project / EDITS[edit][0], *EDITS[edit][1:3])
     for file, old, new in HARMLESS:
         rewrite(project / "workflow" / file, old, new)
     a_new_checkout(project)
@@ -381,46 +329,20 @@ PACKAGE, WRITTEN = "workflow/fedgrid", "workflow/studies/fedsls.yaml"
 ENCODED = SUMMED | {"pretrain": 1, "saliency": 1}
 
 EDITS = {
-    "a method": (
-        f"{PACKAGE}/methods/moon.py", "away = -F.log", "away = -1.0 * F.log",
-        SUMMED | {"train": 1}, {"moon"},
-    ),
-    "a hyper-parameter": (
-        WRITTEN, "digits: {mu: 0.1}", "digits: {mu: 0.2}", SUMMED | {"train": 1}, {"moon"},
-    ),
-    "the encoder of one method": (
-        f"{PACKAGE}/encoders/guided.py", "return maps.mean(1)", "return 1.0 * maps.mean(1)",
-        ENCODED | {"train": 1}, {"fedsls"},
-    ),
     "the engine": (
         f"{PACKAGE}/engine/samples.py", "CHUNK = 64", "CHUNK = 65",
-        ENCODED | {"train": 4}, set(METHODS),
-    ),
-    "the partition": (
-        f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3",
-        ENCODED | {"partition": 1, "train": 4}, set(METHODS),
-    ),
-    "the model": (
-        f"{PACKAGE}/models/cnn.py", "width: int = 64", "width: int = 65",
         ENCODED | {"train": 4}, set(METHODS),
     ),
     "which fields tables of runs have": (
         f"{PACKAGE}/study/paths.py", '("rounds", "metric"', '("metric", "rounds"', SUMMED, set(),
     ),
-    "the table": (
-        f"{PACKAGE}/report/fedsls/table1.py", '"mean"] - table', '"mean"] - 1 * table',
-        DRAWN, set(),
-    ),
-    "another product": (
-        f"{PACKAGE}/report/convergence.py", ".round(4)", ".round(5)", {}, set(),
-    ),
     "a label": (WRITTEN, "  fedavg: FedAvg\n", "  fedavg: Averaging\n", DRAWN, set()),
-    "a published value": (WRITTEN, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, set()),
-    "how runs are summed up": ("tiny.yaml", "tail: 2", "tail: 1", SUMMED, set()),
-    "how progress is shown": (
-        f"{PACKAGE}/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5", {}, set(),
-    ),
 }  # fmt: skip
+OTHERS = (
+    (WRITTEN, "digits: {mu: 0.1}", "digits: {mu: 0.2}"),  # of MOON
+    (f"{PACKAGE}/encoders/guided.py", "return maps.mean(1)", "return 1.0 * maps.mean(1)"),
+    (f"{PACKAGE}/methods/fedau.py", "cutoff: int = 50", "cutoff: int = 51"),
+)
 
 
 HARMLESS = (
@@ -428,18 +350,15 @@ HARMLESS = (
     ("fedgrid/study/checks.py", "clients are more than the", "clients exceed the"),  # an error
     ("fedgrid/engine/device.py", "torch sees no GPU", "there is no GPU"),
     ("fedgrid/training/results.py", "finished after %d", "ended after %d"),  # a log
+    ("fedgrid/report/convergence.py", ".round(4)", ".round(5)"),  # another product
+    ("fedgrid/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5"),
     ("schemas/study.schema.yaml", "its heading in report.html", "the heading"),
 )
-FAST = ("the engine", "the partition", "the table", "a label", "how runs are summed up")
 
 
-def fast_first(edits: dict) -> list:
-    """The names of the edits; all but a few are tried with the slow tests only."""
-    return [edit if edit in FAST else pytest.param(edit, marks=pytest.mark.slow) for edit in edits]
-
-
-@pytest.mark.parametrize("edit", fast_first(EDITS))
+@pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
+    """Of more edits `tests/plan/test_stale.py` asks in its own process."""
     file, old, new, jobs, trained = EDITS[edit]
     rewrite(project / file, old, new)
     assert planned(project, "--configfile", "tiny.yaml") == (jobs, trained)
@@ -447,9 +366,8 @@ def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
 
 def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
     """MOON's hyper-parameter, FedAU's code and FedSLS's encoder; FedAvg is left alone."""
-    for edit in ("a hyper-parameter", "the encoder of one method"):
-        rewrite(project / EDITS[edit][0], *EDITS[edit][1:3])
-    rewrite(project / f"{PACKAGE}/methods/fedau.py", "cutoff: int = 50", "cutoff: int = 51")
+    for edit in OTHERS:
+        rewrite(project / edit[0], *edit[1:])
     trained = {"moon", "fedau", "fedsls"}
     assert planned(project, "--configfile", "tiny.yaml") == (ENCODED | {"train": 3}, trained)
 
@@ -465,8 +383,11 @@ def test_a_figure_is_drawn_again_without_training(project):
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
 
 
+PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
+
+
 def test_another_scale_makes_the_current_table_again(project):
-    jobs = planned(project, "--config", *PART, "method=fedavg").jobs
+    jobs = planned(project, "--config", *PART_OF_PAPER, "method=fedavg").jobs
     assert (jobs["train"], jobs["results_table1"]) == (1, 1)
 
 
@@ -486,7 +407,7 @@ def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
 @pytest.mark.parametrize(
     ("options", "again"),
     [
-        (("--forceall", TABLE), METHODS),
+        pytest.param(("--forceall", TABLE), METHODS, marks=pytest.mark.slow),
         (("--force", f"{RUNS}/moon/seed0/metrics.csv"), ["moon"]),
         (("--forcerun", "partition", "--", TABLE), []),
     ],
@@ -606,7 +527,7 @@ def trainer(snakemake: subprocess.Popen) -> psutil.Process:
 
 @pytest.mark.slow
 def test_a_run_that_ended_after_snakemake_was_killed_is_not_trained_again(project):
-    rewrite(project / f"{PACKAGE}/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
+    rewrite(project / f"{PACKAGE}/stages/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
     run = "long/digits/dir0.1/fedau/seed0"
     wanted = ("--configfile", "tiny.yaml", "--", f"results/runs/{run}/metrics.csv")
     out = project / "results/runs" / run
@@ -628,7 +549,7 @@ def test_a_run_that_ended_after_snakemake_was_killed_is_not_trained_again(projec
 
 @pytest.mark.slow
 def test_snakemake_continues_a_run_whose_process_was_killed(uninterrupted, project):
-    rewrite(project / f"{PACKAGE}/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
+    rewrite(project / f"{PACKAGE}/stages/train.py", "SAVE_EVERY = 120", "SAVE_EVERY = 0")
     run = "long/digits/dir0.1/moon/seed0"
     command = ("--cores", 1, "--configfile", "tiny.yaml", "--", f"results/runs/{run}/metrics.csv")
     checkpoint = project / f"results/checkpoints/runs/{run}.safetensors"
