@@ -65,7 +65,7 @@ def is_own(module: str) -> bool:
 def text(module: str) -> str:
     """Return the text of a module."""
     if is_own(module):
-        return own_data.text(module.partition(".")[2])
+        return own_data.dataset(module.partition(".")[2]).code
     return decode_source(path(module).read_bytes())
 
 
