@@ -420,7 +420,7 @@ def test_results_have_the_names_of_clients_and_classes():
     members = read_partition(partition_file).members
     x = np.load("my.npz")["x_train"][:, 0]
     assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
-    found = collected.predictions(next(Path("results/runs").rglob("predictions.csv")))
+    found = collected.read_predictions(next(Path("results/runs").rglob("predictions.csv")))
     assert [*found] == ["round", "class", "predicted", "class_name"]
 
 
@@ -433,7 +433,7 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts():
     assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
     assert {*made.predictions["class_name"]} == {"1e3", "nan"}
     assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
-    found = collected.clients(next(Path("r/runs").rglob("clients.csv")))
+    found = collected.read_clients(next(Path("r/runs").rglob("clients.csv")))
     assert {*found["client_name"]} == {"007", "NA"}
 
 

@@ -151,7 +151,7 @@ def keep_all(results: Path, *options: str) -> None:
 
 
 def there(kind: str, results: Path, everything: Grid = GRID, grid: str = "main"):
-    return collected.collect_there(kind, everything, "mini", "quick", grid, results)
+    return collected.collect_finished(kind, everything, "mini", "quick", grid, results)
 
 
 NOWHERE = Path("nowhere")
@@ -784,7 +784,7 @@ def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results,
     keep_all(results)
     entry = {"with": {"best": {"over": "lr"}}, **PRODUCTS["table"]}
     product = _product.load_product("mini", "table", entry)
-    tables = {kind: _product.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
+    tables = {kind: _product.drop_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
     table = _product.draw_table(product, tables, MINI, "quick")
     caption = product.caption(table.assign(kept="They are kept."))
     assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)

@@ -282,6 +282,11 @@ def test_any_bytes_are_no_dataset_and_no_run(tmp_path_factory, content):
         (folder / name).write_bytes(content)
     with pytest.raises(UsageError):
         open_data(folder)
-    for reader in (collected.metrics, collected.saliency, collected.settings, collected.counts):
+    for reader in (
+        collected.read_metrics,
+        collected.read_saliency,
+        collected.read_settings,
+        collected.read_counts,
+    ):
         with pytest.raises(UsageError):
-            collected.read(reader, folder / "metrics.csv")
+            collected.read_checked(reader, folder / "metrics.csv")

@@ -31,25 +31,25 @@ Chooser = Callable[[pd.DataFrame, str], pd.DataFrame]
 
 def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
     """Return the columns of the fields in which candidates may differ."""
-    of_protocol = [name.removeprefix("protocol.") for name in every if is_of_protocol(name)]
+    of_protocol = [name.removeprefix("protocol.") for name in every if is_protocol_field(name)]
     for name in over:
         known("field of these protocols", name, of_protocol)
-    return [n for n in every if not is_of_protocol(n) or n.removeprefix("protocol.") in over]
+    return [n for n in every if not is_protocol_field(n) or n.removeprefix("protocol.") in over]
 
 
-def is_of_protocol(name: str) -> bool:
+def is_protocol_field(name: str) -> bool:
     """Whether a column is a field of the protocol."""
     return name.startswith("protocol.")
 
 
-def settings_of(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
+def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
     """Return the setting of every protocol: the first protocol that differs in tuned fields only.
 
     Without tuned fields of protocols, every protocol is a setting of its own.
     """
-    if not any(map(is_of_protocol, tuned)):
+    if not any(map(is_protocol_field, tuned)):
         return {name: name for name in scores["protocol"]}
-    fixed = [name for name in every if is_of_protocol(name) and name not in tuned]
+    fixed = [name for name in every if is_protocol_field(name) and name not in tuned]
     first = scores.drop_duplicates("protocol")
     values = fields.select_runs(every, first)[fixed].fillna("").itertuples(index=False, name=None)
     known_as: dict[tuple, str] = {}
@@ -97,16 +97,16 @@ def choose_best(
     scores = score_runs(runs, by)
     scores["deciding_score"] = scores[by]
     every = fields.select_runs(fields.read_fields(settings), scores)
-    tuned = [name for name in tuned_fields(every, listed(over)) if is_of_protocol(name)]
-    scores["setting"] = scores["protocol"].map(settings_of(scores, every, tuned))
-    scores = with_metric(scores)
+    tuned = [name for name in tuned_fields(every, listed(over)) if is_protocol_field(name)]
+    scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
+    scores = drop_without_metric(scores)
     refuse_undecided(scores, by, "let all protocols of a method evaluate it")
     lowest = metrics.lower_is_better(by)
     rows = [best_protocol(of, every, tuned, lowest) for _, of in scores.groupby(GROUP, sort=False)]
     return pd.DataFrame(rows, columns=[*CELL, "setting", "chosen"]).assign(chosen_by=by)
 
 
-def with_metric(scores: pd.DataFrame) -> pd.DataFrame:
+def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the scores without those groups that lack the metric."""
     lacks = scores["deciding_score"].isna() & ~scores["diverged"]
     keys = [scores[name] for name in GROUP]
@@ -158,7 +158,9 @@ def check_best(metric: str, best: dict) -> None:
         )
 
 
-def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None) -> Chooser:
+def make_chooser(
+    runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None
+) -> Chooser:
     """Return a function that keeps the rows of the runs that are best by a metric.
 
     Without `best` it keeps all rows. With `by` in `best`, this metric decides for all.
@@ -175,12 +177,12 @@ def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict
     return lambda table, by: keep_chosen(table, chosen(best.get("by", by)))
 
 
-def describe(best: dict | None, by: str = "each number itself") -> str:
+def describe_choice(best: dict | None, by: str = "each number itself") -> str:
     """Return a sentence for a caption: what was chosen, and on which data; empty without `best`."""
     if not best:
         return ""
     over, by = " and ".join(listed(best["over"])), best.get("by", by)
-    chosen = f"Of each method, the best {over} by {metrics.words(by)}"
+    chosen = f"Of each method, the best {over} by {metrics.describe_metric(by)}"
     data = (
         "" if by.startswith(metrics.VALIDATION) else "; chosen on the test data, so it is too good"
     )

@@ -13,7 +13,7 @@ STEPS = 60  # of the bisection, for the scale of the scores
 WIDEST = 1e4  # scale at which one weight is 1
 
 
-def effective(weights: np.ndarray) -> np.ndarray:
+def effective_number(weights: np.ndarray) -> np.ndarray:
     """Return the effective number of weights along the last axis."""
     return 1 / (weights**2).sum(axis=-1)
 
@@ -30,7 +30,7 @@ def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
     low, high = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), WIDEST)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        spread = effective(softmax(middle * scores))[:, None] > wanted
+        spread = effective_number(softmax(middle * scores))[:, None] > wanted
         low, high = np.where(spread, middle, low), np.where(spread, high, middle)
     return softmax(high * scores)
 

@@ -14,7 +14,7 @@ CURVE = ["curve", *CELL, "seed"]
 NUMBERS = ["seed", "round", "accuracy"]
 
 
-def kept_curves(study: dict) -> pd.DataFrame:
+def read_curves(study: dict) -> pd.DataFrame:
     """Return a row per evaluation: accuracy and moving average in percent, published percent.
 
     The column `curve` has the name of the origin. Cells that an origin lacks are left out, and so
@@ -25,19 +25,19 @@ def kept_curves(study: dict) -> pd.DataFrame:
     table[NUMBERS] = table[NUMBERS].apply(pd.to_numeric)
     table = table.dropna(subset="accuracy")
     origins = table.groupby(CELL)["curve"].transform("nunique")
-    table = in_order(table[origins == len(study.get("curves", {}))])
+    table = sort_curves(table[origins == len(study.get("curves", {}))])
     averages = table.groupby(CURVE)["accuracy"].transform(moving_average)
     table = join_published(table.assign(average=averages), study)
     return table.drop(columns=["published_std", "published_speedup"])
 
 
-def in_order(table: pd.DataFrame) -> pd.DataFrame:
+def sort_curves(table: pd.DataFrame) -> pd.DataFrame:
     """Return the evaluations by curve, in the order of the study's files, and by round."""
     curve = table.groupby(CURVE, sort=False).ngroup()
     return table.assign(at=curve).sort_values(["at", "round"], kind="stable").drop(columns="at")
 
 
-def last_numbers(curves: pd.DataFrame) -> pd.DataFrame:
+def summarise_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """Return a row per curve: its best accuracy and that round, its last accuracy and average."""
     best = curves.loc[curves.groupby(CURVE)["accuracy"].idxmax(), [*CURVE, "round", "accuracy"]]
     last = curves.groupby(CURVE, sort=False).agg(
@@ -47,7 +47,7 @@ def last_numbers(curves: pd.DataFrame) -> pd.DataFrame:
     return last.reset_index().merge(best, on=CURVE)
 
 
-def block_differences(curves: pd.DataFrame) -> pd.DataFrame:
+def compare_blocks(curves: pd.DataFrame) -> pd.DataFrame:
     """Return the first origin's mean accuracy minus each other's, by cell and BLOCK rounds.
 
     Only rounds that both have count, without round 0; `block` counts from 0.

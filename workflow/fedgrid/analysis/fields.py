@@ -40,13 +40,13 @@ def write_value(value: Any) -> str:
     return f"{value:.12g}"
 
 
-def short_name(fields: pd.DataFrame, whole: str) -> str:
+def shorten_name(fields: pd.DataFrame, whole: str) -> str:
     """Return the name of a field without its file, if no other field has this name."""
     name = whole.partition(".")[2]
-    return whole if len(columns_of(fields, name)) > 1 else name
+    return whole if len(find_columns(fields, name)) > 1 else name
 
 
-def columns_of(fields: pd.DataFrame, name: str) -> list[str]:
+def find_columns(fields: pd.DataFrame, name: str) -> list[str]:
     """Return the columns that a name stands for."""
     return [whole for whole in fields if name in (whole, whole.partition(".")[2])]
 
@@ -55,13 +55,13 @@ def select_field(fields: pd.DataFrame, name: str) -> pd.Series:
     """Return the values of a field by run; a run without the field has a missing value."""
     short = {whole.partition(".")[2] for whole in fields}
     known("field of these runs", name, short if "." not in name else {*fields})
-    there = columns_of(fields, name)
+    there = find_columns(fields, name)
     if (fields[there].notna().sum(axis=1) > 1).any():
         raise UsageError(f"a run has several fields called `{name}`: write {' or '.join(there)}")
     return fields[there].bfill(axis=1).iloc[:, 0].astype(object)
 
 
-def write_order(values: pd.Series) -> list[str]:
+def order_values(values: pd.Series) -> list[str]:
     """Return the different values of a field: numbers from the lowest on, texts as they come."""
     unique = [*dict.fromkeys(values)]
     there = [text for text in unique if text != ABSENT]
@@ -70,7 +70,7 @@ def write_order(values: pd.Series) -> list[str]:
     return [ABSENT] * (ABSENT in unique) + ordered
 
 
-def differing(fields: pd.DataFrame) -> list[str]:
+def find_differing(fields: pd.DataFrame) -> list[str]:
     """Return the fields with several values."""
     return [name for name in fields if fields[name].nunique(dropna=False) > 1]
 
@@ -78,7 +78,7 @@ def differing(fields: pd.DataFrame) -> list[str]:
 def write_fields(fields: pd.DataFrame, names: list[str]) -> pd.Series:
     """Return the values of some fields of every run as one text: `mu=0.1, lr=0.3`."""
     there = fields.dropna(axis="columns", how="all")
-    short = {name: short_name(there, name) for name in names}
+    short = {name: shorten_name(there, name) for name in names}
     texts = [
         ", ".join(f"{short[name]}={row[name]}" for name in names if pd.notna(row[name]))
         for row in fields.to_dict("records")
@@ -95,7 +95,7 @@ def select_runs(fields: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return fields.loc[names]
 
 
-def families(settings: pd.DataFrame) -> dict[str, str]:
+def find_families(settings: pd.DataFrame) -> dict[str, str]:
     """Return the family of every method: its only method's name, or the names of its files."""
     of_method = settings[settings["of"].astype(object).fillna("") != ""]
     files = of_method.groupby("method", sort=False)["of"].agg(lambda of: "+".join(sorted({*of})))

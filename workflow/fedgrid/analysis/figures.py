@@ -28,7 +28,7 @@ UNDATED = {
 }  # for reproducible bytes
 
 
-def style() -> AbstractContextManager:
+def use_style() -> AbstractContextManager:
     """Return a context in which figures have the style of `report/paper.mplstyle`."""
     return matplotlib.style.context(PACKAGE / "report/paper.mplstyle")
 
@@ -42,7 +42,7 @@ def panels(
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def blank() -> Figure:
+def make_blank() -> Figure:
     """Return a figure without axes, of which only the caption is to be read."""
     figure, ((axes,),) = panels(1, 1)
     axes.set_axis_off()
@@ -66,12 +66,12 @@ def label(study: dict, name: str, axis: str = "") -> str:
     return of_axis.get(name) or labels.get(name, name)
 
 
-def setting(study: dict, dataset: str, partition: str) -> str:
+def write_setting(study: dict, dataset: str, partition: str) -> str:
     """Return a panel's title: `CIFAR-10, alpha=0.1`."""
     return f"{label(study, dataset)}, {write_label(partition)}"
 
 
-def lay_out(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
+def arrange_panels(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
     """Return rows of panels, by dataset and partition: a row per dataset, a column per partition.
 
     If each dataset has one partition, of its own, the panels are one after the other.
@@ -90,7 +90,7 @@ def setting_panels(
 
     Panels in a row share their axes if they are of one dataset.
     """
-    places = lay_out(table)
+    places = arrange_panels(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
     shared = {"sharex": "row", "sharey": "row"} if together else {}
     figure, grid = panels(len(places), len(places[0]), **size, **shared)
@@ -98,7 +98,7 @@ def setting_panels(
     for row, settings in zip(grid, places, strict=True):
         found.append([])
         for axes, of in zip(row, settings, strict=False):
-            axes.set_title(setting(study, *of))
+            axes.set_title(write_setting(study, *of))
             here = (table["dataset"] == of[0]) & (table["partition"] == of[1])
             found[-1].append((axes, table[here]))
         for axes in row[len(settings) :] if settings else ():
@@ -135,7 +135,7 @@ def legend(
         figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
 
 
-def explain(figure: Figure, caption: str) -> Figure:
+def add_caption(figure: Figure, caption: str) -> Figure:
     """Add a caption below a figure, as wide as the figure; return the figure."""
     width = figure.get_figwidth()
     text = textwrap.fill(caption, int(width * 19))
@@ -143,7 +143,7 @@ def explain(figure: Figure, caption: str) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path, form: str) -> None:
+def save_figure(figure: Figure, path: Path, form: str) -> None:
     """Save the figure as pdf, svg or png; the same figure gives the same bytes."""
     pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pandas as pd
 
 from fedgrid.analysis import verdicts
-from fedgrid.analysis.published import join_published, published_cells
+from fedgrid.analysis.published import join_published, list_published_cells
 from fedgrid.analysis.scores import CELL, SETTING, pair_runs
 from fedgrid.runtime.names import NothingToDrawError
 
@@ -43,7 +43,7 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     for original, changed in pairs.items():
         gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
         for setting, of in gaps:
-            bounds = verdicts.interval(of.to_numpy())
+            bounds = verdicts.confidence_interval(of.to_numpy())
             rows.append((original, *setting, of.mean(skipna=False), *bounds, len(of)))
     found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
     return found.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
@@ -60,13 +60,13 @@ def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
     )
 
 
-def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
+def list_printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
     """Return a row per printed cell of an original: both printed accuracies and their difference.
 
     The protocol `paper` is the paper's main setting. The gain is the difference, whatever the paper
     prints as the gain.
     """
-    cells = published_cells(study)
+    cells = list_published_cells(study)
     back = {name + suffix: name for name in cells["method"]}
     changed = cells[cells["method"].isin(back)].replace({"method": back})
     keys = ["method", "dataset", "partition", "as_protocol"]

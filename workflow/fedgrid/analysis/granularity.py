@@ -22,15 +22,15 @@ from scipy import stats
 DIGITS = 10
 
 
-def possible(value: Decimal, decimals: int, images: int) -> bool:
+def is_possible(value: Decimal, decimals: int, images: int) -> bool:
     """Whether some number of correct images, 0 to `images`, gives the printed percentage."""
-    shown, whole = units(value, decimals), 2 * size_of_print(decimals)
+    shown, whole = count_units(value, decimals), 2 * size_of_print(decimals)
     least = -(-images * (2 * shown - 1) // whole)  # rounded up
     most = images * (2 * shown + 1) // whole  # rounded down
     return max(least, 0) <= min(most, images)
 
 
-def units(value: Decimal, decimals: int) -> int:
+def count_units(value: Decimal, decimals: int) -> int:
     """Return a printed percentage in units of its last digit."""
     return int(value.scaleb(decimals))
 
@@ -40,9 +40,9 @@ def size_of_print(decimals: int) -> int:
     return 100 * 10**decimals
 
 
-def fits(values: Sequence[Decimal], decimals: int, images: int) -> bool:
+def all_possible(values: Sequence[Decimal], decimals: int, images: int) -> bool:
     """Whether all values are possible."""
-    return all(possible(value, decimals, images) for value in values)
+    return all(is_possible(value, decimals, images) for value in values)
 
 
 def least_fit(values: Sequence[Decimal], decimals: int) -> int | None:
@@ -51,7 +51,7 @@ def least_fit(values: Sequence[Decimal], decimals: int) -> int | None:
     Fewer images cannot have given the values. It is never more than `size_of_print`.
     """
     sizes = range(1, size_of_print(decimals) + 1)
-    return next((n for n in sizes if fits(values, decimals, n)), None)
+    return next((n for n in sizes if all_possible(values, decimals, n)), None)
 
 
 def largest_fit(values: Sequence[Decimal], decimals: int) -> int | None:
@@ -61,7 +61,7 @@ def largest_fit(values: Sequence[Decimal], decimals: int) -> int | None:
     fits. So the result says something only together with another reason that the set is small.
     """
     sizes = range(size_of_print(decimals) - 1, 0, -1)
-    return next((n for n in sizes if fits(values, decimals, n)), None)
+    return next((n for n in sizes if all_possible(values, decimals, n)), None)
 
 
 def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
@@ -75,18 +75,18 @@ def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
 
 def last_digits(values: Sequence[Decimal], decimals: int) -> list[int]:
     """Return how many values end with 0, with 1, and so on up to 9."""
-    ends = [units(value, decimals) % DIGITS for value in values]
+    ends = [count_units(value, decimals) % DIGITS for value in values]
     return [ends.count(digit) for digit in range(DIGITS)]
 
 
-def even(counts: Sequence[int]) -> int:
+def count_even(counts: Sequence[int]) -> int:
     """Return how many last digits are even."""
     return sum(counts[::2])
 
 
 def p_even(counts: Sequence[int]) -> float:
     """Return p of the exact two-sided binomial test that half of the last digits are even."""
-    return float(stats.binomtest(even(counts), sum(counts)).pvalue)
+    return float(stats.binomtest(count_even(counts), sum(counts)).pvalue)
 
 
 def p_uniform(counts: Sequence[int]) -> float:
@@ -102,11 +102,11 @@ def p_uniform(counts: Sequence[int]) -> float:
     found = np.zeros((total + 1, bound + 1))  # by sum of counts, and sum of squares up to `bound`
     found[0, 0] = 1
     for _ in counts:
-        found = with_digit(found, chances)
+        found = add_digit(found, chances)
     return float(found[total, bound] / found[total].sum())
 
 
-def with_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
+def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
     """Return the distribution with one digit more; the last column is of its sum and all above."""
     after = np.zeros_like(before)
     last = before.shape[1] - 1

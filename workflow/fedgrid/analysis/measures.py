@@ -11,38 +11,49 @@ import pandas as pd
 
 from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
-from fedgrid.analysis.published import published_cells
-from fedgrid.analysis.scores import CELL, OWN, score_by, score_runs, scored, spread
+from fedgrid.analysis.published import list_published_cells
+from fedgrid.analysis.scores import (
+    CELL,
+    OWN,
+    interquartile_range,
+    score_by,
+    score_runs,
+    select_scored,
+)
 from fedgrid.analysis.speedups import compute_speedups
 
 SETTING = ["measure", "protocol", "dataset", "partition", "seed"]
 NOTHING = pd.DataFrame(columns=[*SETTING, "method", "value"]).astype({"value": float})
 EARLY = 0.25  # share of the rounds that counts as the start of a run
 SCORED = {"accuracy": "accuracy", "personal accuracy": OWN}  # measures that are scores of runs
-STATISTICS = {"median": np.median, "mean": np.mean, "box": spread}  # box: quartile to quartile
+STATISTICS = {
+    "median": np.median,
+    "mean": np.mean,
+    "box": interquartile_range,
+}  # box: quartile to quartile
 
 
 # -- of runs --------------------------------------------------------------------------------------
 
 
-def accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+def measure_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs' scores in percent; minus infinity for a run that diverged."""
-    return scores_of(runs, "accuracy", "accuracy")
+    return measure_scores(runs, "accuracy", "accuracy")
 
 
-def personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+def measure_personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of the mean accuracy of clients' own models, as `accuracies` does."""
-    return scores_of(runs, OWN, "personal accuracy")
+    return measure_scores(runs, OWN, "personal accuracy")
 
 
-def scores_of(runs: pd.DataFrame, of: str, measure: str) -> pd.DataFrame:
+def measure_scores(runs: pd.DataFrame, of: str, measure: str) -> pd.DataFrame:
     """Return the runs' scores in a column as a measure; minus infinity for one that diverged."""
     means = score_runs(runs, of).rename(columns={of: "value"})
     means["value"] = means["value"].mask(means["diverged"], -np.inf)
     return means.assign(measure=measure)[[*SETTING, "method", "value"]]
 
 
-def coefficients(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     """Return the score of a coefficient, or of one minus another; missing if a run diverged.
 
     `coefficient alpha_0 - alpha_1` is of the columns alpha_0 and alpha_1.
@@ -56,7 +67,7 @@ def coefficients(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     return found[[*SETTING, "method", "value"]]
 
 
-def optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
+def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
     """Return the alpha or beta with which each run's clients are best on average.
 
     If several points are the best, that is their mean.
@@ -68,7 +79,7 @@ def optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
     return found.assign(measure=f"best {axis}")[[*SETTING, "method", "value"]]
 
 
-def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
+def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     """Return how much sooner runs are as good as `over`'s best; minus infinity if diverged."""
     found = compute_speedups(runs, over).rename(columns={"speedup": "value"})
     gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
@@ -77,7 +88,7 @@ def speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
 
 
-def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
+def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     """Return minus the mean change between evaluations, in points; minus infinity if diverged."""
     percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
     found = percent.groupby([*CELL, "seed"], sort=False).agg(
@@ -87,7 +98,7 @@ def steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
 
 
-def early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
+def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the mean accuracy in the first quarter of the rounds; minus infinity if diverged.
 
     That is in percent, and without round 0. It is the higher, the faster a run converges.
@@ -101,11 +112,11 @@ def early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 MEASURES = {  # by name: the metric by which runs are chosen, and the function that measures them
-    "accuracy": ("accuracy", accuracies),
-    "speed-up": ("accuracy", speedups),
-    "steadiness": ("accuracy", steadiness),
-    "early accuracy": ("accuracy", early_accuracies),
-    "personal accuracy": (OWN, personal_accuracies),
+    "accuracy": ("accuracy", measure_accuracies),
+    "speed-up": ("accuracy", measure_speedups),
+    "steadiness": ("accuracy", measure_steadiness),
+    "early accuracy": ("accuracy", measure_early_accuracies),
+    "personal accuracy": (OWN, measure_personal_accuracies),
 }
 
 
@@ -117,7 +128,7 @@ def measure_printed(study: dict) -> pd.DataFrame:
 
     A word instead of a speed-up says that the method failed, and counts as minus infinity.
     """
-    cells = published_cells(study).assign(seed=0)
+    cells = list_published_cells(study).assign(seed=0)
     cells["protocol"] = ("paper " + cells["as_protocol"]).str.strip()
     faster = cells["published_speedup"]
     number = pd.to_numeric(faster, errors="coerce").fillna(-np.inf).where(faster.notna())
@@ -126,7 +137,7 @@ def measure_printed(study: dict) -> pd.DataFrame:
     return both[both["value"].notna()][[*SETTING, "method", "value"]]
 
 
-def similarities(scores: pd.DataFrame) -> pd.DataFrame:
+def measure_similarities(scores: pd.DataFrame) -> pd.DataFrame:
     """Return median, mean and box of every score over all images, by map and encoder's seed.
 
     A map that does not depend on the seed has one seed only, which is repeated for all seeds.
@@ -160,15 +171,19 @@ def measure_all(
     """
     runs = runs if runs is None or way is None else score_by(runs, way)
     asked = {"accuracy"}.union(*map(claims.measures, study.get("claims", [])))
-    found = [] if runs is None else [measure_runs(name, runs, choose) for name in ordered(asked)]
-    found += [] if scores is None else [similarities(scores)]
+    found = (
+        [] if runs is None else [measure_runs(name, runs, choose) for name in order_measures(asked)]
+    )
+    found += [] if scores is None else [measure_similarities(scores)]
     if interpolation is not None:
         points = choose(interpolation, OWN)
-        found += [optima(points, axis) for axis in ("alpha", "beta") if f"best {axis}" in asked]
+        found += [
+            find_optima(points, axis) for axis in ("alpha", "beta") if f"best {axis}" in asked
+        ]
     return pd.concat([one for one in found if len(one)] or [NOTHING])
 
 
-def ordered(asked: set[str]) -> list[str]:
+def order_measures(asked: set[str]) -> list[str]:
     """Return the measures of runs among those asked for, in a fixed order."""
     return [*filter(asked.__contains__, MEASURES), *sorted(filter(claims.is_coefficient, asked))]
 
@@ -178,7 +193,7 @@ def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame
 
     A method without a complete server's model has no accuracy, and is left out.
     """
-    by, measure = MEASURES.get(name) or (OWN, partial(coefficients, measure=name))
+    by, measure = MEASURES.get(name) or (OWN, partial(measure_coefficient, measure=name))
     if by not in runs or runs[by].isna().all():
         return NOTHING
-    return measure(scored(choose(runs, by), by))
+    return measure(select_scored(choose(runs, by), by))

@@ -58,7 +58,7 @@ def lower_is_better(of: str) -> bool:
     return of.endswith(("loss", "error")) and not OF_CLASS.fullmatch(of)
 
 
-def words(metric: str) -> str:
+def describe_metric(metric: str) -> str:
     """Return a metric in words; a method's own column keeps its name."""
     model, _, over = metric.partition("_")
     if over.startswith("decile") and model in MODELS:
@@ -70,6 +70,6 @@ def words(metric: str) -> str:
     return WORDS.get(metric, metric)
 
 
-def unit(metric: str) -> str:
+def write_unit(metric: str) -> str:
     """Return ` (%)` for a metric in percent, else nothing: what follows a metric's words."""
     return " (%)" if in_percent(metric) else ""

@@ -41,7 +41,7 @@ def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
     says how the score was taken; for a round chosen on validation data it names their origin.
     """
     check_metric(runs, of)
-    value, chosen = runs[of], chosen_rounds(runs, of)
+    value, chosen = runs[of], find_chosen_rounds(runs, of)
     in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
     whole = runs.assign(value=value, counted=value.where(in_tail), chosen=value.where(chosen))
     found = whole.groupby(RUN, sort=False).agg(
@@ -49,7 +49,7 @@ def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
         best=("value", "min" if lower_is_better(of) else "max"),
         chosen=("chosen", "first"),
         final=("value", "last"),
-        smoothed=("value", smoothed),
+        smoothed=("value", last_moving_average),
         ended=("round", "last"),
         diverged=("diverged", "any"),
         metric=("metric", "first"),
@@ -61,7 +61,7 @@ def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
     found.insert(0, of, counts.mask(found["metric"] == "smoothed", found["smoothed"]))
     numbers, scale = [of, "final", "smoothed"], 100 if in_percent(of) else 1
     found[numbers] = (scale * found[numbers]).mask(found["diverged"])
-    return named(with_origin(found, whole).reset_index(), of)
+    return add_metric_name(add_origin(found, whole).reset_index(), of)
 
 
 def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
@@ -84,7 +84,7 @@ def check_metric(runs: pd.DataFrame, of: str) -> None:
     known("metric of these runs", of, there)
 
 
-def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
+def find_chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
     """Return which evaluations are of the first round with the run's best validation accuracy.
 
     Only rounds with a value of the metric can be chosen. A run without validation data has none.
@@ -102,7 +102,7 @@ def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
     return runs["round"] == first
 
 
-def with_origin(found: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def add_origin(found: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Say in `metric` of which data the validation was: `validated-test`, `validated-clients`."""
     groups = runs.groupby(RUN, sort=False)
     validated = groups["chosen"].count() > 0
@@ -111,12 +111,12 @@ def with_origin(found: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return found.assign(metric=found["metric"].mask(validated & (found["metric"] == "best"), words))
 
 
-def named(table: pd.DataFrame, of: str) -> pd.DataFrame:
+def add_metric_name(table: pd.DataFrame, of: str) -> pd.DataFrame:
     """Add the metric's name as the column `of`; a table of accuracies has no such column."""
     return table if of == "accuracy" else table.assign(of=of)
 
 
-def smoothed(values: pd.Series) -> float:
+def last_moving_average(values: pd.Series) -> float:
     """Return the last exponential moving average of the evaluations, started at the first."""
     there = values.dropna()
     return np.nan if there.empty else moving_average(there).iloc[-1]
@@ -134,7 +134,7 @@ def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy")
     """Return mean, sample standard deviation and number of seeds of `value` by group of runs."""
     facts = [name for name in FROM_RUNS if name in means and name not in by]
     return means.groupby(by, sort=False).agg(
-        mean=(value, whole_mean),
+        mean=(value, strict_mean),
         std=(value, lambda a: a.std(skipna=False)),
         seeds=("seed", "nunique"),
         diverged=("diverged", "sum"),
@@ -142,7 +142,7 @@ def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy")
     ).reset_index()  # fmt: skip
 
 
-def scored(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
+def select_scored(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
     """Return the rows of those runs that have a value of the metric, or diverged."""
     has = runs[of].notna().groupby([runs[name] for name in RUN]).transform("any")
     return runs[has | runs["diverged"]]
@@ -173,17 +173,17 @@ def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataF
     return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
 
 
-def cohort_sizes(runs: pd.DataFrame) -> list[int]:
+def list_cohort_sizes(runs: pd.DataFrame) -> list[int]:
     """Return the number of clients in a round, for every row."""
     columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
     return [cohorts.size(int(clients), *others) for clients, *others in columns]
 
 
-def whole_mean(values: pd.Series) -> float:
+def strict_mean(values: pd.Series) -> float:
     """Return the mean; missing if any value is missing."""
     return values.mean(skipna=False)
 
 
-def spread(values: pd.Series) -> float:
+def interquartile_range(values: pd.Series) -> float:
     """Return the interquartile range."""
     return float(np.subtract(*np.percentile(values, [75, 25])))

@@ -53,7 +53,7 @@ BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 # -- comparisons ----------------------------------------------------------------------------------
 
 
-def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
+def compute_differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
     """Return a row per comparison and seed, with the difference."""
     values = values[values["measure"].isin(claims.measures(claim))]
     for axis in ("protocol", "dataset", "partition"):
@@ -61,7 +61,7 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
     if "over" in claim and len(ours):
-        wanted = pd.DataFrame(pairs_of(claim), columns=["method", "over"])
+        wanted = pd.DataFrame(list_pairs(claim), columns=["method", "over"])
         pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
         pairs = pairs.merge(wanted, on=["method", "over"])
         ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
@@ -69,16 +69,16 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
         ours = ours.assign(over="")
     ours = ours[[*SETTING, "method", "over", "value"]]
     for axis, names in claim.get("along", {}).items():
-        ours = growth(ours, axis, names)
+        ours = compute_growth(ours, axis, names)
     return ours
 
 
-def pairs_of(claim: dict) -> list[tuple[str, str]]:
+def list_pairs(claim: dict) -> list[tuple[str, str]]:
     """Return each method of a claim with each that the claim compares it with."""
     return [(method, over) for method, names in claims.others(claim).items() for over in names]
 
 
-def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
+def list_possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
     """Return the comparisons, as values of COMPARED, that runs of these names allow.
 
     They do not depend on what the runs measured. There are none if the claim is not about runs.
@@ -87,7 +87,7 @@ def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
         return set()
     named = runs[[*SETTING[1:], "method"]].drop_duplicates()
     values = pd.concat([named.assign(measure=of, value=0.0) for of in claims.measures(claim)])
-    return {*differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
+    return {*compute_differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
 
 
 def count_missing(
@@ -98,18 +98,20 @@ def count_missing(
     Both tables have the names of runs; without `wanted` nothing is missing.
     """
     return {
-        number: len(possible(claim, wanted) - possible(claim, there))
-        for number, claim in numbered(study, None)
+        number: len(list_possible(claim, wanted) - list_possible(claim, there))
+        for number, claim in number_claims(study, None)
     }
 
 
-def lacking(study: dict, grid: list[dict] | None, runs: pd.DataFrame | None) -> dict[int, int]:
+def count_lacking(
+    study: dict, grid: list[dict] | None, runs: pd.DataFrame | None
+) -> dict[int, int]:
     """Return `count_missing` for the blocks of a whole grid; without them nothing is missing."""
     names = [run for block in grid or [] for run in runs_of_block(block)]
     return count_missing(study, pd.DataFrame(names) if names else None, runs)
 
 
-def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
+def compute_growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     """Return the growth of the value from each name on an axis to the next one present."""
     keys = [name for name in table.columns if name not in (axis, "value")]
     there = table[table[axis].isin(along)]
@@ -120,7 +122,7 @@ def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     return steps[before[axis].notna()].reset_index(drop=True)
 
 
-def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
+def confidence_interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """Return Student's two-sided confidence interval of the mean; infinite for one value."""
     if len(sample) < 2:
         return -np.inf, np.inf
@@ -139,14 +141,14 @@ def p_value(sample: np.ndarray, bound: float) -> float:
     return float(stats.ttest_1samp(sample, bound).pvalue)
 
 
-def least_number(comparisons: int, share: float | None) -> int:
+def least_holding(comparisons: int, share: float | None) -> int:
     """Return how many of a claim's comparisons must hold, so that the claim holds."""
     return comparisons if share is None else int(np.floor(share * comparisons)) + 1
 
 
-def levels(comparisons: int, share: float | None = None) -> tuple[float, float]:
+def correct_levels(comparisons: int, share: float | None = None) -> tuple[float, float]:
     """Return the levels at which one of several comparisons holds, and at which it does not."""
-    needed = least_number(comparisons, share)
+    needed = least_holding(comparisons, share)
     return LEVEL / (comparisons - needed + 1), LEVEL / needed
 
 
@@ -169,7 +171,7 @@ def seeds_needed(
     return float(enough[0]) if len(enough) else np.inf
 
 
-def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
+def compare_claim(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
     """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
 
     `missing` comparisons have no runs, and count among the k of the correction.
@@ -180,16 +182,16 @@ def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame
     bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
     tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
-    groups = list(differences(claim, values).groupby(names, sort=False))
-    at = levels(max(len(groups) + missing, 1), claim.get("share"))
+    groups = list(compute_differences(claim, values).groupby(names, sort=False))
+    at = correct_levels(max(len(groups) + missing, 1), claim.get("share"))
     rows = [
-        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, at, tie)
+        dict(zip(names, key, strict=True)) | judge_sample(of["value"].to_numpy(), bounds, at, tie)
         for key, of in groups
     ]
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
 
 
-def judged(
+def judge_sample(
     sample: np.ndarray,
     bounds: tuple[float, float],
     at: tuple[float, float] = (LEVEL, LEVEL),
@@ -201,47 +203,47 @@ def judged(
     """
     if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
         sample = np.full_like(sample, np.nan)
-    low, high = interval(sample)
+    low, high = confidence_interval(sample)
     nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
-    verdict = place(sample, bounds, at)
+    verdict = judge_interval(sample, bounds, at)
     verdict = tie if low == high and np.isfinite(low) and low in bounds else verdict
     needed = seeds_needed(sample, bounds, at) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
     return dict(zip(JUDGED, (*numbers, verdict), strict=True))
 
 
-def place(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float]) -> str:
+def judge_interval(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float]) -> str:
     """Return whether the interval of a mean lies within bounds, outside, or neither."""
-    low, high = interval(sample, at[0])
+    low, high = confidence_interval(sample, at[0])
     if (low > bounds[0] or np.isinf(bounds[0])) and (high < bounds[1] or np.isinf(bounds[1])):
         return HOLDS
-    low, high = interval(sample, at[1])
+    low, high = confidence_interval(sample, at[1])
     return FAILS if high < bounds[0] or low > bounds[1] else UNDECIDED
 
 
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
+def number_claims(study: dict, claim: int | None) -> list[tuple[int, dict]]:
     """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
     every = enumerate(study.get("claims", []), start=1)
     return [(number, one) for number, one in every if claim in (None, number)]
 
 
-def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
+def combine_verdicts(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
     """Return the common verdict of a claim's comparisons; `missing` ones have no runs.
 
     A missing comparison counts as undecided. A claim whose comparisons are all missing is, too.
     """
     total, found = len(comparisons) + missing, comparisons["verdict"].value_counts()
     held, failed = found.get(HOLDS, 0), found.get(FAILS, 0)
-    needed = least_number(total, share)
+    needed = least_holding(total, share)
     if total and held >= needed:
         return HOLDS
     return FAILS if failed > total - needed and total else UNDECIDED
 
 
-def deciding(comparisons: pd.DataFrame, said: str) -> dict:
+def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
     """Return the numbers of the deciding comparison of a claim whose verdict is `said`.
 
     That is one with the same verdict, if there is one: the one that fails most clearly, by its p;
@@ -263,16 +265,16 @@ def deciding(comparisons: pd.DataFrame, said: str) -> dict:
     return ordered[DECIDING].iloc[0].to_dict()
 
 
-def printed(claim: dict, values: pd.DataFrame) -> dict:
+def judge_printed(claim: dict, values: pd.DataFrame) -> dict:
     """Return the paper's own evidence: how many comparisons of printed means agree with a claim."""
-    gaps = differences(claim, values)
+    gaps = compute_differences(claim, values)
     if gaps.empty:
         return {"published": "no numbers are printed", "published_verdict": ""}
     inside = gaps["value"].between(claim.get("least", -np.inf), claim.get("most", np.inf))
     share = claim.get("share")
     enough = inside.all() if share is None else inside.mean() > share
     agrees = CONSISTENT if is_printed_whole(claim, gaps) else PARTLY
-    text = f"{inside.sum()} of {len(gaps)} comparisons, {described(gaps)}"
+    text = f"{inside.sum()} of {len(gaps)} comparisons, {describe_differences(gaps)}"
     return {"published": text, "published_verdict": agrees if enough else CONTRADICTED}
 
 
@@ -280,10 +282,10 @@ def is_printed_whole(claim: dict, gaps: pd.DataFrame) -> bool:
     """Whether the paper prints something of each pair of methods that a claim compares."""
     if "over" not in claim or "method" in claim.get("along", {}):
         return True
-    return {*pairs_of(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
+    return {*list_pairs(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
 
 
-def described(gaps: pd.DataFrame) -> str:
+def describe_differences(gaps: pd.DataFrame) -> str:
     """Return the smallest and the largest finite difference, with their settings, in words."""
     gaps = gaps[np.isfinite(gaps["value"])]
     if gaps.empty:
@@ -317,12 +319,12 @@ def judge_by_metric(
     rows = []
     for metric in metrics:
         values = measure_all(study, runs, scores, interpolation, choose, metric)
-        for number, claim in numbered(study, None):
+        for number, claim in number_claims(study, None):
             without_runs = (missing or {}).get(number, 0)
-            found = compare(claim, values, without_runs)
-            said = verdict(found, claim.get("share"), without_runs)
+            found = compare_claim(claim, values, without_runs)
+            said = combine_verdicts(found, claim.get("share"), without_runs)
             about = {"claim": number, "metric": metric, "our_verdict": said}
-            rows.append(about | deciding(found, said))
+            rows.append(about | find_deciding(found, said))
     return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
 
 
@@ -341,20 +343,20 @@ def compare_by_metric(
     `others` has the measured values by metric. If there are any, `changes` says whether the verdict
     depends on the metric. `missing` comparisons have no runs.
     """
-    table = compare(claim, values, missing)
+    table = compare_claim(claim, values, missing)
     for metric, of in others.items():
-        also = compare(claim, of, missing)[[*COMPARED, *EFFECT, "verdict"]]
+        also = compare_claim(claim, of, missing)[[*COMPARED, *EFFECT, "verdict"]]
         table = table.merge(also, how="left", on=COMPARED, suffixes=("", f"_{metric}"))
-    return with_changes(table, "verdict", others) if others else table
+    return add_changes(table, "verdict", others) if others else table
 
 
-def with_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
+def add_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
     """Add the column `changes`: whether another metric gives another verdict than `own` has."""
     verdicts = table[[own, *(f"{BY}{metric}" for metric in others)]]
     return table.assign(changes=verdicts.nunique(axis="columns") > 1)
 
 
-def read_by_metric(table: pd.DataFrame) -> pd.DataFrame:
+def show_by_metric(table: pd.DataFrame) -> pd.DataFrame:
     """Return for readers the verdicts with other metrics, and whether they change; maybe none."""
     found = table[[name for name in table if name.startswith(BY)]]
     found = found.rename(columns=lambda name: name.removeprefix(BY))

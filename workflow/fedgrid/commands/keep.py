@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedgrid.report._cited import cite
+from fedgrid.report._cited import cite_runs
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     everything = configured(asked.config)
     if asked.runs:
-        cite(asked.runs, everything, asked.rounds).to_csv(sys.stdout, index=False)
+        cite_runs(asked.runs, everything, asked.rounds).to_csv(sys.stdout, index=False)
     elif asked.study and asked.scale:
         keep(asked, everything)
     else:

@@ -89,12 +89,12 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     data, spec = open_data(paths["data"]), summary["run"]
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
-    build = partial(empty_model, spec, method, inputs, data.classes)
+    build = partial(build_network, spec, method, inputs, data.classes)
     about = {"spec": spec, "summary": summary, "inputs": inputs}
     return Result(**tables, **about, parameters=shared, private=private, build=build)
 
 
-def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
+def build_network(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
     """Return the server's network of a run with other weights, and what the method adds to it."""
     name = spec["protocol"]["model"]
     made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)

@@ -24,7 +24,7 @@ IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this proces
 
 
 @contextmanager
-def unchanged_process() -> Iterator[None]:
+def isolate_settings() -> Iterator[None]:
     """Train with PyTorch's own settings, and restore at the end what the session had.
 
     These are threads, tiny numbers, generators, gradients, the default type and device, the signal
@@ -48,7 +48,7 @@ def unchanged_process() -> Iterator[None]:
         torch.set_flush_denormal(False)
         signal.signal(signal.SIGTERM, handler)
         restore_variable(own_data.VARIABLE, given)
-        note_imports()
+        remember_imports()
 
 
 def restore_variable(name: str, value: str | None) -> None:
@@ -59,7 +59,7 @@ def restore_variable(name: str, value: str | None) -> None:
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Turn an error of the machine, such as a full disk, into a UsageError."""
     try:
         yield
@@ -70,7 +70,7 @@ def sentences() -> Iterator[None]:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def save_on_interrupt() -> Iterator[None]:
     """Let an interrupted training save a checkpoint after its round, as SIGTERM does.
 
     A second interrupt ends it at once. KeyboardInterrupt follows in both cases.
@@ -93,12 +93,12 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def forget_edited() -> None:
+def unload_edited() -> None:
     """Have files of methods, models, datasets and partitions imported again if one was edited.
 
     UsageError if other code was edited, which this process cannot exchange.
     """
-    edited = [m for m, known_hash in IMPORTED.items() if hash_of(m) != known_hash]
+    edited = [m for m, known_hash in IMPORTED.items() if hash_module(m) != known_hash]
     for module in edited:
         if not module.startswith(identity.REGISTRIES):
             raise UsageError(
@@ -110,14 +110,14 @@ def forget_edited() -> None:
         del IMPORTED[module]
 
 
-def note_imports() -> None:
+def remember_imports() -> None:
     """Note the files of all modules that this process has imported and that may change results."""
     for name in [n.removeprefix("fedgrid.") for n in sys.modules if n.startswith("fedgrid.")]:
         if name not in HARMLESS and source.path(name).exists():
-            IMPORTED.setdefault(name, hash_of(name))
+            IMPORTED.setdefault(name, hash_module(name))
 
 
-def hash_of(module: str) -> bytes:
+def hash_module(module: str) -> bytes:
     """Return a hash of a module's file; of nothing if it is gone."""
     path = source.path(module)
     return sha256(path.read_bytes() if path.exists() else b"").digest()

@@ -13,7 +13,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
 from fedgrid.notebook.result import Result, read_result
-from fedgrid.notebook.session import stoppable
+from fedgrid.notebook.session import save_on_interrupt
 from fedgrid.runtime import files, records
 from fedgrid.runtime.code import source
 from fedgrid.runtime.watch import progress
@@ -27,7 +27,7 @@ from fedgrid.training.rounds import rounds
 
 
 @contextmanager
-def place_for(results: str | Path | None) -> Iterator[Path]:
+def open_folder(results: str | Path | None) -> Iterator[Path]:
     """Yield the folder of results, or one that is removed at the end."""
     if results is not None:
         yield Path(results).expanduser()
@@ -36,16 +36,16 @@ def place_for(results: str | Path | None) -> Iterator[Path]:
             yield Path(folder)
 
 
-def trained(
+def train_run(
     spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
 ) -> Result:
     """Train a run whose inputs are there; return its result."""
     if own:
-        with place_for(None) as out:
+        with open_folder(None) as out:
             train_own(spec, own, paths, out, machine)
             return read_result(out, own, paths)
-    with stoppable():
-        make("train", spec, folder, machine)
+    with save_on_interrupt():
+        run_stage("train", spec, folder, machine)
     return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
 
 
@@ -74,12 +74,12 @@ def make_input(
     places = ["--root", str(root), "--out", str(out)]
     if name == "weights":
         protocol = spec["protocol"]
-        command(name, spec, protocol["model"], "--name", protocol["weights"], *places)
+        run_command(name, spec, protocol["model"], "--name", protocol["weights"], *places)
     elif name == "data":
-        command(name, spec, spec["dataset"], *places)
+        run_command(name, spec, spec["dataset"], *places)
     else:
         for stage in ["pretrain"] * (name == "saliency") + [name]:
-            make(stage, spec, folder, machine)
+            run_stage(stage, spec, folder, machine)
 
 
 def is_current(made: Path, folder: Path, again: bool = False) -> bool:
@@ -102,21 +102,21 @@ def is_current(made: Path, folder: Path, again: bool = False) -> bool:
     return same and not identity.changed(record["code"])
 
 
-def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
+def run_stage(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
-    more = options(machine) if stage != "partition" else []
-    command(stage, spec, json.dumps(spec), "--results", str(folder), *more)
+    more = list_options(machine) if stage != "partition" else []
+    run_command(stage, spec, json.dumps(spec), "--results", str(folder), *more)
 
 
-def command(stage: str, spec: dict, *arguments: str) -> None:
+def run_command(stage: str, spec: dict, *arguments: str) -> None:
     """Run a command in this process, and write the record of its work."""
     began, work = time.monotonic(), import_module(f"fedgrid.commands.{stage}").main([*arguments])
     if work:
-        code = modules_of(stage, spec)
+        code = list_modules(stage, spec)
         records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], code, began))
 
 
-def modules_of(stage: str, spec: dict) -> list[str]:
+def list_modules(stage: str, spec: dict) -> list[str]:
     """Return the modules that can change what a stage makes."""
     if stage == "weights":
         own = [f"stages.{stage}", f"models.{spec['protocol']['model']}"]
@@ -126,7 +126,7 @@ def modules_of(stage: str, spec: dict) -> list[str]:
     return sorted(frozenset().union(*(source.counted(module) for module in own)))
 
 
-def options(machine: Machine) -> list[str]:
+def list_options(machine: Machine) -> list[str]:
     """Return the machine as the options of a command."""
     return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 

@@ -16,9 +16,9 @@ from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
-from fedgrid.report._product import read as read_table
+from fedgrid.report._product import read_table as read_table
 from fedgrid.runtime.names import UsageError, listed
-from fedgrid.store.tables import collect_there
+from fedgrid.store.tables import collect_finished
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 
@@ -38,17 +38,17 @@ def gather_study(name: str, study: dict) -> Tables:
     found = {product: of.draw(study=study, scale="") for product, of in about.items()}
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
-        found["reference"] = without_curves(reference)
-    found["printed"]["tables"] = tables_of(study, found["printed"]["published_verdict"])
+        found["reference"] = drop_curves(reference)
+    found["printed"]["tables"] = list_compared_tables(study, found["printed"]["published_verdict"])
     return {product: table for product, table in found.items() if len(table)}
 
 
-def without_curves(reference: pd.DataFrame) -> pd.DataFrame:
+def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of runs, without those of single evaluations."""
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
-def tables_of(study: dict, published: Iterable[str]) -> list[str]:
+def list_compared_tables(study: dict, published: Iterable[str]) -> list[str]:
     """Return, for each claim, the published tables and data sets of which it compares values.
 
     As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
@@ -59,13 +59,13 @@ def tables_of(study: dict, published: Iterable[str]) -> list[str]:
         for name, table in study.get("published", {}).items()
     }
     every = zip(study.get("claims", []), published, strict=True)
-    return [", ".join(named_tables(claim, values)) if said else "" for claim, said in every]
+    return [", ".join(find_compared_tables(claim, values)) if said else "" for claim, said in every]
 
 
-def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
+def find_compared_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
     """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
     for name, of in values.items():
-        datasets = verdicts.differences(claim, of)["dataset"].unique()
+        datasets = verdicts.compute_differences(claim, of)["dataset"].unique()
         if len(datasets):
             yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
 
@@ -76,25 +76,25 @@ def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
 def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tables:
     """Return the tables of a study's runs at a scale; `runs`, what was run, is always there."""
     study = everything.studies[name]
-    read = reader(name, scale, everything, results)
+    read = make_reader(name, scale, everything, results)
     found, problems = {}, []
-    of_claims = making.grid_of(name, scale, everything, ["claims"])
-    for judge in (partial(judged, wanted=of_claims), controlled):
+    of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
+    for judge in (partial(judge_claims, wanted=of_claims), draw_controls):
         try:
             found |= judge(name, scale, study, read)
         except UsageError as problem:
             problems.append(f"{problem}.")
-    wanted = making.grid_of(name, scale, everything)
-    there = making.runs_there(study, read)
+    wanted = making.list_grid_runs(name, scale, everything)
+    there = making.list_finished_runs(study, read)
     said = " ".join(dict.fromkeys(problems))
-    made_by = making.command(name, scale)
-    found["runs"] = making.what_was_run(wanted, there, said, made_by)
+    made_by = making.write_command(name, scale)
+    found["runs"] = making.count_by_protocol(wanted, there, said, made_by)
     if there is not None:
-        found["made"] = making.made_with(name, scale, there, results)
+        found["made"] = making.count_by_maker(name, scale, there, results)
     return {kind: table for kind, table in found.items() if len(table)}
 
 
-def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
+def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
     """Return a function that reads those sources of a product that are there."""
     grids = everything.studies[name]["scales"][scale]["grids"]
 
@@ -103,7 +103,7 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
         kind, _, grid = source.partition("/")
         if kind in COLLECTED:
             asked = (kind, everything, name, scale, grid, results)
-            return collect_there(*asked) if grid in grids else None
+            return collect_finished(*asked) if grid in grids else None
         path = results / "studies" / name / scale / f"{source}.csv"
         return read_table(path) if path.exists() else None
 
@@ -114,7 +114,7 @@ def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
     return there
 
 
-def judged(
+def judge_claims(
     name: str, scale: str, study: dict, read: Sources, wanted: pd.DataFrame | None = None
 ) -> Tables:
     """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs.
@@ -126,25 +126,28 @@ def judged(
     if not sources:
         return {}
     best = entry.get("with", {}).get("best")
-    choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
+    choose = choice.make_chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = measures.measure_all(study, **given, choose=choose)
     missing = verdicts.count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values, missing)
-    pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
-    found = judge_all(study, values, missing).merge(count(contrasts, pairs), on="claim")
-    found["compared"] = in_words(found, contrasts, study)
-    metrics = by_metric(found, study, given, choose, missing)
+    pairs = {
+        n: verdicts.compute_differences(one, values)
+        for n, one in verdicts.number_claims(study, None)
+    }
+    found = judge_each(study, values, missing).merge(count_verdicts(contrasts, pairs), on="claim")
+    found["compared"] = write_comparisons(found, contrasts, study)
+    metrics = judge_by_metric(found, study, given, choose, missing)
     tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
-    return tables | {"seeds": seed_by_seed(found, pairs)}
+    return tables | {"seeds": list_seed_differences(found, pairs)}
 
 
-def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
+def judge_each(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per claim, as the product `claims` has it."""
     printed = measures.measure_printed(study)
     rows = [
-        {"claim": number} | claims.row(claim, values, printed, missing[number])
-        for number, claim in verdicts.numbered(study, None)
+        {"claim": number} | claims.judge_claim(claim, values, printed, missing[number])
+        for number, claim in verdicts.number_claims(study, None)
     ]
     return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
@@ -152,14 +155,14 @@ def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.
 def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per comparison of each claim, as the product `contrasts` has it."""
     found = [
-        verdicts.compare(claim, values, missing[number]).assign(claim=number)
-        for number, claim in verdicts.numbered(study, None)
+        verdicts.compare_claim(claim, values, missing[number]).assign(claim=number)
+        for number, claim in verdicts.number_claims(study, None)
     ]
     table = pd.concat([one for one in found if len(one)] or found[:1])
     return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(ROUNDED)
 
 
-def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
     """Return per claim: comparisons by verdict, and pairs of runs in which one diverged."""
     table = pd.DataFrame({"comparisons": contrasts.groupby("claim").size()})
     for name, word in BY_VERDICT.items():
@@ -169,7 +172,7 @@ def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFra
     return table.rename_axis("claim").reset_index()
 
 
-def by_metric(
+def judge_by_metric(
     found: pd.DataFrame,
     study: dict,
     given: Tables,
@@ -192,53 +195,53 @@ def by_metric(
     return table.round(ROUNDED)
 
 
-def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
+def write_comparisons(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
     """Return the deciding comparisons in words; with the protocol, if a data set has several."""
-    several = tables.varies(contrasts, "protocol")
+    several = tables.is_in_heading(contrasts, "protocol")
     shown = found if several else found.assign(protocol="")
     rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
-    return [compared(row, study) for row in rows]
+    return [write_comparison(row, study) for row in rows]
 
 
-def compared(row: dict, study: dict) -> str:
+def write_comparison(row: dict, study: dict) -> str:
     """Return a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
     over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
     labelled = partial(figures.label, study, axis="protocol")
-    where = figures.label(study, row["dataset"]), each(row["partition"], write_label)
+    where = figures.label(study, row["dataset"]), join_labels(row["partition"], write_label)
     measure = "" if row["measure"] == "accuracy" else row["measure"]
     parts = [
         figures.label(study, row["method"]) + over,
         measure,
         ", ".join(filter(None, where)),
-        each(row["protocol"], labelled),
+        join_labels(row["protocol"], labelled),
     ]
     return "; ".join(filter(None, parts))
 
 
-def each(names: str, label: Callable[[str], str]) -> str:
+def join_labels(names: str, label: Callable[[str], str]) -> str:
     """Return the labels of a name, or of the two names of a growth: `dir0.5 to dir0.1`."""
     return " to ".join(label(name) for name in names.split(" to "))
 
 
-def seed_by_seed(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+def list_seed_differences(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
     """Return the difference of every seed in the deciding comparison of each claim."""
     rows = (
         found[["claim", *verdicts.COMPARED]]
         .rename(columns={"claim": "number"})
         .itertuples(index=False)
     )
-    every = [of_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
+    every = [select_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
     table = pd.concat(every).rename(columns={"value": "difference"})
     return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(ROUNDED)
 
 
-def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
+def select_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
     """Return the rows of one comparison, by seed."""
     same = (pairs[verdicts.COMPARED] == pd.Series(names, verdicts.COMPARED)).all(axis="columns")
     return pairs[same].sort_values("seed", kind="stable")
 
 
-def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:
+def draw_controls(name: str, scale: str, study: dict, read: Sources) -> Tables:
     """Return the table of the product `controls`; nothing without it, or without placebos' runs."""
     entry = study["products"].get("controls", {"from": {}})
     sources = read(entry)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedgrid.analysis.scores import RUN, cohort_sizes
+from fedgrid.analysis.scores import RUN, list_cohort_sizes
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
@@ -19,7 +19,7 @@ ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  #
 HOUR = 3600
 
 
-def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
+def find_grids(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
     """Return the grids of a scale of which these products have collected tables."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
@@ -27,18 +27,18 @@ def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> lis
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 
-def grid_of(
+def list_grid_runs(
     name: str, scale: str, everything: Grid, products: Iterable[str] = PRODUCTS
 ) -> pd.DataFrame:
     """Return a row per run of the grids of these products, with its names and rounds."""
-    grids = grids_of(everything.studies[name], scale, products)
+    grids = find_grids(everything.studies[name], scale, products)
     runs = [run for grid in grids for run in everything.runs(name, scale, grid)]
     table = pd.DataFrame(runs, columns=RUN).drop_duplicates(ignore_index=True)
     rounds = {one: everything.protocol(one)["rounds"] for one in table["protocol"].unique()}
     return table.assign(rounds=table["protocol"].map(rounds))
 
 
-def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
+def list_finished_runs(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
     """Return a row per run that is there: its names, and the facts ABOUT it."""
     found = []
     for name in PRODUCTS:
@@ -51,7 +51,7 @@ def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None
     return pd.concat(found).groupby(RUN, sort=False).last().reset_index() if found else None
 
 
-def what_was_run(
+def count_by_protocol(
     wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str, made_by: str
 ) -> pd.DataFrame:
     """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
@@ -59,27 +59,27 @@ def what_was_run(
     both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
     groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
-    rows = [{"protocol": ""} | counted(both)]
-    rows += [{"protocol": protocol} | counted(of) for (_, protocol), of in groups]
+    rows = [{"protocol": ""} | count_runs(both)]
+    rows += [{"protocol": protocol} | count_runs(of) for (_, protocol), of in groups]
     table = pd.DataFrame(rows).assign(problem="", command="")
     table.loc[0, ["problem", "command"]] = problem, made_by
     return table
 
 
-def counted(runs: pd.DataFrame) -> dict:
+def count_runs(runs: pd.DataFrame) -> dict:
     """Return the facts of some runs of the grid: those that are there, and how many are not."""
     there = runs[runs["there"]]
     lost = there[there["diverged"].astype(bool)]
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
     return {
-        "datasets": texts(there["dataset"]),
-        "partitions": texts(there["partition"]),
+        "datasets": join_texts(there["dataset"]),
+        "partitions": join_texts(there["partition"]),
         "methods": there["method"].nunique(),
-        "names": texts(there["method"]),
+        "names": join_texts(there["method"]),
         "seeds": there["seed"].nunique(),
-        "rounds": texts(there["rounds"]),
-        "rounds_of_client": texts(rounds_of_client(there)),
-        "shared": shared_by_seeds(there),
+        "rounds": join_texts(there["rounds"]),
+        "rounds_of_client": join_texts(count_client_rounds(there)),
+        "shared": describe_shared(there),
         "grid": len(runs),
         "there": len(there),
         "kept": int(there["kept"].astype(bool).sum()),
@@ -88,23 +88,23 @@ def counted(runs: pd.DataFrame) -> dict:
     }
 
 
-def rounds_of_client(runs: pd.DataFrame) -> pd.Series:
+def count_client_rounds(runs: pd.DataFrame) -> pd.Series:
     """Return in how many of a run's rounds a client takes part, on average over clients."""
-    return (cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
+    return (list_cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
 
 
-def shared_by_seeds(runs: pd.DataFrame) -> str:
+def describe_shared(runs: pd.DataFrame) -> str:
     """Return what is drawn without the seed of a run, and so is the same for all seeds."""
     drawn = {"cohorts": runs["sampler"].eq("round"), "partition": runs["recipe"].isin(FIXED)}
     return " and ".join(name for name, without_seed in drawn.items() if without_seed.any())
 
 
-def texts(names: Iterable) -> str:
+def join_texts(names: Iterable) -> str:
     """Return different names as a text, in their order."""
     return ", ".join(dict.fromkeys(map(str, names)))
 
 
-def command(name: str, scale: str) -> str:
+def write_command(name: str, scale: str) -> str:
     """Return the command that makes all runs of a scale; what is finished is not made again."""
     return f"snakemake --cores all --config study={name} scale={scale}"
 
@@ -112,13 +112,13 @@ def command(name: str, scale: str) -> str:
 # -- with what it was made ------------------------------------------------------------------------
 
 
-def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
+def count_by_maker(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
     """Return a row per version, code and machine: number of runs, and hours without links."""
     index = kept.read_index(kept.store_folder(name, scale))
     facts = [
         index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
         if run["kept"]
-        else recorded(results / COLLECTED["seconds"].format(**run))
+        else read_maker(results / COLLECTED["seconds"].format(**run))
         for run in there.to_dict("records")
     ]
     table = pd.DataFrame(facts, columns=[*MAKERS, "seconds"])
@@ -128,7 +128,7 @@ def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.D
     return made.reset_index().round({"hours": 4})
 
 
-def recorded(path: Path) -> dict:
+def read_maker(path: Path) -> dict:
     """Return what a run's summary says; a run that is a link to another one took no time."""
     try:
         summary = json.loads(path.read_text())

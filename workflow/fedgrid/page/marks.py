@@ -63,12 +63,12 @@ BY_VERDICT = {
 }
 
 
-def mark_of(verdict: str) -> Mark:
+def find_mark(verdict: str) -> Mark:
     """Return the mark of a verdict, or of a word about the paper's own numbers."""
     return MARKS[BY_VERDICT[verdict]]
 
 
-def symbols() -> Markup:
+def draw_symbols() -> Markup:
     """Return the shapes of all marks, once, for `picture` to refer to."""
     shapes = (
         f'<symbol id="mark-{mark.name}" viewBox="-9 -9 18 18">{mark.shape}</symbol>'
@@ -77,7 +77,7 @@ def symbols() -> Markup:
     return Markup(f'<svg width="0" height="0" aria-hidden="true">{"".join(shapes)}</svg>')
 
 
-def picture(mark: Mark, said: str = "", changes: bool = False) -> Markup:
+def draw_mark(mark: Mark, said: str = "", changes: bool = False) -> Markup:
     """Return a mark as a picture; `said` is what a screen reader says, and a pointer shows."""
     dot = Markup('<circle cx="15.5" cy="3" r="2.5" class="changes"/>') if changes else ""
     said = (said or mark.words) + f"; {CHANGES}" * changes

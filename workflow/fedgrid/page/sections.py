@@ -21,7 +21,7 @@ class AtScale:
 
     scale: str
     row: Row | None = None
-    strip: str = ""
+    draw_strip: str = ""
     seeds: list[Row] = field(default_factory=list)
     metrics: list[Row] = field(default_factory=list)
     deciding: list[Row] = field(default_factory=list)  # of the controls
@@ -30,7 +30,7 @@ class AtScale:
     @property
     def mark(self) -> marks.Mark:
         """The mark of the verdict."""
-        return marks.mark_of(self.row["our_verdict"] if self.row else marks.NO_RUNS)
+        return marks.find_mark(self.row["our_verdict"] if self.row else marks.NO_RUNS)
 
     @property
     def depends(self) -> bool:
@@ -50,13 +50,13 @@ class Claim:
 
     anchor: str
     row: Row
-    granularity: list[Row]
+    find_granularity: list[Row]
     scales: list[AtScale]
 
     @property
     def mark(self) -> marks.Mark:
         """The mark of what the paper's own numbers say."""
-        return marks.mark_of(self.row["published_verdict"])
+        return marks.find_mark(self.row["published_verdict"])
 
     @property
     def short(self) -> str:
@@ -96,45 +96,45 @@ class Paper:
         return any("made" in sheets for sheets in self.scales.values())
 
 
-def paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
+def make_paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
     """Return what readers see of a study; `asked` are the scales in their order."""
     printed = sheets["printed"].rows if "printed" in sheets else []
     claims = [
         Claim(
             f"{name}-{row['claim']}",
             row,
-            granularity(row["tables"], sheets.get("granularity")),
-            [at_scale(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
+            find_granularity(row["tables"], sheets.get("granularity")),
+            [gather_evidence(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
         )
         for row, claim in zip(printed, study.get("claims", []), strict=True)
     ]
     return Paper(name, study["title"], claims, sheets, scales)
 
 
-def granularity(tables: str, sheet: Sheet | None) -> list[Row]:
+def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
     """Return the rows of those published tables of which a claim compares values."""
     named = [one.split(" ") for one in tables.split(", ") if one]
     return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
 
 
-def at_scale(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
+def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
     """Return the evidence on a claim at a scale."""
-    rows = rows_of("claims", number, sheets)
+    rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
         return AtScale(scale)
     (row,) = rows
-    seeds, metrics = (rows_of(name, number, sheets) for name in ("seeds", "metrics"))
-    controls = controls_of(number, sheets)
-    deciding = [one for one in controls if same_place(one, row)]
-    return AtScale(scale, row, strip(row, claim, seeds), seeds, metrics, deciding, controls)
+    seeds, metrics = (find_rows(name, number, sheets) for name in ("seeds", "metrics"))
+    controls = find_controls(number, sheets)
+    deciding = [one for one in controls if is_about_comparison(one, row)]
+    return AtScale(scale, row, draw_strip(row, claim, seeds), seeds, metrics, deciding, controls)
 
 
-def rows_of(name: str, number: str, sheets: Sheets) -> list[Row]:
+def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of a sheet that are about a claim; none if there is no such sheet."""
     return sheets[name].of(claim=number) if name in sheets else []
 
 
-def strip(row: Row, claim: dict, seeds: list[Row]) -> str:
+def draw_strip(row: Row, claim: dict, seeds: list[Row]) -> str:
     """Return the picture of the deciding comparison."""
     ends = row.value("low"), row.value("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
@@ -142,14 +142,14 @@ def strip(row: Row, claim: dict, seeds: list[Row]) -> str:
     return strips.draw(values, row.value("difference"), ends, allowed)
 
 
-def controls_of(number: str, sheets: Sheets) -> list[Row]:
+def find_controls(number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the controls that are about a comparison of the claim."""
     rows = sheets["controls"].rows if "controls" in sheets else []
-    contrasts = rows_of("contrasts", number, sheets)
-    return [row for row in rows if any(same_place(row, of) for of in contrasts)]
+    contrasts = find_rows("contrasts", number, sheets)
+    return [row for row in rows if any(is_about_comparison(row, of) for of in contrasts)]
 
 
-def same_place(control: Row, contrast: Row) -> bool:
+def is_about_comparison(control: Row, contrast: Row) -> bool:
     """Whether a control is about the methods, the measure and the setting of a comparison."""
     return (
         control["method"] == contrast["method"]

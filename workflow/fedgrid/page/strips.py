@@ -14,7 +14,7 @@ def draw(seeds: list[float], mean: float, ends: tuple[float, float], allowed: tu
     if not seeds or not math.isfinite(mean):
         return Markup("")
     bounds = [value for value in (*ends, *allowed) if math.isfinite(value)]
-    place = axis([0.0, mean, *seeds, *bounds])
+    place = make_axis([0.0, mean, *seeds, *bounds])
     low, high = (place(value) for value in allowed)
     parts = [
         f'<rect class="allowed" x="{low:.1f}" width="{high - low:.1f}" height="{HEIGHT}"/>',
@@ -30,7 +30,7 @@ def draw(seeds: list[float], mean: float, ends: tuple[float, float], allowed: tu
     )
 
 
-def axis(values: list[float]):
+def make_axis(values: list[float]):
     """Return the function from a value to its place in pixels; infinite values are at the edges."""
     least, most = min(values), max(values)
     scale = (WIDTH - 2 * EDGE) / ((most - least) or 1)

@@ -9,7 +9,7 @@ from fedgrid.plan.arguments import write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.hashes import hash_facts
 from fedgrid.plan.runs import Asked, Runs
-from fedgrid.store.kept import INDEX, facts_of_kind, store_folder
+from fedgrid.store.kept import INDEX, list_facts, store_folder
 from fedgrid.study.jobs import code_behind
 from fedgrid.study.paths import collected_fields, collected_path, collecting_stage
 from fedgrid.study.resolving import remembered
@@ -83,7 +83,7 @@ class Tables:
     def facts_of_run(self, kind: str, study: str, scale: str, names: tuple) -> str | list[str]:
         """Return `hash_run`; of a kept run what it was made with, and a hash of what is kept."""
         entry = self.runs.kept_entry(kind, study, scale, names)
-        return facts_of_kind(entry, kind) if entry else self.hash_run(kind, names)
+        return list_facts(entry, kind) if entry else self.hash_run(kind, names)
 
     @remembered
     def hash_run(self, kind: str, names: tuple) -> str:

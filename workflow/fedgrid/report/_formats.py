@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from fedgrid.report._product import laid_out, without_kept
+from fedgrid.report._product import drop_kept, lay_out
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import (
@@ -11,7 +11,7 @@ from fedgrid.study.products import (
 )
 
 
-def write(product, table, study: dict, paths: list[Path]) -> None:
+def write_product(product, table, study: dict, paths: list[Path]) -> None:
     """Write the product in every format, each file atomically."""
     for path in paths:
         known("format", path.suffix, WRITERS)
@@ -21,47 +21,47 @@ def write(product, table, study: dict, paths: list[Path]) -> None:
             WRITERS[path.suffix](product, table, temporary, study)
 
 
-def as_csv(product, table, path: Path, study: dict) -> None:
+def write_csv(product, table, path: Path, study: dict) -> None:
     """Write all numbers."""
     table.to_csv(path, index=False)
 
 
-def as_tex(product, table, path: Path, study: dict) -> None:
+def write_tex(product, table, path: Path, study: dict) -> None:
     """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
     from fedgrid.analysis.metrics import lower_is_better
-    from fedgrid.analysis.tables import metric_of
+    from fedgrid.analysis.tables import find_metric
 
-    wide, caption = laid_out(product, table), product.caption(table)
+    wide, caption = lay_out(product, table), product.caption(table)
     ranked = getattr(product, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(str(metric_of(table)))
-    text = latex.write(wide, study, caption, path.stem, ranked, lowest)
+    lowest = lower_is_better(str(find_metric(table)))
+    text = latex.write_table(wide, study, caption, path.stem, ranked, lowest)
     path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
-def as_html(product, table, path: Path, study: dict) -> None:
+def write_html(product, table, path: Path, study: dict) -> None:
     """Write a page for the report, without other files."""
-    body = laid_out(product, table).to_html(border=0, na_rep="")
+    body = lay_out(product, table).to_html(border=0, na_rep="")
     page = PAGE.format(caption=product.caption(table), body=body)
     path.write_text(page, encoding="utf-8")
 
 
-def as_figure(product, table, path: Path, study: dict, form: str) -> None:
+def write_figure(product, table, path: Path, study: dict, form: str) -> None:
     """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
     from fedgrid.analysis import figures
 
-    with figures.style():
-        figure = figures.explain(product.plot(without_kept(table), study), product.caption(table))
-        figures.save(figure, path, form)
+    with figures.use_style():
+        figure = figures.add_caption(product.plot(drop_kept(table), study), product.caption(table))
+        figures.save_figure(figure, path, form)
 
 
 WRITERS = {
-    ".csv": as_csv,
-    ".tex": as_tex,
-    ".html": as_html,
-    ".pdf": partial(as_figure, form="pdf"),
-    ".svg": partial(as_figure, form="svg"),
-    ".png": partial(as_figure, form="png"),
+    ".csv": write_csv,
+    ".tex": write_tex,
+    ".html": write_html,
+    ".pdf": partial(write_figure, form="pdf"),
+    ".svg": partial(write_figure, form="svg"),
+    ".png": partial(write_figure, form="png"),
 }
 
 

@@ -38,11 +38,11 @@ def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
     plural, verb = "s" if len(table) > 1 else "", "are" if len(there) > 1 else "is"
     paths = [f"runs/{RUN.format(**names)}" for names in there.to_dict("records")]
     entries = [index[path] for path in paths if path in index] if what == "run" else []
-    made = f" ({made_with(entries)})" if entries else ""
+    made = f" ({describe_makers(entries)})" if entries else ""
     return f"Of {len(table)} {what}{plural} {len(there)} {verb} kept with the study{made}."
 
 
-def made_with(entries: list[Entry]) -> str:
+def describe_makers(entries: list[Entry]) -> str:
     """Return the versions, machine and code that made runs; of several the most frequent one."""
     fedgrid, torch, device, code = (
         most_frequent([entry[name] for entry in entries])

@@ -41,14 +41,14 @@ def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: 
         return product, draw_table(product, tables, study, asked.scale)
     except NothingToDrawError as reason:
         cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
-        return without_rows(product, str(reason))
+        return explain_no_rows(product, str(reason))
     except KeyError as problem:
-        if not missing_column(problem, tables.values()):
+        if not lacks_column(problem, tables.values()):
             raise
         raise UsageError(f"a source of {asked.product} has no column {problem}") from None
 
 
-def without_rows(product: SimpleNamespace, reason: str):
+def explain_no_rows(product: SimpleNamespace, reason: str):
     """Return a product that says why there is nothing to draw, and its table."""
     import pandas as pd
 
@@ -58,7 +58,7 @@ def without_rows(product: SimpleNamespace, reason: str):
         caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
     )
     if hasattr(product, "plot"):
-        found.plot = lambda table, study: figures.blank()
+        found.plot = lambda table, study: figures.make_blank()
     return found, pd.DataFrame({NOTHING: [reason]})
 
 
@@ -82,14 +82,14 @@ def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
     others = {*options, *GIVEN}
     found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
-        setattr(found, function, with_options(getattr(file, function), options))
+        setattr(found, function, bind_options(getattr(file, function), options))
     found.best = best_of_product(module, options)
     if found.best and "metric" in options:
         check_best(options["metric"], found.best)
     if BEST in options and hasattr(found, "caption"):
-        found.caption = partial(with_choice, found.caption, found.best or options[BEST])
+        found.caption = partial(add_choice, found.caption, found.best or options[BEST])
     if hasattr(found, "caption"):
-        found.caption = partial(with_kept, partial(with_empty, found.caption))
+        found.caption = partial(add_kept, partial(add_empty, found.caption))
     return found
 
 
@@ -107,29 +107,29 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
     return kept.describe_kept(sources, read_index(store))
 
 
-def without_kept(table):
+def drop_kept(table):
     """Return a table without the column about kept runs, as products know it."""
     return table.drop(columns=KEPT) if KEPT in table else table
 
 
-def with_kept(caption: Callable, table) -> str:
+def add_kept(caption: Callable, table) -> str:
     """Return a product's caption, and after it how many of its runs are kept with the study."""
     said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
-    return f"{caption(without_kept(table))} {said}".strip() if said else caption(table)
+    return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
 
 
-def with_empty(caption: Callable, table) -> str:
+def add_empty(caption: Callable, table) -> str:
     """Return a product's caption, and after it which methods have no accuracy, and why."""
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
 
 
-def with_choice(caption: Callable, best: dict, table) -> str:
+def add_choice(caption: Callable, best: dict, table) -> str:
     """Return a product's caption, and after it how its runs were chosen."""
     from fedgrid.analysis import choice
 
-    return f"{caption(table)} {choice.describe(best)}"
+    return f"{caption(table)} {choice.describe_choice(best)}"
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
@@ -149,26 +149,26 @@ def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
     return choice.add_choice(product.draw(**given, study=study, scale=scale), kept["runs"])
 
 
-def with_options(function: Callable, options: dict) -> Callable:
+def bind_options(function: Callable, options: dict) -> Callable:
     """Return the function with those options bound that it takes by name."""
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
 
 
-def missing_column(problem: KeyError, tables: Iterable) -> bool:
+def lacks_column(problem: KeyError, tables: Iterable) -> bool:
     """Whether pandas raised the error for a column that a table lacks."""
     *_, innermost = traceback.walk_tb(problem.__traceback__)
     asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
-def text(product, path: Path) -> str:
+def write_text(product, path: Path) -> str:
     """Return a finished table and its caption as text."""
-    table = read(path)
+    table = read_table(path)
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
-        body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
+        body = lay_out(product, table).to_string(na_rep="") if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()
     except KeyError as problem:
         if problem.args[0] in table:
@@ -176,7 +176,7 @@ def text(product, path: Path) -> str:
         raise UsageError(f"{path} is another table: it has no column {problem}") from None
 
 
-def read(path: Path):
+def read_table(path: Path):
     """Return the table of a .csv file; UsageError if it is none."""
     import pandas as pd
 
@@ -188,7 +188,7 @@ def read(path: Path):
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
 
-def laid_out(product, table):
+def lay_out(product, table):
     """Return the table in the layout for readers."""
-    table = without_kept(table)
+    table = drop_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])

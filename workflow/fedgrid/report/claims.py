@@ -41,14 +41,16 @@ def draw(
     `grid` are the blocks of the study's whole grid, if the runs are a part of it: the comparisons
     that the part lacks are `missing`, and count as undecided.
     """
-    choose = choice.chooser(runs, settings, best)
+    choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
     printed = measures.measure_printed(study)
     about = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
-        about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
-    asked, missing = verdicts.numbered(study, claim), verdicts.lacking(study, grid, runs)
-    rows = [row(one, values, printed, missing[number]) for number, one in asked]
+        about += (
+            f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
+        )
+    asked, missing = verdicts.number_claims(study, claim), verdicts.count_lacking(study, grid, runs)
+    rows = [judge_claim(one, values, printed, missing[number]) for number, one in asked]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
     table.insert(0, "claim", [number for number, _ in asked])
     if metrics:
@@ -64,27 +66,30 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
     for metric in others:
         of = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
         table[f"{verdicts.BY}{metric}"] = table["claim"].map(of)
-    return verdicts.with_changes(table, "our_verdict", others)
+    return verdicts.add_changes(table, "our_verdict", others)
 
 
-def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
+def judge_claim(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
     """Return the evidence for and against one claim; `missing` comparisons have no runs."""
-    theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values, missing)
-    verdict = verdicts.verdict(ours, claim.get("share"), missing)
+    theirs, ours = (
+        verdicts.judge_printed(claim, printed),
+        verdicts.compare_claim(claim, values, missing),
+    )
+    verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     return {
         "says": claim["says"],
         "section": claim["section"],
         **theirs,
-        "ours": evidence(ours, missing),
+        "ours": describe_evidence(ours, missing),
         "our_verdict": verdict,
         "missing": missing,
-        **verdicts.deciding(ours, verdict),
+        **verdicts.find_deciding(ours, verdict),
         "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
 
-def evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
+def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
     """The numbers of comparisons by verdict: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
@@ -98,19 +103,19 @@ def evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
-    several = tables.varies(table.dropna(subset="protocol"), "protocol")
+    several = tables.is_in_heading(table.dropna(subset="protocol"), "protocol")
     names = [name for name in verdicts.COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
-        difference=[numbers(row) for row in table.itertuples()],
-        seeds_needed=table["seeds_needed"].map(counted),
+        difference=[write_difference(row) for row in table.itertuples()],
+        seeds_needed=table["seeds_needed"].map(write_seeds),
         verdict=table["verdict"],
     )
-    return shown.join(verdicts.read_by_metric(table)).set_index("says")
+    return shown.join(verdicts.show_by_metric(table)).set_index("says")
 
 
-def numbers(row) -> str:
+def write_difference(row) -> str:
     """Return a difference with its interval and p, as a text."""
     if pd.isna(row.difference):
         return ""
@@ -119,7 +124,7 @@ def numbers(row) -> str:
     return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
 
 
-def counted(seeds: float) -> str:
+def write_seeds(seeds: float) -> str:
     """Return a number of seeds as a text."""
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
@@ -129,9 +134,9 @@ def caption(table: pd.DataFrame) -> str:
     if table.empty:
         return "The study has no claims."
     return (
-        f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
-        "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
-        f"decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
+        f"Claims of the paper; our evidence is of the {tables.join_values(table, 'speaks_of')}. A "
+        "verdict is 'holds' or 'does not hold' if the 95 % intervals of paired differences over "
+        f"seeds decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
     )
 
 

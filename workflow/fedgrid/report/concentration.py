@@ -26,7 +26,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables, verdicts
-from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
+from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, strict_mean
 from fedgrid.runtime.names import listed
 
 # What they name (study/options.py).
@@ -61,14 +61,14 @@ def draw(
     Without a seed that has a line the table is empty.
     """
     roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
-    settings = [with_whole_line(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
+    settings = [select_whole_lines(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
     if not any(map(len, settings)):
         return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
-    parts = [place(of, roles, metric) for of in settings if len(of)]
+    parts = [place_methods(of, roles, metric) for of in settings if len(of)]
     table = pd.concat(parts, ignore_index=True).assign(scale=scale)
     for axis in ("method", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return tables.with_alpha(table).round(4)
+    return tables.add_alpha(table).round(4)
 
 
 def list_roles(
@@ -88,27 +88,29 @@ def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     return score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
 
 
-def with_whole_line(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
+def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
     """Return the runs of those seeds that have all methods of the line that a setting has."""
     there = runs[runs["method"].isin(line)]
     counts = there.groupby("seed")["method"].nunique()
     return runs[runs["seed"].isin(counts[counts == there["method"].nunique()].index)]
 
 
-def place(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
+def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows of one setting, in the order of the roles."""
     effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
     line = runs[runs["method"].isin(roles.loc[roles["role"] == LINE, "method"])]
     facts = [
-        {} if role == LINE else summarise(distances(line, runs[runs["method"] == name], metric))
+        {}
+        if role == LINE
+        else summarise_distances(measure_distances(line, runs[runs["method"] == name], metric))
         for role, name in zip(table["role"], table["method"], strict=True)
     ]
     return table.join(pd.DataFrame(facts, index=table.index, columns=DISTANCE))
 
 
-def distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a row per seed whose run lies between the ends of its line: its distance to it."""
     rows = []
     for run in runs.to_dict("records"):
@@ -123,20 +125,22 @@ def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
 
     It is missing next to a run that diverged. Runs of the same effective number count as one.
     """
-    levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(whole_mean)
+    levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(strict_mean)
     at = round(at, DIGITS)
     if levels.empty or not levels.index[0] <= at <= levels.index[-1]:
         return None
     return float(np.interp(at, levels.index, levels))
 
 
-def summarise(found: pd.DataFrame) -> dict:
+def summarise_distances(found: pd.DataFrame) -> dict:
     """Return the mean distance, its interval, how many seeds have one, and that of each seed."""
     if found.empty:
         return {"distance_seeds": 0}
     sample = found["distance"]
-    numbers = whole_mean(sample), *verdicts.interval(sample.to_numpy()), len(sample)
-    return dict(zip(DISTANCE, (*numbers, tables.by_seed(found, "distance")), strict=True))
+    numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
+    return dict(
+        zip(DISTANCE, (*numbers, tables.write_seed_differences(found, "distance")), strict=True)
+    )
 
 
 # -- the figure -----------------------------------------------------------------------------------
@@ -145,8 +149,8 @@ def summarise(found: pd.DataFrame) -> dict:
 def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
     """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
     if table.empty:
-        return figures.blank()
-    table = with_looks(table, line_label)
+        return figures.make_blank()
+    table = add_looks(table, line_label)
     figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
     for row in filter(None, grid):
         for axes, here in row:
@@ -155,18 +159,18 @@ def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
             axes.set_xlabel("\n".join(["effective number of clients", *write_distances(here)]))
-        row[0][0].set_ylabel(tables.axis_label(table))
+        row[0][0].set_ylabel(tables.write_axis_label(table))
     figures.legend(figure, [axes for row in grid for axes, _ in row], columns=1 + len(grid[0]))
     return figure
 
 
-def with_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
+def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
     """Add the name of each row in the legend, its colour and its mark.
 
     The name has the protocol if a dataset has several. A placebo has the colour of its method.
     """
     names = table["method_label"].mask(table["role"] == LINE, line_label)
-    if tables.varies(table, "protocol"):
+    if tables.is_in_heading(table, "protocol"):
         names = names + " (" + table["protocol_label"] + ")"
     key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
     looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
@@ -209,8 +213,8 @@ def write_distances(table: pd.DataFrame) -> list[str]:
 def write_distance(table: pd.DataFrame) -> list[str]:
     """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
     rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
-    digits = 2 if metrics.in_percent(tables.metric_of(table)) else 3
-    found = [tables.interval(*row, sign="+", digits=digits) for row in rows]
+    digits = 2 if metrics.in_percent(tables.find_metric(table)) else 3
+    found = [tables.write_interval(*row, sign="+", digits=digits) for row in rows]
     empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
     return [text or other for text, other in zip(found, empty, strict=True)]
 
@@ -230,9 +234,9 @@ def caption(table: pd.DataFrame) -> str:
         ", ".join(some["method_label"].unique())
     ) * bool(len(some))
     return (
-        f"The {tables.in_words(table)} by the effective number of clients of the weights, mean and "
-        f"standard deviation over seeds: {tables.scope(table)}. The line is of "
-        f"{', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is how far "
-        "a method lies above the line at its own effective number, mean over seeds with its 95 % "
-        f"interval.{placebos}{few}{cross}"
+        f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
+        f"weights, mean and standard deviation over seeds: {tables.describe_scope(table)}. The "
+        f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is "
+        "how far a method lies above the line at its own effective number, mean over seeds with "
+        f"its 95 % interval.{placebos}{few}{cross}"
     )

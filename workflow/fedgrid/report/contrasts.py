@@ -25,16 +25,16 @@ def draw(
     grid: list[dict] | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
-    choose = choice.chooser(runs, settings, best)
+    choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
     others = {
         way: measures.measure_all(study, runs, scores, interpolation, choose, way)
         for way in verdicts.other_metrics(runs, metrics)
     }
-    missing = verdicts.lacking(study, grid, runs)
+    missing = verdicts.count_lacking(study, grid, runs)
     found = [
         verdicts.compare_by_metric(one, values, others, missing[number]).assign(claim=number)
-        for number, one in verdicts.numbered(study, claim)
+        for number, one in verdicts.number_claims(study, claim)
     ]
     nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
     table = pd.concat([one for one in found if len(one)] or [nothing]).assign(scale=scale)
@@ -52,5 +52,5 @@ def caption(table: pd.DataFrame) -> str:
         )
     return (
         "Differences over seeds with their 95 % intervals (paired t-test) behind each claim: "
-        f"{tables.each(table, 'scale')} scale."
+        f"{tables.join_values(table, 'scale')} scale."
     )

@@ -34,16 +34,16 @@ import pandas as pd
 
 from fedgrid import claim as claims
 from fedgrid.analysis import choice, figures, tables, verdicts
-from fedgrid.analysis.metrics import in_percent, lower_is_better, words
+from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better
 from fedgrid.analysis.scores import (
     SETTING,
     check_metric,
     mean_over_seeds,
     score_by,
     score_runs,
-    scored,
+    select_scored,
+    strict_mean,
     subtract_runs,
-    whole_mean,
 )
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
@@ -92,10 +92,10 @@ def draw(
     metric, and reads the runs' `settings`. Each of `metrics`, ways to score a run (`scores.WAYS`),
     adds its verdict on the same runs. Without runs that can be compared the table is empty.
     """
-    trios = compared(placebos, over)
-    choose = choice.chooser(runs, settings, best)
+    trios = list_trios(placebos, over)
+    choose = choice.make_chooser(runs, settings, best)
     chosen = {of: choose(runs, of) for of in listed(metric)}
-    rows = [row for of, some in chosen.items() for row in compare(some, of, trios)]
+    rows = [row for of, some in chosen.items() for row in compare_trios(some, of, trios)]
     if not rows:
         return pd.DataFrame(columns=[*ROLES, *SETTING, "verdict", "scale"])
     table = pd.DataFrame(rows).assign(scale=scale)
@@ -103,10 +103,10 @@ def draw(
         table = add_verdicts(table, chosen, trios, verdicts.other_metrics(runs, metrics))
     for axis in LABELLED:
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return tables.with_alpha(table).round(4)
+    return tables.add_alpha(table).round(4)
 
 
-def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
+def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
     """Return each method with a plain method and a placebo; UsageError if `over` lacks a method."""
     claim = {"method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
@@ -122,10 +122,10 @@ def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def compare(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
+def compare_trios(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
     """Yield a row per method, placebo and setting of one metric, in the order of the runs."""
     check_metric(runs, of)
-    scores = score_runs(scored(runs, of), of).rename(columns={of: "accuracy"}).assign(of=of)
+    scores = score_runs(select_scored(runs, of), of).rename(columns={of: "accuracy"}).assign(of=of)
     by_name = [*SETTING, "method"]
     means = mean_over_seeds(scores, by_name).set_index(by_name)
     order = [*scores["method"].unique()]
@@ -140,10 +140,10 @@ def compare(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterat
             if not any(pair.empty for pair in pairs.values()):
                 facts = dict(zip(SETTING, setting, strict=True))
                 scored_runs = [means.loc[(*setting, name)] for name in trio]
-                yield names | facts | summarise(scored_runs) | judge(pairs, of)
+                yield names | facts | collect_scores(scored_runs) | judge_differences(pairs, of)
 
 
-def summarise(means: list[pd.Series]) -> dict:
+def collect_scores(means: list[pd.Series]) -> dict:
     """Return means, deviations, seeds and diverged runs of the three, and what they share."""
     found = {
         f"{role}_{name}": one[name]
@@ -159,24 +159,29 @@ def add_verdicts(
     """Add a column of verdicts for each other way to score the runs, and whether they change."""
     for way in ways:
         scored_so = ((of, score_by(some, way)) for of, some in runs.items())
-        found = [row["verdict"] for of, some in scored_so for row in compare(some, of, trios)]
+        found = [row["verdict"] for of, some in scored_so for row in compare_trios(some, of, trios)]
         table[f"{verdicts.BY}{way}"] = found
-    return verdicts.with_changes(table, "verdict", ways)
+    return verdicts.add_changes(table, "verdict", ways)
 
 
-def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
+def judge_differences(pairs: dict[str, pd.DataFrame], of: str) -> dict:
     """Return each difference with its interval, pairs and seeds, and the verdict."""
     found = {}
     for name, pair in pairs.items():
-        low, high = verdicts.interval(pair["accuracy"].to_numpy())
-        found |= {name: whole_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
-        found |= {f"{name}_pairs": len(pair), f"{name}_by_seed": tables.by_seed(pair, "accuracy")}
-    return found | {"verdict": verdict(found, lower=lower_is_better(of))}
+        low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
+        found |= {name: strict_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
+        found |= {
+            f"{name}_pairs": len(pair),
+            f"{name}_by_seed": tables.write_seed_differences(pair, "accuracy"),
+        }
+    return found | {"verdict": decide_verdict(found, lower=lower_is_better(of))}
 
 
-def verdict(found: dict, lower: bool) -> str:
+def decide_verdict(found: dict, lower: bool) -> str:
     """Return what the three intervals of a row say (see the docstring of this file)."""
-    (gain_low, gain_high), placebo_gain, beyond = (better(found, n, lower) for n in DIFFERENCES)
+    (gain_low, gain_high), placebo_gain, beyond = (
+        orient_interval(found, n, lower) for n in DIFFERENCES
+    )
     if gain_high <= 0:
         return NO_GAIN
     if np.isnan([found[name] for name in DIFFERENCES]).any():
@@ -188,7 +193,7 @@ def verdict(found: dict, lower: bool) -> str:
     return UNDECIDED
 
 
-def better(found: dict, name: str, lower: bool) -> tuple[float, float]:
+def orient_interval(found: dict, name: str, lower: bool) -> tuple[float, float]:
     """Return the interval of a difference, of which a positive number is better."""
     low, high = found[f"{name}_low"], found[f"{name}_high"]
     return (-high, -low) if lower else (low, high)
@@ -202,28 +207,28 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table.set_index("method")
     shown = {
-        "score": scores_of(table, "method"),
-        "plain method": table["plain_label"] + ": " + scores_of(table, "plain"),
-        "score of placebo": scores_of(table, "placebo"),
+        "score": write_scores(table, "method"),
+        "plain method": table["plain_label"] + ": " + write_scores(table, "plain"),
+        "score of placebo": write_scores(table, "placebo"),
     }
     for name, roles in DIFFERENCES.items():
-        shown[" - ".join(roles) + " [95 %]"] = differences_of(table, name)
-    shown |= {"pairs": counts_of(table), "verdict": table["verdict"]}
-    shown = pd.DataFrame(shown).join(verdicts.read_by_metric(table))
-    return shown.set_index(pd.MultiIndex.from_frame(index_of(table)))
+        shown[" - ".join(roles) + " [95 %]"] = write_differences(table, name)
+    shown |= {"pairs": write_counts(table), "verdict": table["verdict"]}
+    shown = pd.DataFrame(shown).join(verdicts.show_by_metric(table))
+    return shown.set_index(pd.MultiIndex.from_frame(index_rows(table)))
 
 
-def index_of(table: pd.DataFrame) -> pd.DataFrame:
+def index_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the names of the rows; the metric and the protocol only if there are several."""
-    axes = {"metric": table["of"].map(words), "dataset": table["dataset_label"]}
+    axes = {"metric": table["of"].map(describe_metric), "dataset": table["dataset_label"]}
     axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
     axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
     hidden = {"metric"} if table["of"].nunique() == 1 else set()
-    hidden |= set() if tables.varies(table, "protocol") else {"protocol"}
+    hidden |= set() if tables.is_in_heading(table, "protocol") else {"protocol"}
     return pd.DataFrame({name: of for name, of in axes.items() if name not in hidden})
 
 
-def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
+def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
     """Return mean and deviation of a method as texts, or how many of its runs diverged.
 
     The number of seeds is beside them if the methods of a row have different numbers.
@@ -232,20 +237,22 @@ def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
     forms = [tables.ACCURACY if in_percent(of) else tables.PLAIN for of in table["of"]]
     rows = zip(facts.to_dict("records"), forms, strict=True)
-    texts = pd.Series([tables.cell(row, form) for row, form in rows], table.index)
+    texts = pd.Series([tables.write_cell(row, form) for row, form in rows], table.index)
     differ = table[[f"{one}_seeds" for one in ROLES]].nunique(axis="columns") > 1
-    return texts + facts["seeds"].map(tables.with_seeds).where(differ, "")
+    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
 
 
-def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
+def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
     digits = [2 if in_percent(of) else 3 for of in table["of"]]
-    texts = [tables.interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)]
+    texts = [
+        tables.write_interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)
+    ]
     return pd.Series(texts, table.index)
 
 
-def counts_of(table: pd.DataFrame) -> pd.Series:
+def write_counts(table: pd.DataFrame) -> pd.Series:
     """Return the number of pairs of a row, or, if they differ, those of the three differences."""
     counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
     texts = [", ".join(map(str, dict.fromkeys(of) if len({*of}) == 1 else of)) for of in counts]
@@ -261,7 +268,7 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
         )
     seeds = pd.concat(table.assign(seeds=table[f"{role}_seeds"]) for role in ROLES)
     seeds = seeds.sort_values("seeds", kind="stable")
-    parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
+    parts = [tables.describe_score_and_unit(of) for _, of in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
     missing = [name for name in missing if name not in {*table["placebo"]}]
     hidden = {DIVERGED} - {*table["verdict"]}
@@ -269,6 +276,6 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
     without = f" Not compared, because runs are missing: {', '.join(missing)}." * bool(missing)
     return (
         f"The {'; the '.join(parts)}, mean ± standard deviation over seeds, and paired differences "
-        f"with their 95 % intervals: {tables.scope(seeds)}. {BETTER} {' '.join(said)}"
+        f"with their 95 % intervals: {tables.describe_scope(seeds)}. {BETTER} {' '.join(said)}"
         f"{verdicts.describe_changes(table, 'rows')}{without}"
     )

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables
-from fedgrid.analysis.scores import CELL, check_metric, named
+from fedgrid.analysis.scores import CELL, add_metric_name, check_metric
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
 
@@ -21,7 +21,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     check_metric(runs, metric)
     values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
     values = values.sort_values("round", kind="stable")
-    there = ~lost(values) & values["value"].notna()
+    there = ~find_lost(values) & values["value"].notna()
     table = values[there].groupby([*CELL, "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
@@ -32,10 +32,10 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     table = table.merge(all_seeds.reset_index(), on=CELL)
     table = table[table["seeds"] == table.pop("all_seeds")]
     table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
-    return named(tables.with_alpha(table.assign(scale=scale)).round(4), metric)
+    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
 
 
-def lost(runs: pd.DataFrame) -> pd.Series:
+def find_lost(runs: pd.DataFrame) -> pd.Series:
     """Return which evaluations are from a diverged model, without finite weights."""
     last = runs.groupby([*CELL, "seed"])["round"].transform("max")
     return runs["diverged"] & (runs["round"] == last)
@@ -47,15 +47,15 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     look = figures.lines(table["method"])
     for row in filter(None, grid):
         for axes, here in row:
-            curves(axes, here, look, study)
-        row[0][0].set_ylabel(tables.axis_label(table))
+            plot_curves(axes, here, look, study)
+        row[0][0].set_ylabel(tables.write_axis_label(table))
     for axes, _ in grid[-1]:
         axes.set_xlabel("round")
     figures.legend(figure, [axes for row in grid for axes, _ in row])
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
+def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
     """Draw a line and its band for every method, and every protocol if there are several."""
     for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
@@ -69,6 +69,6 @@ def caption(table: pd.DataFrame) -> str:
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
-    words = metrics.words(tables.metric_of(table))
+    words = metrics.describe_metric(tables.find_metric(table))
     what = f"{words[0].upper()}{words[1:]}, mean and standard deviation over seeds"
-    return f"{what}: {tables.scope(table)}.{ends}"
+    return f"{what}: {tables.describe_scope(table)}.{ends}"

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pandas as pd
 
 from fedgrid.analysis import figures, granularity
-from fedgrid.analysis.published import published_rows
+from fedgrid.analysis.published import list_published_rows
 from fedgrid.runtime.names import UsageError
 
 DECIMALS = 2  # of a table that does not state them
@@ -24,31 +24,32 @@ COLUMNS += ["coarsest_step", "least_n", "largest_n", "verdict", "dataset_label"]
 def draw(study: dict, scale: str) -> pd.DataFrame:
     """Return a row per published table and dataset, and one for a table of several datasets."""
     published = study.get("published", {}).items()
-    rows = [row for name, table in published if "rows" in table for row in rows_of(name, table)]
+    rows = [row for name, table in published if "rows" in table for row in list_rows(name, table)]
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
     return table
 
 
-def rows_of(name: str, table: dict) -> list[dict]:
+def list_rows(name: str, table: dict) -> list[dict]:
     """Return the rows of one published table."""
-    by_dataset = values_of(name, table)
+    by_dataset = list_values(name, table)
     parts = {dataset: [dataset] for dataset in by_dataset}
     if len(parts) > 1:
         parts[WHOLE] = [*by_dataset]
-    about = facts(table)
+    about = read_statements(table)
     return [
-        {"table": name, "dataset": part} | row({d: by_dataset[d] for d in datasets}, about)
+        {"table": name, "dataset": part}
+        | summarise_values({d: by_dataset[d] for d in datasets}, about)
         for part, datasets in parts.items()
     ]
 
 
-def values_of(name: str, table: dict) -> dict[str, list[Decimal]]:
+def list_values(name: str, table: dict) -> dict[str, list[Decimal]]:
     """Return the printed percentages by dataset; what is no number is left out."""
     found: dict[str, list[Decimal]] = {}
-    for _, dataset, _, _, percent, *_ in published_rows(table):
+    for _, dataset, _, _, percent, *_ in list_published_rows(table):
         if isinstance(percent, int | float):
-            found.setdefault(dataset, []).append(as_printed(name, percent, facts(table)))
+            found.setdefault(dataset, []).append(as_printed(name, percent, read_statements(table)))
     return found
 
 
@@ -63,7 +64,7 @@ def as_printed(name: str, percent: float, about: dict) -> Decimal:
     return value.quantize(unit)
 
 
-def facts(table: dict) -> dict:
+def read_statements(table: dict) -> dict:
     """Return what a published table states of its values; None for what it does not state."""
     return {
         "decimals": int(table.get("decimals", DECIMALS)),
@@ -73,60 +74,64 @@ def facts(table: dict) -> dict:
     }
 
 
-def row(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
+def summarise_values(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
     """Return the results for the values of some datasets."""
     decimals, values = about["decimals"], [v for of in by_dataset.values() for v in of]
-    sizes = {dataset: images_of(dataset, about) for dataset in by_dataset}
-    stated = about | {"test_images": same(sizes.values())}
-    found = stated | {"values": len(values), "step": step(stated)} | checked(by_dataset, about)
-    found |= digits(values, decimals)
+    sizes = {dataset: find_test_images(dataset, about) for dataset in by_dataset}
+    stated = about | {"test_images": find_common_size(sizes.values())}
+    found = (
+        stated
+        | {"values": len(values), "step": compute_step(stated)}
+        | count_possible(by_dataset, about)
+    )
+    found |= examine_digits(values, decimals)
     found["coarsest_step"] = float(granularity.coarsest_step(values, decimals))
     found["least_n"] = granularity.least_fit(values, decimals)
     found["largest_n"] = granularity.largest_fit(values, decimals)
-    return found | {"verdict": verdict(found, [*sizes.values()])}
+    return found | {"verdict": write_verdict(found, [*sizes.values()])}
 
 
-def images_of(dataset: str, about: dict) -> int | None:
+def find_test_images(dataset: str, about: dict) -> int | None:
     """Return the number of test images of a dataset, None if the table does not state it."""
     images = about["test_images"]
     return images.get(dataset) if isinstance(images, dict) else images
 
 
-def same(sizes) -> int | None:
+def find_common_size(sizes) -> int | None:
     """Return the number of images that all sizes are; None if they differ or are not stated."""
     different = {*sizes}
     return different.pop() if len(different) == 1 else None
 
 
-def measurements(images: int, about: dict) -> int:
+def count_measurements(images: int, about: dict) -> int:
     """Return how many images a value is a mean of, over all runs and evaluations."""
     return int(images * (about["runs"] or 1) * about["evaluations"])
 
 
-def step(stated: dict) -> float | None:
+def compute_step(stated: dict) -> float | None:
     """Return the distance of two possible values in percentage points, None if n is not known."""
     images = stated["test_images"]
-    return None if images is None else 100 / measurements(images, stated)
+    return None if images is None else 100 / count_measurements(images, stated)
 
 
-def checked(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
+def count_possible(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
     """Return how many values are possible, and which are not; None without sizes of test sets."""
-    wrong, sizes = [], {dataset: images_of(dataset, about) for dataset in by_dataset}
+    wrong, sizes = [], {dataset: find_test_images(dataset, about) for dataset in by_dataset}
     if None in sizes.values():
         return {"possible": None, "impossible": ""}
     for dataset, values in by_dataset.items():
-        n = measurements(sizes[dataset], about)
-        wrong += [v for v in values if not granularity.possible(v, about["decimals"], n)]
+        n = count_measurements(sizes[dataset], about)
+        wrong += [v for v in values if not granularity.is_possible(v, about["decimals"], n)]
     total = sum(map(len, by_dataset.values()))
     return {"possible": total - len(wrong), "impossible": " ".join(map(str, wrong))}
 
 
-def digits(values: list[Decimal], decimals: int) -> dict:
+def examine_digits(values: list[Decimal], decimals: int) -> dict:
     """Return how often the values end with 0 to 9, the share of even digits, and both tests."""
     counts = granularity.last_digits(values, decimals)
     return {
         "last_digits": "/".join(map(str, counts)),
-        "even_digits": round(granularity.even(counts) / len(values), 4),
+        "even_digits": round(granularity.count_even(counts) / len(values), 4),
         "p_even": granularity.p_even(counts),
         "p_uniform": granularity.p_uniform(counts),
     }
@@ -135,25 +140,27 @@ def digits(values: list[Decimal], decimals: int) -> dict:
 # --- sentences -------------------------------------------------------------------------------
 
 
-def verdict(found: dict, sizes: list[int | None]) -> str:
+def write_verdict(found: dict, sizes: list[int | None]) -> str:
     """Return what the values say in words: of the test set, and of their last digits.
 
     Last digits are not remarked on if the test set is so small that it restricts them.
     """
     if None in sizes:
-        return f"The number of test images is not stated.{remark(found)}"
-    least = min(measurements(size, found) for size in sizes)
+        return f"The number of test images is not stated.{write_remark(found)}"
+    least = min(count_measurements(size, found) for size in sizes)
     if found["impossible"]:
-        return f"{wrong(found)} impossible for {source(found, sizes)}."
+        return f"{write_impossible(found)} impossible for {write_source(found, sizes)}."
     if least < granularity.size_of_print(found["decimals"]):
-        return f"{whole(found)} possible for {source(found, sizes)}."
-    if measurements(1, found) > 1:
-        return f"Says nothing: each value is a mean over {means(found)}.{remark(found)}"
-    free = f"{source(found, sizes)}, {unable(found, sizes)}"
-    return f"{whole(found)} possible for {free}.{remark(found)}"
+        return f"{write_all_values(found)} possible for {write_source(found, sizes)}."
+    if count_measurements(1, found) > 1:
+        return (
+            f"Says nothing: each value is a mean over {write_averages(found)}.{write_remark(found)}"
+        )
+    free = f"{write_source(found, sizes)}, {explain_no_result(found, sizes)}"
+    return f"{write_all_values(found)} possible for {free}.{write_remark(found)}"
 
 
-def unable(found: dict, sizes: list[int]) -> str:
+def explain_no_result(found: dict, sizes: list[int]) -> str:
     """Return why no value could be impossible."""
     finest = granularity.size_of_print(found["decimals"])
     fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
@@ -161,24 +168,24 @@ def unable(found: dict, sizes: list[int]) -> str:
     return f"but this test could find no impossible value here: the printed step is {steps}"
 
 
-def whole(found: dict) -> str:
+def write_all_values(found: dict) -> str:
     """Return the words for all values, with their verb."""
     return f"All {found['values']} values are" if found["values"] > 1 else "The only value is"
 
 
-def wrong(found: dict) -> str:
+def write_impossible(found: dict) -> str:
     """Return the words for the impossible values, with their verb."""
     count = len(found["impossible"].split())
     return f"{count} of {found['values']} values {'are' if count > 1 else 'is'}"
 
 
-def source(found: dict, sizes: list[int]) -> str:
+def write_source(found: dict, sizes: list[int]) -> str:
     """Return of how many images and runs the values are."""
     images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
-    return f"{images} images and {means(found)}"
+    return f"{images} images and {write_averages(found)}"
 
 
-def means(found: dict) -> str:
+def write_averages(found: dict) -> str:
     """Return over what a value is a mean: evaluations, if several, and runs."""
     runs, evaluations = found["runs"], found["evaluations"]
     every = "one run" if (runs or 1) == 1 else f"{runs} runs"
@@ -186,7 +193,7 @@ def means(found: dict) -> str:
     return f"{evaluations} evaluations and {every}" if evaluations > 1 else every
 
 
-def remark(found: dict) -> str:
+def write_remark(found: dict) -> str:
     """Return a sentence about last digits that chance would hardly give; else nothing."""
     if found["p_even"] < LEVEL:
         what = f"{round(found['even_digits'] * found['values'])} of {found['values']} last digits"
@@ -209,20 +216,20 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: counts, p of both tests and the verdict."""
     shown = pd.DataFrame({
         "table": table["table"], "dataset": table["dataset_label"],
-        "test images": numbers(table["test_images"], "{:,.0f}"),
-        "step": numbers(table["step"], "{:.2g}"),
+        "test images": write_numbers(table["test_images"], "{:,.0f}"),
+        "step": write_numbers(table["step"], "{:.2g}"),
         "last digits 0 to 9": table["last_digits"],
-        "p even": numbers(table["p_even"], "{:.2g}"),
-        "p uniform": numbers(table["p_uniform"], "{:.2g}"),
-        "coarsest step": numbers(table["coarsest_step"], "{:g}"),
-        "least n": numbers(table["least_n"], "{:,.0f}"),
-        "largest n": numbers(table["largest_n"], "{:,.0f}"),
+        "p even": write_numbers(table["p_even"], "{:.2g}"),
+        "p uniform": write_numbers(table["p_uniform"], "{:.2g}"),
+        "coarsest step": write_numbers(table["coarsest_step"], "{:g}"),
+        "least n": write_numbers(table["least_n"], "{:,.0f}"),
+        "largest n": write_numbers(table["largest_n"], "{:,.0f}"),
         "impossible": table["impossible"].astype(object).fillna(""), "verdict": table["verdict"],
     })  # fmt: skip
     return shown.set_index("table")
 
 
-def numbers(column: pd.Series, form: str) -> pd.Series:
+def write_numbers(column: pd.Series, form: str) -> pd.Series:
     """Return numbers as texts, and missing ones as empty texts."""
     return column.astype(float).map(form.format, na_action="ignore").astype(object).fillna("")
 

@@ -32,17 +32,17 @@ def draw(
     metric: str = "accuracy",
 ) -> pd.DataFrame:
     """Return a row per cell: mean and deviation over seeds, seeds, and how many runs diverged."""
-    names = checked(listed(rows), listed(columns))
+    names = check_names(listed(rows), listed(columns))
     scores = score_runs(runs, metric)
-    scores = scores.assign(**{name: values_of(name, scores, settings) for name in names})
+    scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
     refuse_mixtures(scores, names)
     table = mean_over_seeds(scores, names, metric)
     for axis in (name for name in names if name in LABELLED):
-        table[f"{axis}_label"] = labels(study, table[axis], axis)
+        table[f"{axis}_label"] = label_names(study, table[axis], axis)
     return table.assign(scale=scale).round({"mean": 4, "std": 4})
 
 
-def checked(rows: list[str], columns: list[str]) -> list[str]:
+def check_names(rows: list[str], columns: list[str]) -> list[str]:
     """Return the names of rows and columns; UsageError if there is no row, or a name twice."""
     names = [*rows, *columns]
     if not rows:
@@ -54,7 +54,7 @@ def checked(rows: list[str], columns: list[str]) -> list[str]:
     return names
 
 
-def values_of(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
+def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
     """Return the value of an axis or a field for every run."""
     if name in AXES:
         return scores[name]
@@ -76,7 +76,7 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
             )
 
 
-def labels(study: dict, names: pd.Series, axis: str) -> list[str]:
+def label_names(study: dict, names: pd.Series, axis: str) -> list[str]:
     """Return the labels of names; the names themselves if two of them have the same label."""
     found = {name: figures.label(study, name, axis) for name in names}
     return [found[name] if len({*found.values()}) == len(found) else name for name in names]
@@ -84,16 +84,18 @@ def labels(study: dict, names: pd.Series, axis: str) -> list[str]:
 
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
     """Return the cells as texts, in the rows and columns asked for."""
-    form, index, heads = tables.form(table), listed(rows), listed(columns) or ["metric"]
-    texts = pd.DataFrame({name: written(table, name) for name in [*index, *heads]})
-    texts["cell"] = [cell(facts, form) for facts in table.to_dict("records")]
+    form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
+    texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
+    texts["cell"] = [write_cell(facts, form) for facts in table.to_dict("records")]
     shown = texts.pivot(index=index, columns=heads, values="cell")
-    return shown.reindex(index=ordered(texts, index), columns=ordered(texts, heads)).fillna("")
+    return shown.reindex(index=order_names(texts, index), columns=order_names(texts, heads)).fillna(
+        ""
+    )
 
 
-def cell(facts: dict, form: str) -> str:
+def write_cell(facts: dict, form: str) -> str:
     """Return the text of a cell, with what was chosen for its runs."""
-    text, chosen = tables.cell(facts, form), facts.get("chosen")
+    text, chosen = tables.write_cell(facts, form), facts.get("chosen")
     return f"{text} ({chosen})" if text and isinstance(chosen, str) and chosen else text
 
 
@@ -102,17 +104,17 @@ def ranked(row: tuple, column: tuple) -> bool:
     return True
 
 
-def written(table: pd.DataFrame, name: str) -> pd.Series:
+def write_values(table: pd.DataFrame, name: str) -> pd.Series:
     """Return the values of an axis or a field as readers see them."""
     if name == "metric":
-        return pd.Series(metrics.words(tables.metric_of(table)), table.index)
+        return pd.Series(metrics.describe_metric(tables.find_metric(table)), table.index)
     values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
     return values.map(write_label) if name == "partition" else values
 
 
-def ordered(texts: pd.DataFrame, names: list[str]) -> pd.Index:
+def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
     """Return the rows or columns that there are, in the order of their names' values."""
-    ranks = {name: fields.write_order(texts[name]).index for name in names}
+    ranks = {name: fields.order_values(texts[name]).index for name in names}
     there = texts[names].drop_duplicates()
     there = there.sort_values(names, key=lambda column: column.map(ranks[column.name]))
     return there.set_index(names).index
@@ -123,4 +125,4 @@ def caption(table: pd.DataFrame) -> str:
     if "seed" in table:
         table = table.assign(seeds=table["seed"].nunique())
     over = "mean ± standard deviation over seeds"
-    return f"The {tables.in_words(table)}, {over}: {tables.scope(table)}."
+    return f"The {tables.describe_score_and_unit(table)}, {over}: {tables.describe_scope(table)}."

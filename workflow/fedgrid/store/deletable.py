@@ -87,7 +87,7 @@ class Kinds:
         run = "/".join(names)
         if file == self.running:
             return "" if self.is_there(run) else "checkpoints"
-        is_own = recorded(file) in self.of_run
+        is_own = strip_record(file) in self.of_run
         return self.of_no_grid(run) if is_own and self.is_there(run) else ""
 
     def of_no_grid(self, run: str) -> str:
@@ -97,7 +97,7 @@ class Kinds:
 
     def in_interpolation(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a table between two branches."""
-        run = run_of_file(parts[1:], ".csv")
+        run = find_run(parts[1:], ".csv")
         return self.of_no_grid(run) if run else ""
 
     def in_checkpoints(self, parts: tuple[str, ...]) -> str:
@@ -151,7 +151,7 @@ class Kinds:
 
     def in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
         """Return the kind of a file of a run's input, or of a file with one of these endings."""
-        path = "/".join((*parts[:-1], recorded(parts[-1])))
+        path = "/".join((*parts[:-1], strip_record(parts[-1])))
         form = rf"(\w+(?:/[^/]+){{3}}/seed\d+)({ends or INPUT_ENDS[parts[0]]})"
         found = re.fullmatch(form, path)
         return "inputs" if found and found[1] not in self.wanted.inputs else ""
@@ -160,7 +160,7 @@ class Kinds:
         """Return the kind of a log, or of the time of a job."""
         if len(parts) > 1 and parts[1] in INPUT_ENDS:
             return self.in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
-        run = run_of_file(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
+        run = find_run(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
         if not run or parts[1] not in ("runs", "interpolation") or run in self.wanted.runs:
             return ""
         return self.of_no_grid(run) if self.is_there(run) else "logs"
@@ -175,14 +175,14 @@ def is_run(names: list[str]) -> bool:
     return len(names) == 5 and bool(re.fullmatch(r"seed\d+", names[4]))
 
 
-def run_of_file(parts: tuple[str, ...], end: str) -> str:
+def find_run(parts: tuple[str, ...], end: str) -> str:
     """Return the run whose names are the path of a file, without its ending; "" if it is none."""
-    file = recorded(parts[-1]) if parts else ""
+    file = strip_record(parts[-1]) if parts else ""
     names = [*parts[:-1], file.removesuffix(end)]
     return "/".join(names) if file.endswith(end) and is_run(names) else ""
 
 
-def recorded(file: str) -> str:
+def strip_record(file: str) -> str:
     """Return the name of the file of a record; any other name as it is."""
     found = re.fullmatch(r"\.(.+)\.record", file)
     return found[1] if found else file
@@ -202,7 +202,7 @@ def is_free(lock: Path) -> bool:
     return True
 
 
-def files_in(folder: Path) -> Iterator[Path]:
+def list_files(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder in their order; links are neither followed nor returned."""
     for place, folders, names in os.walk(folder):
         folders.sort()
@@ -214,13 +214,13 @@ def is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def find(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
+def find_deletable(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
     """Return the files that can be deleted, by their kind."""
     kinds, found = Kinds(results, wanted), {}
-    for path in files_in(results):
+    for path in list_files(results):
         if kind := kinds.find(path.relative_to(results).parts):
             found.setdefault(kind, []).append(path)
-    for kind, path in of_snakemake(results):
+    for kind, path in find_snakemake_files(results):
         found.setdefault(kind, []).append(path)
     order = ("leftovers", "notes", "compiled", "checkpoints", "states", "copies", "inputs", "logs")
     return {kind: found[kind] for kind in (*order, *sorted(found)) if kind in found}
@@ -229,25 +229,25 @@ def find(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
 # -- Snakemake's own folder ------------------------------------------------------------------------
 
 
-def folder_of_snakemake(results: Path) -> Path:
+def find_snakemake_folder(results: Path) -> Path:
     """Return the folder in which Snakemake keeps its notes."""
     return results.parent / ".snakemake"
 
 
-def of_snakemake(results: Path) -> Iterator[tuple[str, Path]]:
+def find_snakemake_files(results: Path) -> Iterator[tuple[str, Path]]:
     """Yield the kind and path of notes on files that are gone, and of logs."""
-    home = folder_of_snakemake(results)
-    for path in files_in(home / "log"):
+    home = find_snakemake_folder(results)
+    for path in list_files(home / "log"):
         if path.name.endswith(".snakemake.log"):
             yield "logs", path
     for folder in ("metadata", "incomplete"):
-        for path in files_in(home / folder):
-            about = noted(path.relative_to(home / folder).parts)
-            if is_of_results(about, results) and not os.path.lexists(results.parent / about):
+        for path in list_files(home / folder):
+            about = decode_note(path.relative_to(home / folder).parts)
+            if concerns_results(about, results) and not os.path.lexists(results.parent / about):
                 yield "notes", path
 
 
-def noted(parts: tuple[str, ...]) -> str:
+def decode_note(parts: tuple[str, ...]) -> str:
     """Return the file that a note of Snakemake is about; "" if the note's name is none of these."""
     text = "".join(part.removeprefix("@") for part in parts)
     try:
@@ -256,7 +256,7 @@ def noted(parts: tuple[str, ...]) -> str:
         return ""
 
 
-def is_of_results(path: str, results: Path) -> bool:
+def concerns_results(path: str, results: Path) -> bool:
     """Whether a path is below results/, and not of a temporary file, whose note counts."""
     return path.startswith(f"{results.name}/") and not path.startswith(f"{results.name}/pretrain/")
 
@@ -266,28 +266,28 @@ def is_of_results(path: str, results: Path) -> bool:
 
 def refuse_work(results: Path) -> None:
     """Raise a UsageError while Snakemake or a run works in the folder."""
-    locks = folder_of_snakemake(results) / "locks"
-    if any(files_in(locks)):
+    locks = find_snakemake_folder(results) / "locks"
+    if any(list_files(locks)):
         raise UsageError(
             f"Snakemake works in this folder, by its locks in {locks}, so nothing is deleted: wait "
             "for its end; if it was killed, `snakemake --unlock` removes the locks"
         )
-    for path in files_in(results / "checkpoints"):
+    for path in list_files(results / "checkpoints"):
         if path.name.endswith(".lock") and not is_free(path):
             raise UsageError(f"a process holds {path}, so nothing is deleted: wait for its end")
 
 
-def remove(paths: Iterable[Path], results: Path) -> None:
+def remove_files(paths: Iterable[Path], results: Path) -> None:
     """Delete files, and the folders that are empty then."""
-    tops = {results, *results.iterdir(), *folder_of_snakemake(results).glob("*")}
+    tops = {results, *results.iterdir(), *find_snakemake_folder(results).glob("*")}
     for path in paths:
         path.unlink(missing_ok=True)
         for folder in path.parents:
-            if folder in tops or not is_removed(folder):
+            if folder in tops or not remove_if_empty(folder):
                 break
 
 
-def is_removed(folder: Path) -> bool:
+def remove_if_empty(folder: Path) -> bool:
     """Delete a folder if it is empty; return whether it was."""
     try:
         folder.rmdir()

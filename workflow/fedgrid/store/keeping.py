@@ -62,12 +62,12 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
     tables = read_tables(folder, index)
     for path, item in sorted(items.items()):
         before = index.get(path, {"id": next_id(index), "kinds": ""})
-        kinds = sorted(item.kinds | kept.hashes_of(before).keys())
+        kinds = sorted(item.kinds | kept.read_hashes(before).keys())
         rows = {kind: read_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds}
         for kind, of in rows.items():
             tables.setdefault(kind, {})[before["id"]] = of
         hashes = {kind: kept.hash_rows(of) for kind, of in rows.items()}
-        index[path] = describe(path, kinds[0], item.run, results) | {
+        index[path] = describe_item(path, kinds[0], item.run, results) | {
             "id": before["id"],
             "kinds": " ".join(f"{kind}={digest}" for kind, digest in hashes.items()),
         }
@@ -82,42 +82,42 @@ def next_id(index: dict[str, kept.Entry]) -> str:
 
 def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:
     """Return the rows of all that is kept in a folder, by kind and id."""
-    kinds = sorted({kind for entry in index.values() for kind in kept.hashes_of(entry)})
+    kinds = sorted({kind for entry in index.values() for kind in kept.read_hashes(entry)})
     return {kind: kept.read_items(folder, kind, index) for kind in kinds}
 
 
 def read_rows(kind: str, path: Path) -> kept.Rows:
     """Return the rows of a run's file as texts; UsageError if it is missing or damaged."""
-    table = collected.read(collected.READERS[kind], path)
-    return [{k: written(v) for k, v in row.items()} for row in table.to_dict("records")]
+    table = collected.read_checked(collected.READERS[kind], path)
+    return [{k: write_value(v) for k, v in row.items()} for row in table.to_dict("records")]
 
 
-def written(value: Any) -> str:
+def write_value(value: Any) -> str:
     """Return a value of a table as text: floats with eight digits, `nan` for a missing one."""
     if value is None:
         return "nan"
     return format(value, DIGITS) if isinstance(value, float) else str(value)
 
 
-def describe(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
+def describe_item(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
     """Return an item's entry without its id and kinds; only of a run it says what made it."""
     entry = dict.fromkeys(kept.COLUMNS, "") | {
         "path": path,
         "content": identity.hash_content(kind, run),
     }
     if path.startswith("runs/"):
-        entry |= collected.read(made_with, results / path / "summary.json")
+        entry |= collected.read_checked(read_makers, results / path / "summary.json")
     return entry
 
 
-def made_with(summary: Path) -> kept.Entry:
+def read_makers(summary: Path) -> kept.Entry:
     """Return what a finished run was made with, by its summary."""
     found = json.loads(summary.read_text())
     facts = {name: found[name] for name in ("code", "device", "threads", "seconds", "rounds")}
     facts |= {"fedgrid": __version__, "torch": found["versions"]["torch"]}
     facts["seconds"] *= "trained_as" not in found  # a link to another run took no time
     facts["diverged"] = found["diverged"] is not None
-    return {name: written(value) for name, value in facts.items()}
+    return {name: write_value(value) for name, value in facts.items()}
 
 
 def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
@@ -132,10 +132,10 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
         for kind, by_id in tables.items():
             rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
             path = folder / f"{kind}.csv"
-            write_rows(all_of.enter_context(files.replacing(path)), columns_of(path, rows), rows)
+            write_rows(all_of.enter_context(files.replacing(path)), order_columns(path, rows), rows)
 
 
-def columns_of(path: Path, rows: kept.Rows) -> list[str]:
+def order_columns(path: Path, rows: kept.Rows) -> list[str]:
     """Return the columns of rows: those that the table has already come first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
     there = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []

@@ -27,14 +27,14 @@ def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Pat
     study, _, scale = where.partition("/")
     folder = kept.store_folder(study, scale)
     index = kept.read_index(folder)
-    paths = {e["id"]: path for path, e in index.items() if kind in kept.hashes_of(e)}
+    paths = {e["id"]: path for path, e in index.items() if kind in kept.read_hashes(e)}
     for one in ids:
         known(f"id of {kind} in {folder / kept.INDEX}", one, paths)
     rows = kept.read_items(folder, kind, index)
-    return {results / kept.file_of_item(kind, paths[one]): as_table(rows[one]) for one in ids}
+    return {results / kept.file_of_item(kind, paths[one]): parse_rows(rows[one]) for one in ids}
 
 
-def as_table(rows: kept.Rows):
+def parse_rows(rows: kept.Rows):
     """Return the table of a kept item, as the reader of its file gave it."""
     import pandas as pd
 
@@ -43,7 +43,7 @@ def as_table(rows: kept.Rows):
     return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"], dtype=texts)
 
 
-def collect_there(
+def collect_finished(
     kind: str,
     everything: Grid,
     study: str,
@@ -69,7 +69,7 @@ def collect_there(
     if not found:
         return None
     stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}
-    return gather(kind, found, stored, always=True)
+    return join_tables(kind, found, stored, always=True)
 
 
 def find_files(
@@ -89,7 +89,7 @@ def find_files(
     return [*found.values()]
 
 
-def gather(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool = False):
+def join_tables(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool = False):
     """Return the tables of all files as one, each row with the names of its run.
 
     `stored` has tables of kept runs by path. If there are any, or `always`, the column `kept` says
@@ -97,7 +97,7 @@ def gather(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool
     """
     import pandas as pd
 
-    tables = [stored[p] if p in stored else read(READERS[kind], p) for p, _ in found]
+    tables = [stored[p] if p in stored else read_checked(READERS[kind], p) for p, _ in found]
     said = [{"kept": path in stored} if stored or always else {} for path, _ in found]
     names = pd.DataFrame([names | more for (_, names), more in zip(found, said, strict=True)])
     rows = names.index.repeat([len(table) for table in tables])
@@ -106,7 +106,7 @@ def gather(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool
     )
 
 
-def read(reader: Callable, path: Path):
+def read_checked(reader: Callable, path: Path):
     """Return the result of `reader` for a file; UsageError if it is missing or damaged."""
     try:
         return reader(path)
@@ -124,7 +124,7 @@ def read_rows(path: Path):
     return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=numbers)
 
 
-def metrics(path: Path):
+def read_metrics(path: Path):
     """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
     import pandas as pd
 
@@ -135,12 +135,12 @@ def metrics(path: Path):
     if missing := sorted({"round", "accuracy", "loss", "train_loss"} - last.keys()):
         raise KeyError(*missing)
     diverged = not all(math.isfinite(float(value or 0)) for value in last.values())
-    if not diverged and int(last["round"]) != ended(path, int(last["round"])):
+    if not diverged and int(last["round"]) != read_last_round(path, int(last["round"])):
         raise ValueError("its last rows are missing")
     return pd.read_csv(path).astype(float).astype({"round": int}).assign(diverged=diverged)
 
 
-def ended(path: Path, default: int) -> int:
+def read_last_round(path: Path, default: int) -> int:
     """Return the last round by the run's summary, or the default without a summary."""
     summary = path.with_name("summary.json")
     return (
@@ -148,7 +148,7 @@ def ended(path: Path, default: int) -> int:
     )
 
 
-def numbers(path: Path):
+def read_summary(path: Path):
     """Return the plain values of a summary, without nested ones."""
     import pandas as pd
 
@@ -157,7 +157,7 @@ def numbers(path: Path):
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
-def predictions(path: Path):
+def read_predictions(path: Path):
     """Return the number of test images predicted per class, by evaluated round."""
     table, needed = read_rows(path), ["round", "class", "predicted"]
     if table.empty or [*table] not in (needed, [*needed, "class_name"]):
@@ -165,7 +165,7 @@ def predictions(path: Path):
     return table.astype(dict.fromkeys(needed, int))
 
 
-def clients(path: Path):
+def read_clients(path: Path):
     """Return a row per round and client: test samples, and accuracies on these."""
     table = read_rows(path)
     if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
@@ -173,7 +173,7 @@ def clients(path: Path):
     return table
 
 
-def settings(path: Path):
+def read_settings(path: Path):
     """Return all settings of a run: every field of its protocol and of its method's files.
 
     A method's file without hyper-parameters has a row without a field.
@@ -190,7 +190,7 @@ def settings(path: Path):
     return pd.DataFrame(rows, columns=["of", "field", "value"])
 
 
-def counts(path: Path):
+def read_counts(path: Path):
     """Return the number of samples by client and class, where it is not 0."""
     import numpy as np
     import pandas as pd
@@ -200,7 +200,7 @@ def counts(path: Path):
     return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
 
 
-def sizes(path: Path):
+def read_sizes(path: Path):
     """Return the number of samples of each client: for training, its own test, and validation."""
     import numpy as np
     import pandas as pd
@@ -215,7 +215,7 @@ def sizes(path: Path):
     return table
 
 
-def saliency(path: Path):
+def read_saliency(path: Path):
     """Return a row per client."""
     import pandas as pd
 
@@ -225,7 +225,7 @@ def saliency(path: Path):
     return table
 
 
-def interpolation(path: Path):
+def read_interpolation(path: Path):
     """Return a row per alpha and beta."""
     import pandas as pd
 
@@ -236,14 +236,14 @@ def interpolation(path: Path):
 
 
 READERS = {
-    "runs": metrics,
-    "predictions": predictions,
-    "clients": clients,
-    "seconds": numbers,
-    "settings": settings,
-    "partition": counts,
-    "sizes": sizes,
-    "saliency": saliency,
-    "encoding": numbers,
-    "interpolation": interpolation,
+    "runs": read_metrics,
+    "predictions": read_predictions,
+    "clients": read_clients,
+    "seconds": read_summary,
+    "settings": read_settings,
+    "partition": read_counts,
+    "sizes": read_sizes,
+    "saliency": read_saliency,
+    "encoding": read_summary,
+    "interpolation": read_interpolation,
 }

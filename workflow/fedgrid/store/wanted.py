@@ -31,13 +31,13 @@ def find_wanted(configs: list[Path]) -> Wanted:
     """
     everything = read_grids(configs)
     wanted = Wanted(set(), set(), set())
-    for study, scale, grid in places(everything):
+    for study, scale, grid in list_grids(everything):
         reads = has_interpolation(everything.studies[study], grid)
-        for names in runs_of(everything, study, scale, grid):
-            for run in with_first(everything, names):
+        for names in list_runs(everything, study, scale, grid):
+            for run in add_first(everything, names):
                 name, paths = RUN.format(**run["name"]), input_paths(run)
                 wanted.runs.add(name)
-                wanted.inputs.update(without_end(paths[one]) for one in SHARED if one in paths)
+                wanted.inputs.update(strip_end(paths[one]) for one in SHARED if one in paths)
                 wanted.states.update([name] if reads else ())
     return wanted
 
@@ -56,21 +56,21 @@ def read_grids(configs: list[Path]) -> Grid:
     return Grid(studies, config)
 
 
-def with_first(everything: Grid, names: dict) -> list[dict]:
+def add_first(everything: Grid, names: dict) -> list[dict]:
     """Return a resolved run, and the run that it is linked to, which may be in no grid."""
     run = everything.resolve(names)
     first = everything.first_name(run)
     return [run] if first == run["name"] else [run, everything.resolve(first)]
 
 
-def places(everything: Grid) -> Iterator[tuple[str, str, str]]:
+def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
     """Yield study, scale and name of all grids."""
     for study, about in everything.studies.items():
         for scale, of in about["scales"].items():
             yield from ((study, scale, grid) for grid in of["grids"])
 
 
-def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
+def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
     """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
     blocks = everything.whole(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
@@ -86,6 +86,6 @@ def has_interpolation(about: dict, grid: str) -> bool:
     return f"interpolation/{grid}" in sources
 
 
-def without_end(path: str) -> str:
+def strip_end(path: str) -> str:
     """Return the path of an input without the ending of its file."""
     return path.removesuffix(".npz")

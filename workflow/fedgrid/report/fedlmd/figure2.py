@@ -18,7 +18,7 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
     """Return a row per round and class: its share in the clients' data and in the predictions."""
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
-    held = labels(counts[counts["seed"] == seed], said)
+    held = count_labels(counts[counts["seed"] == seed], said)
     table = pd.concat(
         [held.assign(what=LABELS), said.rename(columns={"predicted": "number", "method": "what"})]
     )[[*KEYS, "number"]]
@@ -28,7 +28,7 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
     return table.assign(seed=seed, seeds=1, rounds=said["rounds"].iloc[0], scale=scale)
 
 
-def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
+def count_labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
     """Return the number of samples per class of all clients of each round."""
     from fedgrid.federation import schedule
 
@@ -76,5 +76,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Share of every class in the data of a round's clients, and in the predictions of the "
         f"server's model for the test images after it; at most the first {ROUNDS} rounds, counted "
-        f"from 0 as in the paper: seed {tables.each(table, 'seed')}, {tables.scope(table)}.{ends}"
+        f"from 0 as in the paper: seed {tables.join_values(table, 'seed')}, "
+        f"{tables.describe_scope(table)}.{ends}"
     )

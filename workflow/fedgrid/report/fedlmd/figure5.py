@@ -27,7 +27,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     for axes, (kind, label) in zip(row, PANELS.items(), strict=True):
         kinds = {name: parse_name(name) for name in table["partition"].unique()}
         of = table[[kinds[name][0] == kind for name in table["partition"]]]
-        bars(axes, of, look, study)
+        plot_bars(axes, of, look, study)
         names = [number for its_kind, number in kinds.values() if its_kind == kind]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(label)
@@ -36,7 +36,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
     """Draw a bar per method and partition, and a cross if a run diverged."""
     partitions, width = table["partition"].unique(), 0.8 / len(look)
     for i, (method, colour) in enumerate(look.items()):

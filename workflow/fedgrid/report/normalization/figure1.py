@@ -42,15 +42,15 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     look = figures.lines(table["client"])
     for ((dataset, partition, _), of), row in zip(settings, grid, strict=True):
         for method, axes in zip(methods, row, strict=True):
-            curves(axes, of[of["method"] == method], look)
-            title = figures.setting(study, dataset, partition)
+            plot_curves(axes, of[of["method"] == method], look)
+            title = figures.write_setting(study, dataset, partition)
             axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
         row[0].set_ylabel("cosine of the local\nand the server's model")
     figures.legend(figure, grid[0])
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
+def plot_curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
     """Draw a line and its band for every client."""
     for client, of in table.groupby("client", sort=False):
         figures.plot_band(axes, of, "round", look[client], label=f"client {client}")
@@ -67,5 +67,6 @@ def caption(table: pd.DataFrame) -> str:
     said = "; ".join(f"{name} {values}" for name, values in ends.items())
     return (
         "Similarity of each client's local model and the server's new model, mean and standard "
-        f"deviation over seeds: {tables.scope(table)}. After the last round, by client: {said}."
+        f"deviation over seeds: {tables.describe_scope(table)}. After the last round, by client: "
+        f"{said}."
     )

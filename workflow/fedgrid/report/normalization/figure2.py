@@ -33,9 +33,9 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
             axes.plot(
                 line["round"], line["mean"], label=label, color=look[original], linestyle=style
             )
-        title = figures.setting(study, dataset, partition)
+        title = figures.write_setting(study, dataset, partition)
         axes.set(title=f"{title}, {figures.label(study, protocol, 'protocol')}", xlabel="round")
-    row[0].set_ylabel(tables.axis_label(table))
+    row[0].set_ylabel(tables.write_axis_label(table))
     figures.legend(figure, row, columns=4)
     return figure
 

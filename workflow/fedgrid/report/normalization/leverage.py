@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
-from fedgrid.analysis.scores import cohort_sizes, score_runs
+from fedgrid.analysis.scores import list_cohort_sizes, score_runs
 
 OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/options.py)
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
@@ -55,8 +55,10 @@ def draw(
     Distances are shares of the weight, means over seeds; gains are points of percent.
     NothingToDrawError if no method has runs with the part and without it.
     """
-    found = measured(runs, {GAIN: suffix, PLACEBO: placebo})  # first: without pairs it ends this
-    parts = [distances(runs, settings, suffix), *found, printed(study, suffix)]
+    found = compute_gains(
+        runs, {GAIN: suffix, PLACEBO: placebo}
+    )  # first: without pairs it ends this
+    parts = [measure_distances(runs, settings, suffix), *found, list_printed_gains(study, suffix)]
     table = pd.concat(parts, ignore_index=True)
     facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
     table = table.merge(facts.reset_index(), how="left", on=SETTING)
@@ -64,13 +66,13 @@ def draw(
     return table.assign(scale=scale).round(6)
 
 
-def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
+def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
     """Return a row per normalised method, setting and round: distances, and effective clients."""
     names = runs["method"].str.partition(suffix)
     there = runs.assign(original=names[0])[(names[1] == suffix) & runs["weight_distance"].notna()]
     every = fields.select_runs(fields.read_fields(settings), there)
     temperature = fields.select_field(every, "contribution.temperature").astype(float)
-    there = there.assign(temperature=temperature.to_numpy(), cohort=cohort_sizes(there))
+    there = there.assign(temperature=temperature.to_numpy(), cohort=list_cohort_sizes(there))
     table = there.groupby([*LINE, "round"], sort=False).agg(
         weight_distance=("weight_distance", "mean"),
         distance_bound=("distance_bound", "mean"),
@@ -84,7 +86,7 @@ def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.Dat
     return table.assign(what=DISTANCE)
 
 
-def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
+def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
     """Return tables of measured gains by what they are, a row per original and setting."""
     scores = score_runs(runs)
     found = []
@@ -96,9 +98,9 @@ def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]
     return found
 
 
-def printed(study: dict, suffix: str) -> pd.DataFrame:
+def list_printed_gains(study: dict, suffix: str) -> pd.DataFrame:
     """Return a row per printed gain (`gains.printed_pairs`)."""
-    cells = gains.printed_pairs(study, suffix)
+    cells = gains.list_printed_pairs(study, suffix)
     names = {"method": "original", "printed_gain": "gain"}
     return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
 
@@ -108,15 +110,15 @@ def printed(study: dict, suffix: str) -> pd.DataFrame:
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
     """Draw three panels of distances, and below them a panel of gains per setting."""
-    settings = compared(table)
+    settings = select_settings(table)
     rows = 1 + -(-len(settings) // COLUMNS)
     figure, grid = figures.panels(rows, COLUMNS, sharey="row")
     plot_distances(grid[0], table[table["what"] == DISTANCE])
-    limits = heights(table["gain"])
+    limits = compute_limits(table["gain"])
     below = [axes for row in grid[1:] for axes in row]
     for axes, setting in zip(below, settings, strict=False):
         plot_gains(axes, table, setting)
-        axes.set(title=title(study, *setting), ylim=limits)
+        axes.set(title=write_title(study, *setting), ylim=limits)
     for axes in below[len(settings) :]:
         axes.set_axis_off()
     for row in grid[1:]:
@@ -127,19 +129,19 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def title(study: dict, dataset: str, partition: str, protocol: str) -> str:
+def write_title(study: dict, dataset: str, partition: str, protocol: str) -> str:
     """Return the title of a panel of gains, in two lines."""
     below = figures.label(study, protocol, "protocol")
-    return f"{figures.setting(study, dataset, partition)}\n{below}"
+    return f"{figures.write_setting(study, dataset, partition)}\n{below}"
 
 
-def compared(table: pd.DataFrame) -> list[tuple[str, str, str]]:
+def select_settings(table: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Return those settings of measured gains that have the most methods."""
     counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
     return [*counts[counts == counts.max()].index]
 
 
-def heights(values: pd.Series) -> tuple[float, float]:
+def compute_limits(values: pd.Series) -> tuple[float, float]:
     """Return the limits of an axis that shows all points; intervals may go beyond it."""
     low, high = min(values.min(), 0), max(values.max(), 0)
     room = (ROOM - 1) * (high - low) / 2
@@ -201,6 +203,6 @@ def caption(table: pd.DataFrame) -> str:
         "upper bound (dotted), and the distance from equal weights of random weights with as many "
         "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
         "the original with 95 % intervals over pairs of runs, which may go beyond the panel: "
-        f"{tables.scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
+        f"{tables.describe_scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
         f"{lacks * bool(len(unknown))}"
     )

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
-from fedgrid.report.convergence import lost
+from fedgrid.report.convergence import find_lost
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.names import NothingToDrawError
 
@@ -28,7 +28,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
             "no run of the grid has coefficients: name methods that learn them, such as autocs"
         )
     percent = {name: 100 * runs[of] for name, of in ACCURACIES.items()}
-    there = runs.assign(**percent)[~lost(runs)]
+    there = runs.assign(**percent)[~find_lost(runs)]
     facts = [*CELL, "round", "rounds", "seed"]
     long = there.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
     table = long.dropna(subset="value").groupby([*CELL, "curve", "round"], sort=False).agg(
@@ -52,9 +52,9 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
         for column, method in enumerate(methods):
             here = of[of["method"] == method]
             top, bottom = grid[2 * at][column], grid[2 * at + 1][column]
-            curves(top, here[here["curve"].isin(ACCURACIES)], look)
-            curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
-            title = figures.setting(study, dataset, partition)
+            plot_curves(top, here[here["curve"].isin(ACCURACIES)], look)
+            plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
+            title = figures.write_setting(study, dataset, partition)
             top.set_title(f"{figures.label(study, method)}\n{title}")
         grid[2 * at][0].set_ylabel("accuracy (%)")
         grid[2 * at + 1][0].set_ylabel("coefficient")
@@ -64,7 +64,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
+def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every curve."""
     for name, of in table.groupby("curve", sort=False):
         figures.plot_band(axes, of, "round", look[name], label=name)
@@ -78,5 +78,5 @@ def caption(table: pd.DataFrame) -> str:
         "Upper panels: accuracy of the server's model (aggregation) and mean accuracy of clients' "
         "own models (personalisation). Lower panels: the server's coefficients before the softmax; "
         "index 0 is of the shared part, 1 of the private one. Mean and standard deviation over "
-        f"seeds: {tables.scope(table)}."
+        f"seeds: {tables.describe_scope(table)}."
     )

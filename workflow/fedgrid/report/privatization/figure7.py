@@ -23,7 +23,7 @@ def draw(
 
     `best` keeps the best runs by each accuracy, and reads the runs' `settings`.
     """
-    choose, parts = choice.chooser(runs, settings, best), []
+    choose, parts = choice.make_chooser(runs, settings, best), []
     for name, of in ACCURACIES.items():
         kept = choose(runs, of)
         curves = convergence.draw(kept, study, scale, of).drop(columns="of", errors="ignore")
@@ -39,8 +39,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
-            convergence.curves(axes, table[here], look, study)
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.unit(of)}")
+            convergence.plot_curves(axes, table[here], look, study)
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(of)}")
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
         names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
         axes.set_title(", ".join(names))
@@ -55,5 +55,6 @@ def caption(table: pd.DataFrame) -> str:
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
-        f"(personalisation), mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
+        "(personalisation), mean and standard deviation over seeds: "
+        f"{tables.describe_scope(table)}.{ends}"
     )

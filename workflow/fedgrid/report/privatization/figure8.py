@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import choice, fields, figures, metrics, tables
-from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, scored
+from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, select_scored
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
@@ -26,11 +26,13 @@ def draw(
 
     `best` keeps the best runs by each accuracy.
     """
-    choose, ways = choice.chooser(runs, settings, best), name_ways(settings)
+    choose, ways = choice.make_chooser(runs, settings, best), name_ways(settings)
     parts = []
     for name, of in ACCURACIES.items():
         kept = choose(runs, of)
-        found = with_deviation(scored(kept, of), of).merge(ways, on=["method", "dataset"])
+        found = average_deviations(select_scored(kept, of), of).merge(
+            ways, on=["method", "dataset"]
+        )
         parts.append(choice.add_choice(found, kept).assign(what=name))
     table = pd.concat(parts, ignore_index=True)
     rank = table["kind"].map([NONE, *KINDS].index)
@@ -38,7 +40,7 @@ def draw(
     return table.drop(columns="rank").assign(scale=scale).round(4)
 
 
-def with_deviation(runs: pd.DataFrame, of: str) -> pd.DataFrame:
+def average_deviations(runs: pd.DataFrame, of: str) -> pd.DataFrame:
     """Return the mean over seeds of a metric, and of its deviation in the tail of each run."""
     tail = runs[(runs["round"] > runs["rounds"] - runs["tail"]) & ~runs["diverged"]]
     within = (100 * tail[of]).groupby([tail[name] for name in RUN]).std().rename("deviation")
@@ -54,15 +56,15 @@ def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for run in every.to_dict("records"):
         kind = next((name for name in KINDS if pd.notna(run.get(f"{name}.split"))), NONE)
-        blocks, encoder = blocks_of(run["protocol.model"])
+        blocks, encoder = count_blocks(run["protocol.model"])
         given = run.get(f"{kind}.split")
         split = 0 if not kind else encoder if given == "none" else int(given)
-        way = letters(kind, split, blocks)
+        way = write_letters(kind, split, blocks)
         rows.append((run["method"], run["dataset"], kind, split, way))
     return pd.DataFrame(rows, columns=["method", "dataset", "kind", "split", "way"])
 
 
-def blocks_of(model: str) -> tuple[int, int]:
+def count_blocks(model: str) -> tuple[int, int]:
     """Return the number of blocks of a model, and how many of them are the encoder."""
     blocks, encoder = (source.literal(f"models.{model}", name) for name in ("BLOCKS", "ENCODER"))
     if not blocks or encoder is None:
@@ -73,7 +75,7 @@ def blocks_of(model: str) -> tuple[int, int]:
     return len(blocks), encoder
 
 
-def letters(kind: str, split: int, blocks: int) -> str:
+def write_letters(kind: str, split: int, blocks: int) -> str:
     """Return a way as the paper writes it: PS at 1 of 2 blocks is aB, SSP at 1 is ABb."""
     names = [chr(ord("A") + at) for at in range(blocks)]
     low = {"ps": str.lower, "sps": lambda name: name + name.lower()}.get(kind, str)
@@ -89,14 +91,14 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
-            bars(axes, table[here & (table["what"] == name)])
-            axes.set_title(figures.setting(study, *setting))
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.unit(of)}")
+            plot_bars(axes, table[here & (table["what"] == name)])
+            axes.set_title(figures.write_setting(study, *setting))
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(of)}")
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame) -> None:
+def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
     """Draw a group of bars per kind, and the method without a split as a dashed line."""
     table = table.reset_index(drop=True)
     colours, kinds = figures.colours(KINDS), table["kind"].astype(object).fillna(NONE)
@@ -123,5 +125,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
-        f"last {tables.each(table, 'tail')} rounds: {tables.scope(table)}.{cut}{lost}"
+        f"last {tables.join_values(table, 'tail')} rounds: "
+        f"{tables.describe_scope(table)}.{cut}{lost}"
     )

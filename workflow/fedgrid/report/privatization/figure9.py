@@ -41,13 +41,13 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     for axes in flat[len(settings) :]:
         axes.set_visible(False)
     for axes, ((method, dataset, partition, _), of) in zip(flat, settings, strict=False):
-        heat(axes, of)
+        plot_heat_map(axes, of)
         several = f"{figures.label(study, method)}: " * (table["method"].nunique() > 1)
-        axes.set_title(several + figures.setting(study, dataset, partition))
+        axes.set_title(several + figures.write_setting(study, dataset, partition))
     return figure
 
 
-def heat(axes: Axes, of: pd.DataFrame) -> None:
+def plot_heat_map(axes: Axes, of: pd.DataFrame) -> None:
     """Draw one heat map: beta upwards, alpha to the right."""
     cells = of.pivot(index="beta", columns="alpha", values="mean")
     image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
@@ -71,6 +71,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Mean accuracy of all clients on their own test samples, in percent, with features alpha h "
         "+ (1 - alpha) h' and probabilities beta p + (1 - beta) p', of the shared branch and the "
-        f"private one (with a prime): {tables.scope(table)}. A star marks the best point (alpha, "
-        f"beta): {'; '.join(points)}."
+        f"private one (with a prime): {tables.describe_scope(table)}. A star marks the best point "
+        f"(alpha, beta): {'; '.join(points)}."
     )
