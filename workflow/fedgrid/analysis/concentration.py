@@ -25,7 +25,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
-    """Return DRAWS random weightings of so many clients, each of the wanted effective number."""
+    """Draw DRAWS random weightings of some clients, each with the wanted effective number."""
     scores = np.random.default_rng(seed).standard_normal((DRAWS, clients))
     low, high = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), WIDEST)
     for _ in range(STEPS):
@@ -36,9 +36,10 @@ def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
 
 
 def random_distance(clients: int, wanted: float, seed: int = 0) -> float:
-    """Return the mean total variation between such random weights and equal weights.
+    """Return the mean total variation between random weights and equal weights.
 
-    It is 0 if all clients, or more, should be effective, and NaN if it is not known how many.
+    The random weights have the `wanted` effective number. The result is 0 if that is at least the
+    number of clients, and NaN if it is NaN.
     """
     if np.isnan(wanted):
         return float("nan")

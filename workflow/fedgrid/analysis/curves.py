@@ -1,7 +1,7 @@
-"""Curves that a study keeps: the accuracy after every round, by who ran it.
+"""Compare accuracy curves that are stored with a study, such as ours and those of a paper's code.
 
-The study's `curves` names a table for each origin, such as our runs and somebody else's code. They
-are compared in those cells (method, dataset, partition, protocol) that all of the tables have.
+The study's `curves` names one table of accuracies by round for each origin. Only those cells
+(method, dataset, partition, protocol) are compared that all tables have.
 """
 
 import pandas as pd
@@ -20,7 +20,11 @@ def read_curves(study: dict) -> pd.DataFrame:
     The column `curve` has the name of the origin. Cells that an origin lacks are left out, and so
     are rounds without an accuracy.
     """
-    rows = [row | {"curve": name} for name, of in study.get("curves", {}).items() for row in of]
+    rows = [
+        row | {"curve": name}
+        for name, evaluations in study.get("curves", {}).items()
+        for row in evaluations
+    ]
     table = pd.DataFrame(rows, columns=[*CURVE, "round", "accuracy"])
     table[NUMBERS] = table[NUMBERS].apply(pd.to_numeric)
     table = table.dropna(subset="accuracy")
@@ -48,9 +52,9 @@ def summarise_curves(curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare_blocks(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the first origin's mean accuracy minus each other's, by cell and BLOCK rounds.
+    """Average the first origin's accuracy minus each other's over blocks of BLOCK rounds.
 
-    Only rounds that both have count, without round 0; `block` counts from 0.
+    Only rounds that both origins have count, without round 0; the column `block` counts from 0.
     """
     keys = [*CELL, "round"]
     means = curves.groupby(["curve", *keys], sort=False)["accuracy"].mean().reset_index()

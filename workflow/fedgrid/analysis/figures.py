@@ -94,23 +94,23 @@ def setting_panels(
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
     shared = {"sharex": "row", "sharey": "row"} if together else {}
     figure, grid = panels(len(places), len(places[0]), **size, **shared)
-    found: list[list[tuple[Axes, pd.DataFrame]]] = []
+    filled: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
-        found.append([])
-        for axes, of in zip(row, settings, strict=False):
-            axes.set_title(write_setting(study, *of))
-            here = (table["dataset"] == of[0]) & (table["partition"] == of[1])
-            found[-1].append((axes, table[here]))
+        filled.append([])
+        for axes, place in zip(row, settings, strict=False):
+            axes.set_title(write_setting(study, *place))
+            here = (table["dataset"] == place[0]) & (table["partition"] == place[1])
+            filled[-1].append((axes, table[here]))
         for axes in row[len(settings) :] if settings else ():
             axes.set_visible(False)
-    return figure, found
+    return figure, filled
 
 
-def plot_band(axes: Axes, of: pd.DataFrame, along: str, look: dict, **style) -> None:
+def plot_band(axes: Axes, line: pd.DataFrame, along: str, look: dict, **style) -> None:
     """Draw the means along a column as a line, with the deviation as a band around it."""
-    axes.plot(of[along], of["mean"], **style, **look)
-    low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-    axes.fill_between(of[along], low, high, color=look["color"], alpha=0.12, lw=0)
+    axes.plot(line[along], line["mean"], **style, **look)
+    low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+    axes.fill_between(line[along], low, high, color=look["color"], alpha=0.12, lw=0)
 
 
 def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
@@ -126,13 +126,13 @@ def legend(
 
     The names in `order` come first, in this order.
     """
-    found: dict = dict.fromkeys(order)
+    handles: dict = dict.fromkeys(order)
     for axes in panels:
-        found |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
-    found = {name: handle for name, handle in found.items() if handle is not None}
-    columns = min(columns, len(found))
-    if found:
-        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+        handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles = {name: handle for name, handle in handles.items() if handle is not None}
+    columns = min(columns, len(handles))
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
 
 
 def add_caption(figure: Figure, caption: str) -> Figure:

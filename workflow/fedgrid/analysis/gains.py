@@ -23,10 +23,10 @@ def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict
     Only originals that are themselves among the methods count. NothingToDrawError if there is none,
     and the pairs are `needed`.
     """
-    there = [*dict.fromkeys(methods)]
-    pairs = {name: name + suffix for name in there if name + suffix in there}
+    unique = [*dict.fromkeys(methods)]
+    pairs = {name: name + suffix for name in unique if name + suffix in unique}
     if needed and not pairs:
-        original = there[0].removesuffix(suffix)
+        original = unique[0].removesuffix(suffix)
         raise NothingToDrawError(
             f"no method of these runs has the suffix `{suffix}` beside its original: name both in "
             f"the grid, such as {original} and {original}{suffix}"
@@ -42,18 +42,20 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     rows = []
     for original, changed in pairs.items():
         gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
-        for setting, of in gaps:
-            bounds = verdicts.confidence_interval(of.to_numpy())
-            rows.append((original, *setting, of.mean(skipna=False), *bounds, len(of)))
-    found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
-    return found.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
+        for setting, differences in gaps:
+            bounds = verdicts.confidence_interval(differences.to_numpy())
+            rows.append(
+                (original, *setting, differences.mean(skipna=False), *bounds, len(differences))
+            )
+    table = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
+    return table.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
 
 
 def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
     """Add what is printed of cells of originals: the original, that with the suffix, the gain."""
     changed = table[CELL].assign(method=table["method"] + suffix)
-    found = {"original": table[CELL], "changed": changed}
-    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in found.items()}
+    sides = {"original": table[CELL], "changed": changed}
+    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in sides.items()}
     gain = values["changed"] - values["original"]
     return table.assign(
         printed_original=values["original"], printed_changed=values["changed"], printed_gain=gain

@@ -99,11 +99,13 @@ def p_uniform(counts: Sequence[int]) -> float:
     """
     total, bound = sum(counts), sum(count**2 for count in counts)
     chances = stats.poisson.pmf(np.arange(total + 1), total / len(counts))
-    found = np.zeros((total + 1, bound + 1))  # by sum of counts, and sum of squares up to `bound`
-    found[0, 0] = 1
+    chances_of_sums = np.zeros(
+        (total + 1, bound + 1)
+    )  # by sum of counts, and sum of squares up to `bound`
+    chances_of_sums[0, 0] = 1
     for _ in counts:
-        found = add_digit(found, chances)
-    return float(found[total, bound] / found[total].sum())
+        chances_of_sums = add_digit(chances_of_sums, chances)
+    return float(chances_of_sums[total, bound] / chances_of_sums[total].sum())
 
 
 def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
@@ -111,7 +113,7 @@ def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
     after = np.zeros_like(before)
     last = before.shape[1] - 1
     for count, chance in enumerate(chances):
-        of, kept = before[: len(before) - count], max(last - count**2, 0)
-        after[count:, last - kept : last] += chance * of[:, :kept]
-        after[count:, last] += chance * of[:, kept:].sum(axis=1)
+        part, kept = before[: len(before) - count], max(last - count**2, 0)
+        after[count:, last - kept : last] += chance * part[:, :kept]
+        after[count:, last] += chance * part[:, kept:].sum(axis=1)
     return after

@@ -85,20 +85,20 @@ def write_table(
 
 def write_column(texts: pd.Series) -> pd.Series:
     """Return a column in LaTeX; deviations are as wide as the widest, so that points align."""
-    found = texts.map(MEAN.fullmatch)
-    widest = max([len(one[2]) for one in found if one and one[2]], default=0)
-    both = zip(texts, found, strict=True)
-    return pd.Series([write_cell(*one, widest) for one in both], texts.index, dtype=object)
+    matches = texts.map(MEAN.fullmatch)
+    widest = max([len(match[2]) for match in matches if match and match[2]], default=0)
+    both = zip(texts, matches, strict=True)
+    return pd.Series([write_cell(*match, widest) for match in both], texts.index, dtype=object)
 
 
-def write_cell(text: str, found: re.Match | None, widest: int) -> str:
+def write_cell(text: str, match: re.Match | None, widest: int) -> str:
     """Return a number with its deviation by siunitx, or an escaped text."""
-    if not found:
+    if not match:
         return write_latex(text)
-    if not found[2]:
+    if not match[2]:
         return f"\\num{{{text}}}"
-    room = f"\\phantom{{{'0' * (widest - len(found[2]))}}}" * (widest > len(found[2]))
-    return f"$\\num{{{found[1]}}} \\pm {room}\\num{{{found[2]}}}$"
+    room = f"\\phantom{{{'0' * (widest - len(match[2]))}}}" * (widest > len(match[2]))
+    return f"$\\num{{{match[1]}}} \\pm {room}\\num{{{match[2]}}}$"
 
 
 def wrap_macro(macro: str, text: str) -> str:
@@ -116,10 +116,10 @@ def align_columns(cells: pd.DataFrame) -> str:
 
 def align_column(texts) -> str:
     """Return the alignment of one column."""
-    there = [text for text in texts if text]
-    if any(len(text) > LONG for text in there):
+    filled = [text for text in texts if text]
+    if any(len(text) > LONG for text in filled):
         return r">{\raggedright\arraybackslash}p{6cm}"
-    return "r" if there and any(map(MEAN.fullmatch, there)) else "l"
+    return "r" if filled and any(map(MEAN.fullmatch, filled)) else "l"
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -127,14 +127,14 @@ def align_column(texts) -> str:
 
 def write_headings(index: pd.Index, study: dict) -> pd.Index:
     """Return an index with readers' names in LaTeX, for its levels and their values."""
-    found = [
+    levels = [
         [write_heading(study, name, value) for value in level]
         for name, level in zip(index.names, list_levels(index), strict=True)
     ]
     names = [write_latex(str(name or "").removesuffix("_")) for name in index.names]
     if index.nlevels == 1:
-        return pd.Index(found[0], name=names[0] or None)
-    return pd.MultiIndex.from_arrays(found, names=names)
+        return pd.Index(levels[0], name=names[0] or None)
+    return pd.MultiIndex.from_arrays(levels, names=names)
 
 
 def write_heading(study: dict, level: str | None, value) -> str:
@@ -145,11 +145,11 @@ def write_heading(study: dict, level: str | None, value) -> str:
 
 def write_latex(text: str) -> str:
     """Return a text in LaTeX; `alpha=0.1` becomes a formula."""
-    found, end = [], 0
+    pieces, end = [], 0
     for match in VALUE.finditer(text):
-        found += [escape_letters(text[end : match.start()]), write_formula(*match.groups())]
+        pieces += [escape_letters(text[end : match.start()]), write_formula(*match.groups())]
         end = match.end()
-    return "".join([*found, escape_letters(text[end:])])
+    return "".join([*pieces, escape_letters(text[end:])])
 
 
 def escape_letters(text: str) -> str:

@@ -46,9 +46,9 @@ def measure_personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     return measure_scores(runs, OWN, "personal accuracy")
 
 
-def measure_scores(runs: pd.DataFrame, of: str, measure: str) -> pd.DataFrame:
+def measure_scores(runs: pd.DataFrame, metric: str, measure: str) -> pd.DataFrame:
     """Return the runs' scores in a column as a measure; minus infinity for one that diverged."""
-    means = score_runs(runs, of).rename(columns={of: "value"})
+    means = score_runs(runs, metric).rename(columns={metric: "value"})
     means["value"] = means["value"].mask(means["diverged"], -np.inf)
     return means.assign(measure=measure)[[*SETTING, "method", "value"]]
 
@@ -61,10 +61,12 @@ def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
     first, *second = measure.removeprefix(claims.COEFFICIENT).split(" - ")
     if not {first, *second} <= {*runs} or runs[[first, *second]].isna().all(axis=None):
         return NOTHING
-    scores = [score_runs(runs, of).set_index([*CELL, "seed"])[of] for of in (first, *second)]
+    scores = [
+        score_runs(runs, column).set_index([*CELL, "seed"])[column] for column in (first, *second)
+    ]
     value = scores[0] - scores[1] if second else scores[0]
-    found = value.rename("value").reset_index().assign(measure=measure)
-    return found[[*SETTING, "method", "value"]]
+    table = value.rename("value").reset_index().assign(measure=measure)
+    return table[[*SETTING, "method", "value"]]
 
 
 def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
@@ -75,27 +77,27 @@ def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
     keys = [*CELL, "seed"]
     mean = interpolation["mean"].round(10)
     best = interpolation[mean == mean.groupby([interpolation[k] for k in keys]).transform("max")]
-    found = best.groupby(keys, sort=False)[axis].mean().rename("value").reset_index()
-    return found.assign(measure=f"best {axis}")[[*SETTING, "method", "value"]]
+    table = best.groupby(keys, sort=False)[axis].mean().rename("value").reset_index()
+    return table.assign(measure=f"best {axis}")[[*SETTING, "method", "value"]]
 
 
 def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
     """Return how much sooner runs are as good as `over`'s best; minus infinity if diverged."""
-    found = compute_speedups(runs, over).rename(columns={"speedup": "value"})
+    table = compute_speedups(runs, over).rename(columns={"speedup": "value"})
     gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
-    found = found.merge(gone, on=[*CELL, "seed"])
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="speed-up")[[*SETTING, "method", "value"]]
+    table = table.merge(gone, on=[*CELL, "seed"])
+    table["value"] = table["value"].mask(table["gone"], -np.inf)
+    return table.assign(measure="speed-up")[[*SETTING, "method", "value"]]
 
 
 def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
     """Return minus the mean change between evaluations, in points; minus infinity if diverged."""
     percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
-    found = percent.groupby([*CELL, "seed"], sort=False).agg(
-        value=("percent", lambda of: -of.diff().abs().mean()), gone=("diverged", "any")
+    table = percent.groupby([*CELL, "seed"], sort=False).agg(
+        value=("percent", lambda values: -values.diff().abs().mean()), gone=("diverged", "any")
     ).reset_index()  # fmt: skip
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="steadiness")[[*SETTING, "method", "value"]]
+    table["value"] = table["value"].mask(table["gone"], -np.inf)
+    return table.assign(measure="steadiness")[[*SETTING, "method", "value"]]
 
 
 def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
@@ -104,11 +106,11 @@ def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
     That is in percent, and without round 0. It is the higher, the faster a run converges.
     """
     early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
-    found = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
+    table = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
     gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone")
-    found = pd.concat([100 * found, gone], axis=1, join="inner").reset_index()
-    found["value"] = found["value"].mask(found["gone"], -np.inf)
-    return found.assign(measure="early accuracy")[[*SETTING, "method", "value"]]
+    table = pd.concat([100 * table, gone], axis=1, join="inner").reset_index()
+    table["value"] = table["value"].mask(table["gone"], -np.inf)
+    return table.assign(measure="early accuracy")[[*SETTING, "method", "value"]]
 
 
 MEASURES = {  # by name: the metric by which runs are chosen, and the function that measures them
@@ -143,10 +145,10 @@ def measure_similarities(scores: pd.DataFrame) -> pd.DataFrame:
     A map that does not depend on the seed has one seed only, which is repeated for all seeds.
     """
     rows = []
-    for (encoder, layer, seed), of in scores.groupby(["encoder", "layer", "seed"], sort=False):
+    for (encoder, layer, seed), part in scores.groupby(["encoder", "layer", "seed"], sort=False):
         for score in ("ssim", "cosine", "euclidean"):
             for name, statistic in STATISTICS.items():
-                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, statistic(of[score])))
+                rows.append((f"{score} {name}", f"{encoder}-{layer}", seed, statistic(part[score])))
     table = pd.DataFrame(rows, columns=["measure", "method", "seed", "value"])
     once = table.groupby("method")["seed"].transform("nunique") == 1
     again = table[once].drop(columns="seed").merge(table[["seed"]].drop_duplicates(), how="cross")
@@ -171,16 +173,16 @@ def measure_all(
     """
     runs = runs if runs is None or way is None else score_by(runs, way)
     asked = {"accuracy"}.union(*map(claims.measures, study.get("claims", [])))
-    found = (
+    tables = (
         [] if runs is None else [measure_runs(name, runs, choose) for name in order_measures(asked)]
     )
-    found += [] if scores is None else [measure_similarities(scores)]
+    tables += [] if scores is None else [measure_similarities(scores)]
     if interpolation is not None:
         points = choose(interpolation, OWN)
-        found += [
+        tables += [
             find_optima(points, axis) for axis in ("alpha", "beta") if f"best {axis}" in asked
         ]
-    return pd.concat([one for one in found if len(one)] or [NOTHING])
+    return pd.concat([measured for measured in tables if len(measured)] or [NOTHING])
 
 
 def order_measures(asked: set[str]) -> list[str]:

@@ -32,30 +32,30 @@ OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "wors
 VALIDATION = "validation_"  # how the names of metrics on validation data begin
 
 
-def is_own(of: str) -> bool:
+def is_own(metric: str) -> bool:
     """Whether a metric is of clients' own models."""
-    return of.removeprefix(VALIDATION).startswith("own_")
+    return metric.removeprefix(VALIDATION).startswith("own_")
 
 
-def validation_of(of: str) -> str:
+def validation_of(metric: str) -> str:
     """Return the metric on validation data by which to choose what is reported as `of`.
 
     It is of the same models: of clients' own, or of the server's, which has no other metric on
     validation data than its accuracy and its loss.
     """
-    if is_own(of):
+    if is_own(metric):
         return f"{VALIDATION}own_mean"
-    return f"{VALIDATION}{'loss' if of == 'loss' else 'accuracy'}"
+    return f"{VALIDATION}{'loss' if metric == 'loss' else 'accuracy'}"
 
 
-def in_percent(of: str) -> bool:
+def in_percent(metric: str) -> bool:
     """Whether a metric is a share that tables show in percent."""
-    return bool(SHARE.fullmatch(of))
+    return bool(SHARE.fullmatch(metric))
 
 
-def lower_is_better(of: str) -> bool:
+def lower_is_better(metric: str) -> bool:
     """Whether the best value of a metric is the lowest."""
-    return of.endswith(("loss", "error")) and not OF_CLASS.fullmatch(of)
+    return metric.endswith(("loss", "error")) and not OF_CLASS.fullmatch(metric)
 
 
 def describe_metric(metric: str) -> str:

@@ -73,5 +73,7 @@ def average_kept_runs(study: dict) -> pd.DataFrame:
     means = {"mean": "accuracy"} | {n: n for n in ("final", "smoothed", "seconds_per_round")}
     over_seeds = {name: (column, strict_mean) for name, column in means.items()}
     facts = {name: (name, "first") for name in ("rounds", "metric", "tail", *MAKERS)}
-    found = runs.groupby(CELL, sort=False).agg(seeds=("seed", "nunique"), **over_seeds, **facts)
-    return found.reset_index()
+    means_by_cell = runs.groupby(CELL, sort=False).agg(
+        seeds=("seed", "nunique"), **over_seeds, **facts
+    )
+    return means_by_cell.reset_index()

@@ -17,14 +17,14 @@ Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is co
 
 def write_name(study: dict, name: str, axis: str = "") -> str:
     """Return the label of a name; `fedprox-mu0.1` is that of fedprox, and its values after it."""
-    if (found := label(study, name, axis)) != name:
-        return found
+    if (written := label(study, name, axis)) != name:
+        return written
     bases = [at for at, letter in enumerate(name) if letter == "-"]
     for at in reversed(bases):
-        if (found := label(study, name[:at], axis)) != name[:at]:
+        if (written := label(study, name[:at], axis)) != name[:at]:
             values = VALUE.findall(name[at + 1 :])
             if values:
-                return f"{found} ({', '.join(f'{key}={value}' for key, value in values)})"
+                return f"{written} ({', '.join(f'{key}={value}' for key, value in values)})"
     return name
 
 
@@ -69,5 +69,5 @@ def as_levels(name) -> tuple:
 
 def read_number(text: str) -> float:
     """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    found = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
-    return float(found[0]) if found else np.nan
+    match = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
+    return float(match[0]) if match else np.nan

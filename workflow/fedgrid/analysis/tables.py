@@ -61,10 +61,10 @@ def write_seed_differences(runs: pd.DataFrame, value: str) -> str:
 
     A missing value is that of a run that diverged.
     """
-    there = runs.sort_values("seed", kind="stable")
+    ordered = runs.sort_values("seed", kind="stable")
     return ", ".join(
         f"{seed}: " + ("diverged" if np.isnan(number) else f"{number:+.4g}")
-        for seed, number in zip(there["seed"], there[value], strict=True)
+        for seed, number in zip(ordered["seed"], ordered[value], strict=True)
     )
 
 
@@ -95,8 +95,8 @@ COUNTED = {
 
 def write_axis_label(table: pd.DataFrame) -> str:
     """Return the label of an axis for the table's metric, in lines of about 30 characters."""
-    of = find_metric(table)
-    return textwrap.fill(describe_metric(of) + write_unit(of), 30)
+    metric = find_metric(table)
+    return textwrap.fill(describe_metric(metric) + write_unit(metric), 30)
 
 
 def choose_form(table: pd.DataFrame) -> str:
@@ -116,11 +116,11 @@ def find_metric(table: pd.DataFrame) -> str:
 
 def describe_score(table: pd.DataFrame) -> str:
     """Return the score of the runs behind a product, in words."""
-    of, tail = find_metric(table), join_values(table, "tail")
+    shown_metric, tail = find_metric(table), join_values(table, "tail")
     facts = {
-        "words": describe_metric(of),
+        "words": describe_metric(shown_metric),
         "tail": tail,
-        "best": "lowest" if lower_is_better(of) else "best",
+        "best": "lowest" if lower_is_better(shown_metric) else "best",
     }
     metrics = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
     return " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())

@@ -61,10 +61,10 @@ def read_configuration(config: dict | None, dataset: str) -> dict:
     if not isinstance(config or {}, dict):
         raise UsageError("config is no mapping: write it as config.yaml has it")
     check_config("config", config or {}, required=False)
-    found = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    merged = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
     source.forget()
     unload_edited()
-    return found
+    return merged
 
 
 def convert_numpy(values: dict) -> dict:

@@ -63,8 +63,8 @@ class Result:
         The class is -1 where these are not numbers, as in a run that diverged. UsageError for
         other samples, and where `model` raises one.
         """
-        found = prediction.predict(self.model, self.inputs, samples)
-        return (found if probabilities else prediction.classes(found)).numpy()
+        predicted = prediction.predict(self.model, self.inputs, samples)
+        return (predicted if probabilities else prediction.classes(predicted)).numpy()
 
     @property
     def accuracy(self) -> float:
@@ -90,8 +90,8 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
     build = partial(build_network, spec, method, inputs, data.classes)
-    about = {"spec": spec, "summary": summary, "inputs": inputs}
-    return Result(**tables, **about, parameters=shared, private=private, build=build)
+    facts = {"spec": spec, "summary": summary, "inputs": inputs}
+    return Result(**tables, **facts, parameters=shared, private=private, build=build)
 
 
 def build_network(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:

@@ -34,13 +34,15 @@ Tables = dict[str, pd.DataFrame]
 
 def gather_study(name: str, study: dict) -> Tables:
     """Return what needs no new run: printed numbers, granularity, runs kept in another way."""
-    about = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
-    found = {product: of.draw(study=study, scale="") for product, of in about.items()}
+    products = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
+    tables = {product: loaded.draw(study=study, scale="") for product, loaded in products.items()}
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
-        found["reference"] = drop_curves(reference)
-    found["printed"]["tables"] = list_compared_tables(study, found["printed"]["published_verdict"])
-    return {product: table for product, table in found.items() if len(table)}
+        tables["reference"] = drop_curves(reference)
+    tables["printed"]["tables"] = list_compared_tables(
+        study, tables["printed"]["published_verdict"]
+    )
+    return {product: table for product, table in tables.items() if len(table)}
 
 
 def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
@@ -64,8 +66,8 @@ def list_compared_tables(study: dict, published: Iterable[str]) -> list[str]:
 
 def find_compared_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
     """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
-    for name, of in values.items():
-        datasets = verdicts.compute_differences(claim, of)["dataset"].unique()
+    for name, measured in values.items():
+        datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
         if len(datasets):
             yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
 
@@ -77,21 +79,21 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     """Return the tables of a study's runs at a scale; `runs`, what was run, is always there."""
     study = everything.studies[name]
     read = make_reader(name, scale, everything, results)
-    found, problems = {}, []
+    gathered, problems = {}, []
     of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
     for judge in (partial(judge_claims, wanted=of_claims), draw_controls):
         try:
-            found |= judge(name, scale, study, read)
+            gathered |= judge(name, scale, study, read)
         except UsageError as problem:
             problems.append(f"{problem}.")
     wanted = making.list_grid_runs(name, scale, everything)
-    there = making.list_finished_runs(study, read)
+    finished = making.list_finished_runs(study, read)
     said = " ".join(dict.fromkeys(problems))
     made_by = making.write_command(name, scale)
-    found["runs"] = making.count_by_protocol(wanted, there, said, made_by)
-    if there is not None:
-        found["made"] = making.count_by_maker(name, scale, there, results)
-    return {kind: table for kind, table in found.items() if len(table)}
+    gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
+    if finished is not None:
+        gathered["made"] = making.count_by_maker(name, scale, finished, results)
+    return {kind: table for kind, table in gathered.items() if len(table)}
 
 
 def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
@@ -108,8 +110,8 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
         return read_table(path) if path.exists() else None
 
     def there(entry: dict) -> Tables:
-        found = {key: read(source) for key, source in entry["from"].items()}
-        return {key: table for key, table in found.items() if table is not None}
+        sources = {key: read(source) for key, source in entry["from"].items()}
+        return {key: table for key, table in sources.items() if table is not None}
 
     return there
 
@@ -132,14 +134,16 @@ def judge_claims(
     missing = verdicts.count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values, missing)
     pairs = {
-        n: verdicts.compute_differences(one, values)
-        for n, one in verdicts.number_claims(study, None)
+        n: verdicts.compute_differences(claim, values)
+        for n, claim in verdicts.number_claims(study, None)
     }
-    found = judge_each(study, values, missing).merge(count_verdicts(contrasts, pairs), on="claim")
-    found["compared"] = write_comparisons(found, contrasts, study)
-    metrics = judge_by_metric(found, study, given, choose, missing)
-    tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
-    return tables | {"seeds": list_seed_differences(found, pairs)}
+    verdict_rows = judge_each(study, values, missing).merge(
+        count_verdicts(contrasts, pairs), on="claim"
+    )
+    verdict_rows["compared"] = write_comparisons(verdict_rows, contrasts, study)
+    metrics = judge_by_metric(verdict_rows, study, given, choose, missing)
+    tables = {"claims": verdict_rows, "contrasts": contrasts, "metrics": metrics}
+    return tables | {"seeds": list_seed_differences(verdict_rows, pairs)}
 
 
 def judge_each(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
@@ -154,11 +158,11 @@ def judge_each(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd
 
 def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per comparison of each claim, as the product `contrasts` has it."""
-    found = [
+    parts = [
         verdicts.compare_claim(claim, values, missing[number]).assign(claim=number)
         for number, claim in verdicts.number_claims(study, None)
     ]
-    table = pd.concat([one for one in found if len(one)] or found[:1])
+    table = pd.concat([part for part in parts if len(part)] or parts[:1])
     return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(ROUNDED)
 
 
@@ -168,12 +172,14 @@ def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> p
     for name, word in BY_VERDICT.items():
         table[name] = (contrasts["verdict"] == word).groupby(contrasts["claim"]).sum()
     table = table.reindex(pairs, fill_value=0)
-    table["pairs_diverged"] = [(~np.isfinite(of["value"])).sum() for of in pairs.values()]
+    table["pairs_diverged"] = [
+        (~np.isfinite(differences["value"])).sum() for differences in pairs.values()
+    ]
     return table.rename_axis("claim").reset_index()
 
 
 def judge_by_metric(
-    found: pd.DataFrame,
+    ours_by_claim: pd.DataFrame,
     study: dict,
     given: Tables,
     choose: choice.Chooser,
@@ -190,15 +196,17 @@ def judge_by_metric(
     judged = verdicts.judge_by_metric(
         study, metrics=others, **given, choose=choose, missing=missing
     )
-    ours = [found.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
+    ours = [ours_by_claim.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
     table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
     return table.round(ROUNDED)
 
 
-def write_comparisons(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
+def write_comparisons(
+    rows_by_claim: pd.DataFrame, contrasts: pd.DataFrame, study: dict
+) -> list[str]:
     """Return the deciding comparisons in words; with the protocol, if a data set has several."""
     several = tables.is_in_heading(contrasts, "protocol")
-    shown = found if several else found.assign(protocol="")
+    shown = rows_by_claim if several else rows_by_claim.assign(protocol="")
     rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
     return [write_comparison(row, study) for row in rows]
 
@@ -223,10 +231,12 @@ def join_labels(names: str, label: Callable[[str], str]) -> str:
     return " to ".join(label(name) for name in names.split(" to "))
 
 
-def list_seed_differences(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+def list_seed_differences(
+    rows_by_claim: pd.DataFrame, pairs: dict[int, pd.DataFrame]
+) -> pd.DataFrame:
     """Return the difference of every seed in the deciding comparison of each claim."""
     rows = (
-        found[["claim", *verdicts.COMPARED]]
+        rows_by_claim[["claim", *verdicts.COMPARED]]
         .rename(columns={"claim": "number"})
         .itertuples(index=False)
     )
@@ -246,8 +256,8 @@ def draw_controls(name: str, scale: str, study: dict, read: Sources) -> Tables:
     entry = study["products"].get("controls", {"from": {}})
     sources = read(entry)
     placebos = entry.get("with", {}).get("placebos", {}).values()
-    there = {*sources["runs"]["method"]} if "runs" in sources else set()
-    if there.isdisjoint(one for names in placebos for one in listed(names)):
+    methods = {*sources["runs"]["method"]} if "runs" in sources else set()
+    if methods.isdisjoint(method for names in placebos for method in listed(names)):
         return {}
     options = entry["with"] | {"metrics": [*METRICS]}
     product = load_product(name, "controls", entry | {"with": options})

@@ -32,8 +32,8 @@ def render_front(study: dict, **shown: Any) -> str:
 
 def show_table(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
     """Return the heading, caption and body of a product's table; None if it has no rows."""
-    about = study["products"][known(f"product of {name}", product, study["products"])]
-    loaded, table = _product.load_product(name, product, about), _product.read_table(path)
+    entry = study["products"][known(f"product of {name}", product, study["products"])]
+    loaded, table = _product.load_product(name, product, entry), _product.read_table(path)
     if table.empty or _product.NOTHING in table:
         return None
     wide = _product.lay_out(loaded, table)
@@ -41,7 +41,7 @@ def show_table(name: str, study: dict, product: str, path: Path) -> dict[str, An
     lowest = lower_is_better(str(tables.find_metric(table)))
     return {
         "name": write_title(product),
-        "says": describe_product(name, product, about),
+        "says": describe_product(name, product, entry),
         "caption": loaded.caption(table),
         "body": write_body(wide, study, ranked, lowest),
     }
@@ -70,9 +70,9 @@ def label_index(index: pd.Index, study: dict) -> pd.Index:
     return pd.MultiIndex.from_arrays(levels, names=heads)
 
 
-def describe_product(name: str, product: str, about: dict) -> str:
+def describe_product(name: str, product: str, entry: dict) -> str:
     """Return what a product shows, in one sentence."""
-    return about.get("caption") or source.summary(product_module(name, product, about))
+    return entry.get("caption") or source.summary(product_module(name, product, entry))
 
 
 def read_claims(path: Path) -> list[dict[str, Any]]:

@@ -34,33 +34,35 @@ def list_grid_runs(
     grids = find_grids(everything.studies[name], scale, products)
     runs = [run for grid in grids for run in everything.runs(name, scale, grid)]
     table = pd.DataFrame(runs, columns=RUN).drop_duplicates(ignore_index=True)
-    rounds = {one: everything.protocol(one)["rounds"] for one in table["protocol"].unique()}
+    rounds = {
+        protocol: everything.protocol(protocol)["rounds"] for protocol in table["protocol"].unique()
+    }
     return table.assign(rounds=table["protocol"].map(rounds))
 
 
 def list_finished_runs(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
     """Return a row per run that is there: its names, and the facts ABOUT it."""
-    found = []
+    collected = []
     for name in PRODUCTS:
         entry = study["products"].get(name, {"from": {}})
         try:
-            found.append(read(entry).get("runs"))
+            collected.append(read(entry).get("runs"))
         except UsageError:
             continue  # another table has said so
-    found = [table[[*RUN, *ABOUT]] for table in found if table is not None]
-    return pd.concat(found).groupby(RUN, sort=False).last().reset_index() if found else None
+    collected = [table[[*RUN, *ABOUT]] for table in collected if table is not None]
+    return pd.concat(collected).groupby(RUN, sort=False).last().reset_index() if collected else None
 
 
 def count_by_protocol(
-    wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str, made_by: str
+    wanted: pd.DataFrame, finished: pd.DataFrame | None, problem: str, made_by: str
 ) -> pd.DataFrame:
     """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
     nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
-    both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
+    both = wanted.merge(nothing if finished is None else finished, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
     groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
     rows = [{"protocol": ""} | count_runs(both)]
-    rows += [{"protocol": protocol} | count_runs(of) for (_, protocol), of in groups]
+    rows += [{"protocol": protocol} | count_runs(part) for (_, protocol), part in groups]
     table = pd.DataFrame(rows).assign(problem="", command="")
     table.loc[0, ["problem", "command"]] = problem, made_by
     return table
@@ -68,21 +70,21 @@ def count_by_protocol(
 
 def count_runs(runs: pd.DataFrame) -> dict:
     """Return the facts of some runs of the grid: those that are there, and how many are not."""
-    there = runs[runs["there"]]
-    lost = there[there["diverged"].astype(bool)]
+    finished = runs[runs["there"]]
+    lost = finished[finished["diverged"].astype(bool)]
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
     return {
-        "datasets": join_texts(there["dataset"]),
-        "partitions": join_texts(there["partition"]),
-        "methods": there["method"].nunique(),
-        "names": join_texts(there["method"]),
-        "seeds": there["seed"].nunique(),
-        "rounds": join_texts(there["rounds"]),
-        "rounds_of_client": join_texts(count_client_rounds(there)),
-        "shared": describe_shared(there),
+        "datasets": join_texts(finished["dataset"]),
+        "partitions": join_texts(finished["partition"]),
+        "methods": finished["method"].nunique(),
+        "names": join_texts(finished["method"]),
+        "seeds": finished["seed"].nunique(),
+        "rounds": join_texts(finished["rounds"]),
+        "rounds_of_client": join_texts(count_client_rounds(finished)),
+        "shared": describe_shared(finished),
         "grid": len(runs),
-        "there": len(there),
-        "kept": int(there["kept"].astype(bool).sum()),
+        "there": len(finished),
+        "kept": int(finished["kept"].astype(bool).sum()),
         "diverged": len(lost),
         "diverged_runs": ", ".join(named),
     }
@@ -112,14 +114,14 @@ def write_command(name: str, scale: str) -> str:
 # -- with what it was made ------------------------------------------------------------------------
 
 
-def count_by_maker(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
+def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path) -> pd.DataFrame:
     """Return a row per version, code and machine: number of runs, and hours without links."""
     index = kept.read_index(kept.store_folder(name, scale))
     facts = [
         index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
         if run["kept"]
         else read_maker(results / COLLECTED["seconds"].format(**run))
-        for run in there.to_dict("records")
+        for run in finished.to_dict("records")
     ]
     table = pd.DataFrame(facts, columns=[*MAKERS, "seconds"])
     table["hours"] = pd.to_numeric(table.pop("seconds")).fillna(0) / HOUR

@@ -21,7 +21,7 @@ class AtScale:
 
     scale: str
     row: Row | None = None
-    draw_strip: str = ""
+    strip: str = ""
     seeds: list[Row] = field(default_factory=list)
     metrics: list[Row] = field(default_factory=list)
     deciding: list[Row] = field(default_factory=list)  # of the controls
@@ -50,7 +50,7 @@ class Claim:
 
     anchor: str
     row: Row
-    find_granularity: list[Row]
+    granularity: list[Row]
     scales: list[AtScale]
 
     @property
@@ -70,7 +70,7 @@ class Claim:
     @property
     def there(self) -> list[AtScale]:
         """The scales at which there are runs."""
-        return [one for one in self.scales if one.row]
+        return [evidence for evidence in self.scales if evidence.row]
 
 
 @dataclass
@@ -113,7 +113,7 @@ def make_paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets]
 
 def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
     """Return the rows of those published tables of which a claim compares values."""
-    named = [one.split(" ") for one in tables.split(", ") if one]
+    named = [words.split(" ") for words in tables.split(", ") if words]
     return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
 
 
@@ -125,7 +125,7 @@ def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtS
     (row,) = rows
     seeds, metrics = (find_rows(name, number, sheets) for name in ("seeds", "metrics"))
     controls = find_controls(number, sheets)
-    deciding = [one for one in controls if is_about_comparison(one, row)]
+    deciding = [control for control in controls if is_about_comparison(control, row)]
     return AtScale(scale, row, draw_strip(row, claim, seeds), seeds, metrics, deciding, controls)
 
 
@@ -138,7 +138,7 @@ def draw_strip(row: Row, claim: dict, seeds: list[Row]) -> str:
     """Return the picture of the deciding comparison."""
     ends = row.value("low"), row.value("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
-    values = [one.value("difference") for one in seeds]
+    values = [seed.value("difference") for seed in seeds]
     return strips.draw(values, row.value("difference"), ends, allowed)
 
 
@@ -146,7 +146,9 @@ def find_controls(number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the controls that are about a comparison of the claim."""
     rows = sheets["controls"].rows if "controls" in sheets else []
     contrasts = find_rows("contrasts", number, sheets)
-    return [row for row in rows if any(is_about_comparison(row, of) for of in contrasts)]
+    return [
+        row for row in rows if any(is_about_comparison(row, contrast) for contrast in contrasts)
+    ]
 
 
 def is_about_comparison(control: Row, contrast: Row) -> bool:

@@ -71,8 +71,8 @@ class Sheet:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
             self.columns = list(lines.fieldnames or [])
-            self.rows = [Row(path.name, at, of) for at, of in enumerate(lines, start=2)]
+            self.rows = [Row(path.name, at, values) for at, values in enumerate(lines, start=2)]
 
     def of(self, **wanted: str) -> list[Row]:
         """Return the rows with these texts in their columns."""
-        return [row for row in self.rows if all(row[name] == of for name, of in wanted.items())]
+        return [row for row in self.rows if all(row[name] == text for name, text in wanted.items())]

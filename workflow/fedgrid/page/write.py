@@ -48,8 +48,8 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
 
 def list_scales(everything: Grid) -> list[str]:
     """Return the scales of all studies, that of the papers themselves last."""
-    found = dict.fromkeys(s for study in everything.studies.values() for s in study["scales"])
-    return sorted(found, key=lambda scale: scale == PAPER)
+    names = dict.fromkeys(s for study in everything.studies.values() for s in study["scales"])
+    return sorted(names, key=lambda scale: scale == PAPER)
 
 
 def read_paper(
@@ -82,29 +82,29 @@ def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) 
 
 def list_sheets(papers: list[Paper]) -> Iterator[Sheet]:
     """Yield all sheets of the papers."""
-    for one in papers:
-        yield from one.sheets.values()
-        for sheets in one.scales.values():
+    for paper_shown in papers:
+        yield from paper_shown.sheets.values()
+        for sheets in paper_shown.scales.values():
             yield from sheets.values()
 
 
 def tally_marks(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
     """Yield a row per paper and column of the picture: how many claims have which mark."""
-    for one in papers:
-        columns = {PRINTED: [claim.mark for claim in one.claims]}
+    for shown in papers:
+        columns = {PRINTED: [claim.mark for claim in shown.claims]}
         for at, scale in enumerate(scales):
-            columns[scale] = [claim.scales[at].mark for claim in one.claims]
-        for column, found in columns.items():
-            counts = {name: sum(mark.name == name for mark in found) for name in marks.MARKS}
-            yield {"study": one.name, "column": column, "claims": len(found)} | counts
+            columns[scale] = [claim.scales[at].mark for claim in shown.claims]
+        for column, column_marks in columns.items():
+            counts = {name: sum(mark.name == name for mark in column_marks) for name in marks.MARKS}
+            yield {"study": shown.name, "column": column, "claims": len(column_marks)} | counts
 
 
 def count_facts(papers: list[Paper]) -> pd.DataFrame:
     """Return the numbers of the page's own sentences."""
-    claims = sum(len(one.claims) for one in papers)
+    claims = sum(len(shown.claims) for shown in papers)
     level = 100 * (1 - verdicts.LEVEL)
-    totals = [sheets["runs"].rows[0] for one in papers for sheets in one.scales.values()]
-    runs = {name: sum(int(row[of]) for row in totals) for name, of in COUNTED.items()}
+    totals = [sheets["runs"].rows[0] for shown in papers for sheets in shown.scales.values()]
+    runs = {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
     return pd.DataFrame(
         [{"papers": len(papers), "claims": claims, "interval_percent": level} | runs]
     )

@@ -34,12 +34,12 @@ def describe_kept(sources: Iterable[tuple[str, pd.DataFrame]], index: dict[str, 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
     """Return the sentence about kept runs, or about kept files; `table` has a row for each."""
-    there = table[table[KEPT]]
-    plural, verb = "s" if len(table) > 1 else "", "are" if len(there) > 1 else "is"
-    paths = [f"runs/{RUN.format(**names)}" for names in there.to_dict("records")]
+    kept = table[table[KEPT]]
+    plural, verb = "s" if len(table) > 1 else "", "are" if len(kept) > 1 else "is"
+    paths = [f"runs/{RUN.format(**names)}" for names in kept.to_dict("records")]
     entries = [index[path] for path in paths if path in index] if what == "run" else []
     made = f" ({describe_makers(entries)})" if entries else ""
-    return f"Of {len(table)} {what}{plural} {len(there)} {verb} kept with the study{made}."
+    return f"Of {len(table)} {what}{plural} {len(kept)} {verb} kept with the study{made}."
 
 
 def describe_makers(entries: list[Entry]) -> str:

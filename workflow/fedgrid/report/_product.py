@@ -54,43 +54,43 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
 
     from fedgrid.analysis import figures
 
-    found = SimpleNamespace(
+    stand_in = SimpleNamespace(
         caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
     )
     if hasattr(product, "plot"):
-        found.plot = lambda table, study: figures.make_blank()
-    return found, pd.DataFrame({NOTHING: [reason]})
+        stand_in.plot = lambda table, study: figures.make_blank()
+    return stand_in, pd.DataFrame({NOTHING: [reason]})
 
 
 def check_best(metric: str | list, best: dict) -> None:
     """Raise a UsageError if `best` chooses by other models than the product shows."""
     from fedgrid.analysis import choice
 
-    for of in listed(metric):
-        choice.check_best(of, best)
+    for shown in listed(metric):
+        choice.check_best(shown, best)
 
 
-def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
+def load_product(name: str, product: str, entry: dict) -> SimpleNamespace:
     """Return the functions of a product's file, each with the entry's options that it takes.
 
     `name` is the study's name, and `about` the entry. `needed` are the sources that the product
     must have, and `possible` those that it may have, None for any.
     """
-    module, options = product_module(name, product, about), about.get("with", {})
+    module, options = product_module(name, product, entry), entry.get("with", {})
     file = contract.imported(module)
     needed, possible = parameters_of(module, options)
     others = {*options, *GIVEN}
-    found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
+    loaded = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
-        setattr(found, function, bind_options(getattr(file, function), options))
-    found.best = best_of_product(module, options)
-    if found.best and "metric" in options:
-        check_best(options["metric"], found.best)
-    if BEST in options and hasattr(found, "caption"):
-        found.caption = partial(add_choice, found.caption, found.best or options[BEST])
-    if hasattr(found, "caption"):
-        found.caption = partial(add_kept, partial(add_empty, found.caption))
-    return found
+        setattr(loaded, function, bind_options(getattr(file, function), options))
+    loaded.best = best_of_product(module, options)
+    if loaded.best and "metric" in options:
+        check_best(options["metric"], loaded.best)
+    if BEST in options and hasattr(loaded, "caption"):
+        loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
+    if hasattr(loaded, "caption"):
+        loaded.caption = partial(add_kept, partial(add_empty, loaded.caption))
+    return loaded
 
 
 def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
@@ -144,7 +144,7 @@ def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
         for name, table in tables.items()
     }
     taken = inspect.signature(product.draw).parameters
-    any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     given = {name: table for name, table in kept.items() if any_name or name in taken}
     return choice.add_choice(product.draw(**given, study=study, scale=scale), kept["runs"])
 

@@ -21,14 +21,14 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.Data
     others = [name for name in table["method"].unique() if name != reference]
     pairs = pair_runs(means, reference, others or [reference])
     gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)
-    found = pd.DataFrame(
+    differences = pd.DataFrame(
         [
-            (*key, of.mean(skipna=False), *verdicts.confidence_interval(of.to_numpy()))
-            for key, of in gaps["gap"]
+            (*key, values.mean(skipna=False), *verdicts.confidence_interval(values.to_numpy()))
+            for key, values in gaps["gap"]
         ],
         columns=[*KEYS, "difference", "low", "high"],
     )
-    table = table.merge(clients, on=KEYS).merge(found, how="left", on=KEYS)
+    table = table.merge(clients, on=KEYS).merge(differences, how="left", on=KEYS)
     table = table.assign(reference=reference, scale=scale)
     numbers = ("mean", "std", "difference", "low", "high", "effective_clients")
     return tables.add_alpha(table).round(dict.fromkeys(numbers, 4))

@@ -44,14 +44,16 @@ def draw(
     choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
     printed = measures.measure_printed(study)
-    about = f"{scale} scale" + ("" if scale == PAPER else " only")
+    speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
-        about += (
+        speaks_of += (
             f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
         )
     asked, missing = verdicts.number_claims(study, claim), verdicts.count_lacking(study, grid, runs)
-    rows = [judge_claim(one, values, printed, missing[number]) for number, one in asked]
-    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
+    rows = [
+        judge_claim(each_claim, values, printed, missing[number]) for number, each_claim in asked
+    ]
+    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=speaks_of, scale=scale)
     table.insert(0, "claim", [number for number, _ in asked])
     if metrics:
         others = verdicts.other_metrics(runs, metrics)
@@ -64,8 +66,8 @@ def draw(
 def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
     """Add a column of our verdicts for each other metric, and whether they change."""
     for metric in others:
-        of = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
-        table[f"{verdicts.BY}{metric}"] = table["claim"].map(of)
+        by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
+        table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
     return verdicts.add_changes(table, "our_verdict", others)
 
 
@@ -93,8 +95,8 @@ def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
     """The numbers of comparisons by verdict: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
-    found = comparisons["verdict"].value_counts()
-    parts = [f"{found[name]} {words}" for name, words in EVIDENCE.items() if name in found.index]
+    counts = comparisons["verdict"].value_counts()
+    parts = [f"{counts[name]} {words}" for name, words in EVIDENCE.items() if name in counts.index]
     parts += [f"{missing} ha{'s' if missing == 1 else 've'} no runs"] * bool(missing)
     first, *others = parts
     count, rest = first.split(" ", 1)

@@ -26,14 +26,14 @@ def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     """Return a row per method and setting: means and deviations over seeds, in percent."""
     ends = clients.groupby(RUN)["round"].transform("max")
     last = clients[clients["round"] == ends]
-    runs = pd.DataFrame([summarise_clients(of) for _, of in last.groupby(RUN, sort=False)])
+    runs = pd.DataFrame([summarise_clients(run) for _, run in last.groupby(RUN, sort=False)])
     runs["diverged"] = runs["round"] < runs.groupby(SETTING)["round"].transform("max")
     names = [f"{model}_{name}" for model in MODELS for name in STATISTICS]
     runs[names] = runs[names].mask(runs["diverged"])
     facts = {"seeds": ("seed", "nunique"), "diverged": ("diverged", "sum")}
     facts |= {name: (name, "max") for name in ("clients", "round", "rounds")}
     means = {name: (name, strict_mean) for name in names}
-    means |= {f"{name}_std": (name, lambda of: of.std(skipna=False)) for name in names}
+    means |= {f"{name}_std": (name, lambda run: run.std(skipna=False)) for name in names}
     table = runs.groupby(CELL, sort=False).agg(**facts, **means).reset_index()
     for axis in ("method", "dataset", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
@@ -42,13 +42,13 @@ def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 def summarise_clients(run: pd.DataFrame) -> dict:
     """Return the names of a run and the statistics of its clients, in percent."""
-    found = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
+    facts = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
     for model in MODELS:
-        there = run[run[f"{model}_accuracy"].notna()]
-        percent = 100 * there[f"{model}_accuracy"].to_numpy()
-        numbers = compute_statistics(percent, there["samples"].to_numpy())
-        found |= {f"{model}_{name}": n for name, n in zip(STATISTICS, numbers, strict=True)}
-    return found
+        evaluated = run[run[f"{model}_accuracy"].notna()]
+        percent = 100 * evaluated[f"{model}_accuracy"].to_numpy()
+        numbers = compute_statistics(percent, evaluated["samples"].to_numpy())
+        facts |= {f"{model}_{name}": n for name, n in zip(STATISTICS, numbers, strict=True)}
+    return facts
 
 
 def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:

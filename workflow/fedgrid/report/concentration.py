@@ -61,10 +61,10 @@ def draw(
     Without a seed that has a line the table is empty.
     """
     roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
-    settings = [select_whole_lines(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
+    settings = [select_whole_lines(part, [*line]) for _, part in runs.groupby(SETTING, sort=False)]
     if not any(map(len, settings)):
         return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
-    parts = [place_methods(of, roles, metric) for of in settings if len(of)]
+    parts = [place_methods(part, roles, metric) for part in settings if len(part)]
     table = pd.concat(parts, ignore_index=True).assign(scale=scale)
     for axis in ("method", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
@@ -90,9 +90,9 @@ def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
     """Return the runs of those seeds that have all methods of the line that a setting has."""
-    there = runs[runs["method"].isin(line)]
-    counts = there.groupby("seed")["method"].nunique()
-    return runs[runs["seed"].isin(counts[counts == there["method"].nunique()].index)]
+    on_line = runs[runs["method"].isin(line)]
+    counts = on_line.groupby("seed")["method"].nunique()
+    return runs[runs["seed"].isin(counts[counts == on_line["method"].nunique()].index)]
 
 
 def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
@@ -132,14 +132,14 @@ def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
     return float(np.interp(at, levels.index, levels))
 
 
-def summarise_distances(found: pd.DataFrame) -> dict:
+def summarise_distances(by_seed: pd.DataFrame) -> dict:
     """Return the mean distance, its interval, how many seeds have one, and that of each seed."""
-    if found.empty:
+    if by_seed.empty:
         return {"distance_seeds": 0}
-    sample = found["distance"]
+    sample = by_seed["distance"]
     numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
     return dict(
-        zip(DISTANCE, (*numbers, tables.write_seed_differences(found, "distance")), strict=True)
+        zip(DISTANCE, (*numbers, tables.write_seed_differences(by_seed, "distance")), strict=True)
     )
 
 
@@ -154,8 +154,8 @@ def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
     figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
     for row in filter(None, grid):
         for axes, here in row:
-            for name, of in here[here["role"] == LINE].groupby("name", sort=False):
-                plot_line(axes, of, name)
+            for name, part in here[here["role"] == LINE].groupby("name", sort=False):
+                plot_line(axes, part, name)
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
             axes.set_xlabel("\n".join(["effective number of clients", *write_distances(here)]))
@@ -175,20 +175,20 @@ def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
     key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
     looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
     marks = {}
-    for _, of in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
-        marks |= dict(zip(of["method"].unique(), cycle(MARKS)))
+    for _, part in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
+        marks |= dict(zip(part["method"].unique(), cycle(MARKS)))
     hollow = table["method"].map(marks).where(table["role"] == PLACEBO).fillna("o")
     return table.assign(name=names, colour=key.map(looks), mark=hollow)
 
 
-def plot_line(axes: Axes, of: pd.DataFrame, name: str) -> None:
+def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
     """Draw the line with its deviation as a band, and the number of each of its methods."""
-    look = {"color": of["colour"].iloc[0]}
-    figures.plot_band(axes, of, EFFECTIVE, look, marker=".", label=name, zorder=1)
-    for number, *place in of[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
+    look = {"color": line["colour"].iloc[0]}
+    figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
+    for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
         text = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center", "fontsize": 6}
         axes.annotate(f"{number:g}", place, **text, **look, zorder=5)
-    gone = of.loc[of["diverged"] > 0, EFFECTIVE]
+    gone = line.loc[line["diverged"] > 0, EFFECTIVE]
     figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
 
 
@@ -206,17 +206,19 @@ def plot_point(axes: Axes, point: dict) -> None:
 
 def write_distances(table: pd.DataFrame) -> list[str]:
     """Return a text for every method: its mean distance to the line with the interval."""
-    of = table[table["role"] == POINT]
-    return [f"{name}: {text}" for name, text in zip(of["name"], write_distance(of), strict=True)]
+    points = table[table["role"] == POINT]
+    return [
+        f"{name}: {text}" for name, text in zip(points["name"], write_distance(points), strict=True)
+    ]
 
 
 def write_distance(table: pd.DataFrame) -> list[str]:
     """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
     rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
     digits = 2 if metrics.in_percent(tables.find_metric(table)) else 3
-    found = [tables.write_interval(*row, sign="+", digits=digits) for row in rows]
+    texts = [tables.write_interval(*row, sign="+", digits=digits) for row in rows]
     empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
-    return [text or other for text, other in zip(found, empty, strict=True)]
+    return [text or other for text, other in zip(texts, empty, strict=True)]
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -32,14 +32,18 @@ def draw(
         for way in verdicts.other_metrics(runs, metrics)
     }
     missing = verdicts.count_lacking(study, grid, runs)
-    found = [
-        verdicts.compare_by_metric(one, values, others, missing[number]).assign(claim=number)
-        for number, one in verdicts.number_claims(study, claim)
+    parts = [
+        verdicts.compare_by_metric(each_claim, values, others, missing[number]).assign(claim=number)
+        for number, each_claim in verdicts.number_claims(study, claim)
     ]
     nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
-    table = pd.concat([one for one in found if len(one)] or [nothing]).assign(scale=scale)
+    table = pd.concat([each_claim for each_claim in parts if len(each_claim)] or [nothing]).assign(
+        scale=scale
+    )
     table.insert(0, "claim", table.pop("claim"))
-    rounded = [f"{name}{of}" for name in verdicts.EFFECT for of in ("", *(f"_{w}" for w in others))]
+    rounded = [
+        f"{name}{suffix}" for name in verdicts.EFFECT for suffix in ("", *(f"_{w}" for w in others))
+    ]
     return table.round(dict.fromkeys([*rounded, "p"], 4))
 
 

@@ -94,8 +94,8 @@ def draw(
     """
     trios = list_trios(placebos, over)
     choose = choice.make_chooser(runs, settings, best)
-    chosen = {of: choose(runs, of) for of in listed(metric)}
-    rows = [row for of, some in chosen.items() for row in compare_trios(some, of, trios)]
+    chosen = {shown: choose(runs, shown) for shown in listed(metric)}
+    rows = [row for shown, some in chosen.items() for row in compare_trios(some, shown, trios)]
     if not rows:
         return pd.DataFrame(columns=[*ROLES, *SETTING, "verdict", "scale"])
     table = pd.DataFrame(rows).assign(scale=scale)
@@ -122,16 +122,20 @@ def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> li
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def compare_trios(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
+def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
     """Yield a row per method, placebo and setting of one metric, in the order of the runs."""
-    check_metric(runs, of)
-    scores = score_runs(select_scored(runs, of), of).rename(columns={of: "accuracy"}).assign(of=of)
+    check_metric(runs, metric)
+    scores = (
+        score_runs(select_scored(runs, metric), metric)
+        .rename(columns={metric: "accuracy"})
+        .assign(of=metric)
+    )
     by_name = [*SETTING, "method"]
     means = mean_over_seeds(scores, by_name).set_index(by_name)
     order = [*scores["method"].unique()]
-    there = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
+    present = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
     for setting, here in scores.groupby(SETTING, sort=False):
-        for trio in there:
+        for trio in present:
             names = dict(zip(ROLES, trio, strict=True))
             pairs = {
                 name: subtract_runs(here, names[first], [names[second]])
@@ -140,17 +144,17 @@ def compare_trios(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> 
             if not any(pair.empty for pair in pairs.values()):
                 facts = dict(zip(SETTING, setting, strict=True))
                 scored_runs = [means.loc[(*setting, name)] for name in trio]
-                yield names | facts | collect_scores(scored_runs) | judge_differences(pairs, of)
+                yield names | facts | collect_scores(scored_runs) | judge_differences(pairs, metric)
 
 
 def collect_scores(means: list[pd.Series]) -> dict:
     """Return means, deviations, seeds and diverged runs of the three, and what they share."""
-    found = {
-        f"{role}_{name}": one[name]
-        for role, one in zip(ROLES, means, strict=True)
+    facts = {
+        f"{role}_{name}": row[name]
+        for role, row in zip(ROLES, means, strict=True)
         for name in ("mean", "std", "seeds", "diverged")
     }
-    return found | means[0][["rounds", "metric", "tail", "of"]].to_dict()
+    return facts | means[0][["rounds", "metric", "tail", "of"]].to_dict()
 
 
 def add_verdicts(
@@ -158,33 +162,37 @@ def add_verdicts(
 ) -> pd.DataFrame:
     """Add a column of verdicts for each other way to score the runs, and whether they change."""
     for way in ways:
-        scored_so = ((of, score_by(some, way)) for of, some in runs.items())
-        found = [row["verdict"] for of, some in scored_so for row in compare_trios(some, of, trios)]
-        table[f"{verdicts.BY}{way}"] = found
+        scored_so = ((metric, score_by(some, way)) for metric, some in runs.items())
+        column = [
+            row["verdict"]
+            for metric, some in scored_so
+            for row in compare_trios(some, metric, trios)
+        ]
+        table[f"{verdicts.BY}{way}"] = column
     return verdicts.add_changes(table, "verdict", ways)
 
 
-def judge_differences(pairs: dict[str, pd.DataFrame], of: str) -> dict:
+def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
     """Return each difference with its interval, pairs and seeds, and the verdict."""
-    found = {}
+    facts = {}
     for name, pair in pairs.items():
         low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
-        found |= {name: strict_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
-        found |= {
+        facts |= {name: strict_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
+        facts |= {
             f"{name}_pairs": len(pair),
             f"{name}_by_seed": tables.write_seed_differences(pair, "accuracy"),
         }
-    return found | {"verdict": decide_verdict(found, lower=lower_is_better(of))}
+    return facts | {"verdict": decide_verdict(facts, lower=lower_is_better(metric))}
 
 
-def decide_verdict(found: dict, lower: bool) -> str:
+def decide_verdict(facts: dict, lower: bool) -> str:
     """Return what the three intervals of a row say (see the docstring of this file)."""
     (gain_low, gain_high), placebo_gain, beyond = (
-        orient_interval(found, n, lower) for n in DIFFERENCES
+        orient_interval(facts, n, lower) for n in DIFFERENCES
     )
     if gain_high <= 0:
         return NO_GAIN
-    if np.isnan([found[name] for name in DIFFERENCES]).any():
+    if np.isnan([facts[name] for name in DIFFERENCES]).any():
         return DIVERGED
     if gain_low > 0 and beyond[0] > 0:
         return PARTLY if placebo_gain[0] > 0 else MECHANISM
@@ -193,9 +201,9 @@ def decide_verdict(found: dict, lower: bool) -> str:
     return UNDECIDED
 
 
-def orient_interval(found: dict, name: str, lower: bool) -> tuple[float, float]:
+def orient_interval(facts: dict, name: str, lower: bool) -> tuple[float, float]:
     """Return the interval of a difference, of which a positive number is better."""
-    low, high = found[f"{name}_low"], found[f"{name}_high"]
+    low, high = facts[f"{name}_low"], facts[f"{name}_high"]
     return (-high, -low) if lower else (low, high)
 
 
@@ -225,7 +233,7 @@ def index_rows(table: pd.DataFrame) -> pd.DataFrame:
     axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
     hidden = {"metric"} if table["of"].nunique() == 1 else set()
     hidden |= set() if tables.is_in_heading(table, "protocol") else {"protocol"}
-    return pd.DataFrame({name: of for name, of in axes.items() if name not in hidden})
+    return pd.DataFrame({name: values for name, values in axes.items() if name not in hidden})
 
 
 def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
@@ -235,17 +243,17 @@ def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
     """
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
-    forms = [tables.ACCURACY if in_percent(of) else tables.PLAIN for of in table["of"]]
+    forms = [tables.ACCURACY if in_percent(metric) else tables.PLAIN for metric in table["of"]]
     rows = zip(facts.to_dict("records"), forms, strict=True)
     texts = pd.Series([tables.write_cell(row, form) for row, form in rows], table.index)
-    differ = table[[f"{one}_seeds" for one in ROLES]].nunique(axis="columns") > 1
+    differ = table[[f"{role_name}_seeds" for role_name in ROLES]].nunique(axis="columns") > 1
     return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
 
 
 def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
-    digits = [2 if in_percent(of) else 3 for of in table["of"]]
+    digits = [2 if in_percent(metric) else 3 for metric in table["of"]]
     texts = [
         tables.write_interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)
     ]
@@ -255,7 +263,7 @@ def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
 def write_counts(table: pd.DataFrame) -> pd.Series:
     """Return the number of pairs of a row, or, if they differ, those of the three differences."""
     counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
-    texts = [", ".join(map(str, dict.fromkeys(of) if len({*of}) == 1 else of)) for of in counts]
+    texts = [", ".join(map(str, dict.fromkeys(row) if len({*row}) == 1 else row)) for row in counts]
     return pd.Series(texts, table.index)
 
 
@@ -268,7 +276,7 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
         )
     seeds = pd.concat(table.assign(seeds=table[f"{role}_seeds"]) for role in ROLES)
     seeds = seeds.sort_values("seeds", kind="stable")
-    parts = [tables.describe_score_and_unit(of) for _, of in table.groupby("of", sort=False)]
+    parts = [tables.describe_score_and_unit(part) for _, part in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
     missing = [name for name in missing if name not in {*table["placebo"]}]
     hidden = {DIVERGED} - {*table["verdict"]}

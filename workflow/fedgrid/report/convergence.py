@@ -21,8 +21,8 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     check_metric(runs, metric)
     values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
     values = values.sort_values("round", kind="stable")
-    there = ~find_lost(values) & values["value"].notna()
-    table = values[there].groupby([*CELL, "round"], sort=False).agg(
+    recorded = ~find_lost(values) & values["value"].notna()
+    table = values[recorded].groupby([*CELL, "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
@@ -57,11 +57,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
     """Draw a line and its band for every method, and every protocol if there are several."""
-    for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
+    for (method, protocol), line in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
         if table["protocol"].nunique() > 1:
             name += f" ({figures.label(study, protocol, 'protocol')})"
-        figures.plot_band(axes, of, "round", look[method], label=name)
+        figures.plot_band(axes, line, "round", look[method], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:

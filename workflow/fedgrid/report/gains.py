@@ -64,8 +64,8 @@ def list_printed_only(
     study: dict, name: str | None, suffix: str, datasets: pd.Series
 ) -> pd.DataFrame:
     """Return a row per cell of a printed table whose data set has no runs."""
-    there = study.get("published", {})
-    asked = {name: there[known("published table", name, there)]} if name else {}
+    published = study.get("published", {})
+    asked = {name: published[known("published table", name, published)]} if name else {}
     cells = gains.list_printed_pairs({"published": asked}, suffix)
     cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
@@ -87,39 +87,39 @@ def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.Dat
 
 def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
     """Return the columns for readers, as texts by their headings."""
-    found = {
+    columns = {
         "original": write_accuracies(table, "original", ""),
         f"with {suffix}": write_accuracies(table, "changed", "_changed"),
         "gain [95 %]": write_gains(table, ""),
     }
     if placebo:
-        found[f"gain of {placebo} [95 %]"] = write_gains(table, "placebo_")
+        columns[f"gain of {placebo} [95 %]"] = write_gains(table, "placebo_")
     heads = {"original": "original", "changed": f"with {suffix}", "gain": "gain"}
     for name, head in heads.items():
         form = "{:+.2f}" if name == "gain" else "{:.2f}"
-        found[f"printed {head}"] = write_numbers(table[f"printed_{name}"], form)
+        columns[f"printed {head}"] = write_numbers(table[f"printed_{name}"], form)
     for name, head in heads.items():
-        found[f"ours - printed, {head}"] = write_numbers(table[f"{name}_difference"], "{:+.2f}")
-    return found
+        columns[f"ours - printed, {head}"] = write_numbers(table[f"{name}_difference"], "{:+.2f}")
+    return columns
 
 
-def write_accuracies(table: pd.DataFrame, name: str, of: str) -> pd.Series:
+def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
     """Return mean and deviation over seeds as texts, or how many runs diverged.
 
     The number of seeds is beside them if the original and the changed method have different ones.
     `of` ends the names of the columns `diverged` and `seeds`.
     """
     columns = {name: "mean", f"{name}_std": "std"}
-    columns |= {f"diverged{of}": "diverged", f"seeds{of}": "seeds"}
+    columns |= {f"diverged{suffix}": "diverged", f"seeds{suffix}": "seeds"}
     facts = table[[*columns]].rename(columns=columns).fillna({"diverged": 0})
     texts = pd.Series([tables.write_cell(row) for row in facts.to_dict("records")], table.index)
     differ = table["seeds"].notna() & (table["seeds"] != table["seeds_changed"])
     return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
 
 
-def write_gains(table: pd.DataFrame, of: str) -> pd.Series:
+def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:
     """Return gains with their intervals as texts."""
-    columns = [f"{of}{name}" for name in (*gains.GAIN, gains.PAIRS)]
+    columns = [f"{prefix}{name}" for name in (*gains.GAIN, gains.PAIRS)]
     most = table[["seeds", "seeds_changed"]].max(axis="columns")
     rows = table[columns].assign(most=most).itertuples(index=False)
     return pd.Series([write_gain(*row) for row in rows], table.index)

@@ -36,29 +36,31 @@ def list_rows(name: str, table: dict) -> list[dict]:
     parts = {dataset: [dataset] for dataset in by_dataset}
     if len(parts) > 1:
         parts[WHOLE] = [*by_dataset]
-    about = read_statements(table)
+    stated = read_statements(table)
     return [
         {"table": name, "dataset": part}
-        | summarise_values({d: by_dataset[d] for d in datasets}, about)
+        | summarise_values({d: by_dataset[d] for d in datasets}, stated)
         for part, datasets in parts.items()
     ]
 
 
 def list_values(name: str, table: dict) -> dict[str, list[Decimal]]:
     """Return the printed percentages by dataset; what is no number is left out."""
-    found: dict[str, list[Decimal]] = {}
+    by_dataset: dict[str, list[Decimal]] = {}
     for _, dataset, _, _, percent, *_ in list_published_rows(table):
         if isinstance(percent, int | float):
-            found.setdefault(dataset, []).append(as_printed(name, percent, read_statements(table)))
-    return found
+            by_dataset.setdefault(dataset, []).append(
+                as_printed(name, percent, read_statements(table))
+            )
+    return by_dataset
 
 
-def as_printed(name: str, percent: float, about: dict) -> Decimal:
+def as_printed(name: str, percent: float, stated: dict) -> Decimal:
     """Return a percentage as it was printed; UsageError if it has more decimals."""
-    value, unit = Decimal(str(percent)), Decimal(1).scaleb(-about["decimals"])
+    value, unit = Decimal(str(percent)), Decimal(1).scaleb(-stated["decimals"])
     if value % unit:
         raise UsageError(
-            f"published.{name} has {percent}, and its values have {about['decimals']} decimals: "
+            f"published.{name} has {percent}, and its values have {stated['decimals']} decimals: "
             "set `decimals` of this table"
         )
     return value.quantize(unit)
@@ -74,26 +76,26 @@ def read_statements(table: dict) -> dict:
     }
 
 
-def summarise_values(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
+def summarise_values(by_dataset: dict[str, list[Decimal]], facts: dict) -> dict:
     """Return the results for the values of some datasets."""
-    decimals, values = about["decimals"], [v for of in by_dataset.values() for v in of]
-    sizes = {dataset: find_test_images(dataset, about) for dataset in by_dataset}
-    stated = about | {"test_images": find_common_size(sizes.values())}
-    found = (
+    decimals, values = facts["decimals"], [v for part in by_dataset.values() for v in part]
+    sizes = {dataset: find_test_images(dataset, facts) for dataset in by_dataset}
+    stated = facts | {"test_images": find_common_size(sizes.values())}
+    row = (
         stated
         | {"values": len(values), "step": compute_step(stated)}
-        | count_possible(by_dataset, about)
+        | count_possible(by_dataset, facts)
     )
-    found |= examine_digits(values, decimals)
-    found["coarsest_step"] = float(granularity.coarsest_step(values, decimals))
-    found["least_n"] = granularity.least_fit(values, decimals)
-    found["largest_n"] = granularity.largest_fit(values, decimals)
-    return found | {"verdict": write_verdict(found, [*sizes.values()])}
+    row |= examine_digits(values, decimals)
+    row["coarsest_step"] = float(granularity.coarsest_step(values, decimals))
+    row["least_n"] = granularity.least_fit(values, decimals)
+    row["largest_n"] = granularity.largest_fit(values, decimals)
+    return row | {"verdict": write_verdict(row, [*sizes.values()])}
 
 
-def find_test_images(dataset: str, about: dict) -> int | None:
+def find_test_images(dataset: str, stated: dict) -> int | None:
     """Return the number of test images of a dataset, None if the table does not state it."""
-    images = about["test_images"]
+    images = stated["test_images"]
     return images.get(dataset) if isinstance(images, dict) else images
 
 
@@ -103,9 +105,9 @@ def find_common_size(sizes) -> int | None:
     return different.pop() if len(different) == 1 else None
 
 
-def count_measurements(images: int, about: dict) -> int:
+def count_measurements(images: int, stated: dict) -> int:
     """Return how many images a value is a mean of, over all runs and evaluations."""
-    return int(images * (about["runs"] or 1) * about["evaluations"])
+    return int(images * (stated["runs"] or 1) * stated["evaluations"])
 
 
 def compute_step(stated: dict) -> float | None:
@@ -114,14 +116,14 @@ def compute_step(stated: dict) -> float | None:
     return None if images is None else 100 / count_measurements(images, stated)
 
 
-def count_possible(by_dataset: dict[str, list[Decimal]], about: dict) -> dict:
+def count_possible(by_dataset: dict[str, list[Decimal]], stated: dict) -> dict:
     """Return how many values are possible, and which are not; None without sizes of test sets."""
-    wrong, sizes = [], {dataset: find_test_images(dataset, about) for dataset in by_dataset}
+    wrong, sizes = [], {dataset: find_test_images(dataset, stated) for dataset in by_dataset}
     if None in sizes.values():
         return {"possible": None, "impossible": ""}
     for dataset, values in by_dataset.items():
-        n = count_measurements(sizes[dataset], about)
-        wrong += [v for v in values if not granularity.is_possible(v, about["decimals"], n)]
+        n = count_measurements(sizes[dataset], stated)
+        wrong += [v for v in values if not granularity.is_possible(v, stated["decimals"], n)]
     total = sum(map(len, by_dataset.values()))
     return {"possible": total - len(wrong), "impossible": " ".join(map(str, wrong))}
 
@@ -140,71 +142,69 @@ def examine_digits(values: list[Decimal], decimals: int) -> dict:
 # --- sentences -------------------------------------------------------------------------------
 
 
-def write_verdict(found: dict, sizes: list[int | None]) -> str:
+def write_verdict(row: dict, sizes: list[int | None]) -> str:
     """Return what the values say in words: of the test set, and of their last digits.
 
     Last digits are not remarked on if the test set is so small that it restricts them.
     """
     if None in sizes:
-        return f"The number of test images is not stated.{write_remark(found)}"
-    least = min(count_measurements(size, found) for size in sizes)
-    if found["impossible"]:
-        return f"{write_impossible(found)} impossible for {write_source(found, sizes)}."
-    if least < granularity.size_of_print(found["decimals"]):
-        return f"{write_all_values(found)} possible for {write_source(found, sizes)}."
-    if count_measurements(1, found) > 1:
-        return (
-            f"Says nothing: each value is a mean over {write_averages(found)}.{write_remark(found)}"
-        )
-    free = f"{write_source(found, sizes)}, {explain_no_result(found, sizes)}"
-    return f"{write_all_values(found)} possible for {free}.{write_remark(found)}"
+        return f"The number of test images is not stated.{write_remark(row)}"
+    least = min(count_measurements(size, row) for size in sizes)
+    if row["impossible"]:
+        return f"{write_impossible(row)} impossible for {write_source(row, sizes)}."
+    if least < granularity.size_of_print(row["decimals"]):
+        return f"{write_all_values(row)} possible for {write_source(row, sizes)}."
+    if count_measurements(1, row) > 1:
+        return f"Says nothing: each value is a mean over {write_averages(row)}.{write_remark(row)}"
+    free = f"{write_source(row, sizes)}, {explain_no_result(row, sizes)}"
+    return f"{write_all_values(row)} possible for {free}.{write_remark(row)}"
 
 
-def explain_no_result(found: dict, sizes: list[int]) -> str:
+def explain_no_result(row: dict, sizes: list[int]) -> str:
     """Return why no value could be impossible."""
-    finest = granularity.size_of_print(found["decimals"])
+    finest = granularity.size_of_print(row["decimals"])
     fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
     steps = " or ".join(fine)
     return f"but this test could find no impossible value here: the printed step is {steps}"
 
 
-def write_all_values(found: dict) -> str:
+def write_all_values(row: dict) -> str:
     """Return the words for all values, with their verb."""
-    return f"All {found['values']} values are" if found["values"] > 1 else "The only value is"
+    return f"All {row['values']} values are" if row["values"] > 1 else "The only value is"
 
 
-def write_impossible(found: dict) -> str:
+def write_impossible(row: dict) -> str:
     """Return the words for the impossible values, with their verb."""
-    count = len(found["impossible"].split())
-    return f"{count} of {found['values']} values {'are' if count > 1 else 'is'}"
+    count = len(row["impossible"].split())
+    return f"{count} of {row['values']} values {'are' if count > 1 else 'is'}"
 
 
-def write_source(found: dict, sizes: list[int]) -> str:
+def write_source(row: dict, sizes: list[int]) -> str:
     """Return of how many images and runs the values are."""
     images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
-    return f"{images} images and {write_averages(found)}"
+    return f"{images} images and {write_averages(row)}"
 
 
-def write_averages(found: dict) -> str:
+def write_averages(row: dict) -> str:
     """Return over what a value is a mean: evaluations, if several, and runs."""
-    runs, evaluations = found["runs"], found["evaluations"]
+    runs, evaluations = row["runs"], row["evaluations"]
     every = "one run" if (runs or 1) == 1 else f"{runs} runs"
     every += " (assumed)" * (runs is None)
     return f"{evaluations} evaluations and {every}" if evaluations > 1 else every
 
 
-def write_remark(found: dict) -> str:
+def write_remark(row: dict) -> str:
     """Return a sentence about last digits that chance would hardly give; else nothing."""
-    if found["p_even"] < LEVEL:
-        what = f"{round(found['even_digits'] * found['values'])} of {found['values']} last digits"
-        said = f" {what} are even, which chance gives with p = {found['p_even']:.1g}"
-    elif found["p_uniform"] < LEVEL:
-        said = f" The last digits are not equally frequent (p = {found['p_uniform']:.1g})"
+    if row["p_even"] < LEVEL:
+        what = f"{round(row['even_digits'] * row['values'])} of {row['values']} last digits"
+        said = f" {what} are even, which chance gives with p = {row['p_even']:.1g}"
+    elif row["p_uniform"] < LEVEL:
+        said = f" The last digits are not equally frequent (p = {row['p_uniform']:.1g})"
     else:
         return ""
-    coarse = found["coarsest_step"]
+    coarse = row["coarsest_step"]
     images = round(100 / coarse)
-    if images < granularity.size_of_print(found["decimals"]):
+    if images < granularity.size_of_print(row["decimals"]):
         said += f": the values are multiples of {coarse:g}, as of {images:,} images"
     return f"{said}."
 

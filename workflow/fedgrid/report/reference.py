@@ -55,10 +55,10 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
     figure, grid = figures.panels(len(cells), 1, **size)
     look = figures.colours(table["curve"])
-    for (axes,), (_, of) in zip(grid, cells, strict=False):
-        axes.set_title(write_title(of))
-        plot_cell(axes, of, look)
-        axes.set_ylabel(tables.write_axis_label(of))
+    for (axes,), (_, part) in zip(grid, cells, strict=False):
+        axes.set_title(write_title(part))
+        plot_cell(axes, part, look)
+        axes.set_ylabel(tables.write_axis_label(part))
     grid[-1][0].set_xlabel("round")
     figures.legend(figure, [axes for (axes,) in grid], columns=2)
     return figure
@@ -66,10 +66,10 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
     """Draw the curves of one cell, and its published value as a line across."""
-    for (curve, _), of in table.groupby(["curve", "seed"], sort=False):
+    for (curve, _), line in table.groupby(["curve", "seed"], sort=False):
         style = {"color": look[curve]}
-        axes.plot(of["round"], of["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
-        axes.plot(of["round"], of["average"], **style, lw=1.6, label=f"{curve}, moving average")
+        axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
+        axes.plot(line["round"], line["average"], **style, lw=1.6, label=f"{curve}, moving average")
     for value in table["published"].dropna().unique():
         axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
 
@@ -97,20 +97,22 @@ def caption(table: pd.DataFrame) -> str:
 
 def describe_curves(evaluations: pd.DataFrame) -> list[str]:
     """Return sentences about the curves of each cell; none without curves."""
-    found = []
+    sentences = []
     gaps = curves.compare_blocks(evaluations)
-    for cell, of in evaluations.groupby(CELL, sort=False):
-        numbers = curves.summarise_curves(of).itertuples()
-        found.append(f"Curves of {write_title(of)}: {'; '.join(map(describe_curve, numbers))}.")
+    for cell, part in evaluations.groupby(CELL, sort=False):
+        numbers = curves.summarise_curves(part).itertuples()
+        sentences.append(
+            f"Curves of {write_title(part)}: {'; '.join(map(describe_curve, numbers))}."
+        )
         here = (gaps[CELL] == pd.Series(dict(zip(CELL, cell, strict=True)))).all(axis="columns")
-        first = of["curve"].iloc[0]
-        found += [
+        first = part["curve"].iloc[0]
+        sentences += [
             compare_blocks(first, other, gap) for other, gap in gaps[here].groupby("curve_other")
         ]
     keeps = (
         f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
     )
-    return [*found, keeps] if found else []
+    return [*sentences, keeps] if sentences else []
 
 
 def describe_curve(row) -> str:

@@ -79,7 +79,8 @@ def draw_along_field(
     """Return the rows of one field; `at` is empty for a family that does not have it."""
     scores = scores.assign(at=of_runs.select_field(every, name).fillna(of_runs.ABSENT).to_numpy())
     parts = [
-        of.assign(among=name_lines(of, every)) for _, of in scores.groupby("series", sort=False)
+        part.assign(among=name_lines(part, every))
+        for _, part in scores.groupby("series", sort=False)
     ]
     by = [*LINE, *SETTING, "at"]
     table = mean_over_seeds(pd.concat(parts), by, metric).assign(field=name)
@@ -189,16 +190,16 @@ def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str,
 def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line with marks for every series, and a cross at the bottom if a run diverged."""
     table = table.assign(place=place_values(axes, table["at"]))
-    for name, of in table.groupby("line", sort=False):
-        (plot_level if of["place"].isna().all() else plot_line)(axes, of, name, look[name])
+    for name, line in table.groupby("line", sort=False):
+        (plot_level if line["place"].isna().all() else plot_line)(axes, line, name, look[name])
 
 
 def place_values(axes: Axes, values: pd.Series) -> pd.Series:
     """Return places on the axis: numbers, or the ranks of texts; a missing value has no place."""
-    there = values.dropna()
-    numbers = pd.to_numeric(there, errors="coerce")
+    present = values.dropna()
+    numbers = pd.to_numeric(present, errors="coerce")
     if numbers.isna().any():
-        texts = there.map(of_runs.write_value)
+        texts = present.map(of_runs.write_value)
         unique = [*dict.fromkeys(texts)]
         axes.set_xticks(range(len(unique)), unique)
         return texts.map(unique.index).reindex(values.index)
@@ -207,16 +208,16 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
     return numbers.reindex(values.index)
 
 
-def plot_line(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the line of a series that has the field."""
-    figures.plot_band(axes, of, "place", look, marker="o", markersize=3, label=name)
-    gone = of[of["diverged"] > 0]
+    figures.plot_band(axes, line, "place", look, marker="o", markersize=3, label=name)
+    gone = line[line["diverged"] > 0]
     figures.plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
 
 
-def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the dashed line of a series that does not have the field, or a cross at the right."""
-    (facts,) = of.to_dict("records")
+    (facts,) = line.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
         figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)

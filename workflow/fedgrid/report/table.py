@@ -62,8 +62,8 @@ def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None
         known("axis (a field needs the source `settings`)", name, AXES)
     every = fields.select_runs(fields.read_fields(settings), scores)
     known("row or column", name, {*AXES, *every, *(whole.partition(".")[2] for whole in every)})
-    found = fields.select_field(every, name).fillna(fields.ABSENT)
-    return found.set_axis(scores.index)
+    selected = fields.select_field(every, name).fillna(fields.ABSENT)
+    return selected.set_axis(scores.index)
 
 
 def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
@@ -78,8 +78,10 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
 
 def label_names(study: dict, names: pd.Series, axis: str) -> list[str]:
     """Return the labels of names; the names themselves if two of them have the same label."""
-    found = {name: figures.label(study, name, axis) for name in names}
-    return [found[name] if len({*found.values()}) == len(found) else name for name in names]
+    label_of = {name: figures.label(study, name, axis) for name in names}
+    return [
+        label_of[name] if len({*label_of.values()}) == len(label_of) else name for name in names
+    ]
 
 
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
@@ -115,9 +117,9 @@ def write_values(table: pd.DataFrame, name: str) -> pd.Series:
 def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
     """Return the rows or columns that there are, in the order of their names' values."""
     ranks = {name: fields.order_values(texts[name]).index for name in names}
-    there = texts[names].drop_duplicates()
-    there = there.sort_values(names, key=lambda column: column.map(ranks[column.name]))
-    return there.set_index(names).index
+    present = texts[names].drop_duplicates()
+    present = present.sort_values(names, key=lambda column: column.map(ranks[column.name]))
+    return present.set_index(names).index
 
 
 def caption(table: pd.DataFrame) -> str:

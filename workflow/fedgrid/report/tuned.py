@@ -47,9 +47,11 @@ def draw(
     tuned = choice.tuned_fields(every, listed(over))
     scores["setting"] = scores["protocol"].map(choice.find_settings(scores, every, tuned))
     lowest, groups = metrics.lower_is_better(deciding), scores.groupby(GROUP, sort=False)
-    table = pd.DataFrame([choose_candidate(of, every, tuned, metric, lowest) for _, of in groups])
+    table = pd.DataFrame(
+        [choose_candidate(group, every, tuned, metric, lowest) for _, group in groups]
+    )
     for axis, name in {"method": "family", "dataset": "dataset", "protocol": "setting"}.items():
-        table[f"{name}_label"] = [figures.label(study, one, axis) for one in table[name]]
+        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
     table = table.assign(chosen_on=chosen_on, deciding_metric=deciding, scale=scale)
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
@@ -74,10 +76,10 @@ def choose_candidate(
     values = fields.select_runs(every, runs)
     differing = [name for name in fields.find_differing(values) if name in tuned]
     texts = fields.write_fields(values, differing).to_numpy()
-    found = candidates.loc[best]
-    at = (runs[choice.CANDIDATE] == found[choice.CANDIDATE]).all(axis=1)
-    about = {"chosen": texts[at][0], "candidates": len(candidates), "deciding_score": decides[best]}
-    return runs[GROUP].iloc[0].to_dict() | about | found.to_dict()
+    winner = candidates.loc[best]
+    at = (runs[choice.CANDIDATE] == winner[choice.CANDIDATE]).all(axis=1)
+    facts = {"chosen": texts[at][0], "candidates": len(candidates), "deciding_score": decides[best]}
+    return runs[GROUP].iloc[0].to_dict() | facts | winner.to_dict()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:

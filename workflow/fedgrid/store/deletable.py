@@ -112,10 +112,10 @@ class Kinds:
 
     def beside_checkpoint(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a run's checkpoint."""
-        found = re.fullmatch(r"(seed\d+)\.safetensors(.*)", parts[4] if len(parts) > 4 else "")
-        if not found or len(parts) > 6:
+        match = re.fullmatch(r"(seed\d+)\.safetensors(.*)", parts[4] if len(parts) > 4 else "")
+        if not match or len(parts) > 6:
             return ""
-        run, end = "/".join((*parts[:4], found[1])), found[2]
+        run, end = "/".join((*parts[:4], match[1])), match[2]
         if not self.is_known(end, parts[5:]):
             return ""
         is_other = self.is_there(run) and self.of_no_grid(run)
@@ -153,8 +153,8 @@ class Kinds:
         """Return the kind of a file of a run's input, or of a file with one of these endings."""
         path = "/".join((*parts[:-1], strip_record(parts[-1])))
         form = rf"(\w+(?:/[^/]+){{3}}/seed\d+)({ends or INPUT_ENDS[parts[0]]})"
-        found = re.fullmatch(form, path)
-        return "inputs" if found and found[1] not in self.wanted.inputs else ""
+        match = re.fullmatch(form, path)
+        return "inputs" if match and match[1] not in self.wanted.inputs else ""
 
     def in_logs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a log, or of the time of a job."""
@@ -184,8 +184,8 @@ def find_run(parts: tuple[str, ...], end: str) -> str:
 
 def strip_record(file: str) -> str:
     """Return the name of the file of a record; any other name as it is."""
-    found = re.fullmatch(r"\.(.+)\.record", file)
-    return found[1] if found else file
+    match = re.fullmatch(r"\.(.+)\.record", file)
+    return match[1] if match else file
 
 
 def is_free(lock: Path) -> bool:
@@ -216,14 +216,14 @@ def is_file(path: Path) -> bool:
 
 def find_deletable(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
     """Return the files that can be deleted, by their kind."""
-    kinds, found = Kinds(results, wanted), {}
+    kinds, by_kind = Kinds(results, wanted), {}
     for path in list_files(results):
         if kind := kinds.find(path.relative_to(results).parts):
-            found.setdefault(kind, []).append(path)
+            by_kind.setdefault(kind, []).append(path)
     for kind, path in find_snakemake_files(results):
-        found.setdefault(kind, []).append(path)
+        by_kind.setdefault(kind, []).append(path)
     order = ("leftovers", "notes", "compiled", "checkpoints", "states", "copies", "inputs", "logs")
-    return {kind: found[kind] for kind in (*order, *sorted(found)) if kind in found}
+    return {kind: by_kind[kind] for kind in (*order, *sorted(by_kind)) if kind in by_kind}
 
 
 # -- Snakemake's own folder ------------------------------------------------------------------------
@@ -242,8 +242,8 @@ def find_snakemake_files(results: Path) -> Iterator[tuple[str, Path]]:
             yield "logs", path
     for folder in ("metadata", "incomplete"):
         for path in list_files(home / folder):
-            about = decode_note(path.relative_to(home / folder).parts)
-            if concerns_results(about, results) and not os.path.lexists(results.parent / about):
+            file = decode_note(path.relative_to(home / folder).parts)
+            if concerns_results(file, results) and not os.path.lexists(results.parent / file):
                 yield "notes", path
 
 

@@ -32,19 +32,19 @@ def count_runs(paths: Iterable[str]) -> int:
 
 def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> dict[str, Item]:
     """Return what the study's products read of its grids at a scale, by path."""
-    there = everything.studies[study]["scales"][scale]["grids"]
+    grid_names = everything.studies[study]["scales"][scale]["grids"]
     for name in grids:
-        known(f"grid of {study} at the {scale} scale", name, there)
+        known(f"grid of {study} at the {scale} scale", name, grid_names)
     entries = everything.studies[study]["products"].values()
-    texts = sorted({text for about in entries for text in about["from"].values()})
-    found: dict[str, Item] = {}
+    texts = sorted({text for entry in entries for text in entry["from"].values()})
+    items: dict[str, Item] = {}
     for kind, _, grid in (text.partition("/") for text in texts):
-        if kind in COLLECTED and grid in (grids or there):
+        if kind in COLLECTED and grid in (grids or grid_names):
             for names in everything.runs(study, scale, grid):
                 run = everything.resolve(names)
-                item = found.setdefault(kept.item_path(kind, run), Item(run, set()))
+                item = items.setdefault(kept.item_path(kind, run), Item(run, set()))
                 item.kinds.add(kind)
-    return found
+    return items
 
 
 def is_finished(item: Item, results: Path) -> bool:
@@ -64,9 +64,9 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
         before = index.get(path, {"id": next_id(index), "kinds": ""})
         kinds = sorted(item.kinds | kept.read_hashes(before).keys())
         rows = {kind: read_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds}
-        for kind, of in rows.items():
-            tables.setdefault(kind, {})[before["id"]] = of
-        hashes = {kind: kept.hash_rows(of) for kind, of in rows.items()}
+        for kind, kind_rows in rows.items():
+            tables.setdefault(kind, {})[before["id"]] = kind_rows
+        hashes = {kind: kept.hash_rows(kind_rows) for kind, kind_rows in rows.items()}
         index[path] = describe_item(path, kinds[0], item.run, results) | {
             "id": before["id"],
             "kinds": " ".join(f"{kind}={digest}" for kind, digest in hashes.items()),
@@ -112,11 +112,13 @@ def describe_item(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
 
 def read_makers(summary: Path) -> kept.Entry:
     """Return what a finished run was made with, by its summary."""
-    found = json.loads(summary.read_text())
-    facts = {name: found[name] for name in ("code", "device", "threads", "seconds", "rounds")}
-    facts |= {"fedgrid": __version__, "torch": found["versions"]["torch"]}
-    facts["seconds"] *= "trained_as" not in found  # a link to another run took no time
-    facts["diverged"] = found["diverged"] is not None
+    facts_of_run = json.loads(summary.read_text())
+    facts = {
+        name: facts_of_run[name] for name in ("code", "device", "threads", "seconds", "rounds")
+    }
+    facts |= {"fedgrid": __version__, "torch": facts_of_run["versions"]["torch"]}
+    facts["seconds"] *= "trained_as" not in facts_of_run  # a link to another run took no time
+    facts["diverged"] = facts_of_run["diverged"] is not None
     return {name: write_value(value) for name, value in facts.items()}
 
 
@@ -138,8 +140,8 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
 def order_columns(path: Path, rows: kept.Rows) -> list[str]:
     """Return the columns of rows: those that the table has already come first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
-    there = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
-    return [*dict.fromkeys([*(name for name in there if name in used), *used])]
+    existing = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
+    return [*dict.fromkeys([*(name for name in existing if name in used), *used])]
 
 
 def write_rows(path: Path, columns, rows: kept.Rows) -> None:

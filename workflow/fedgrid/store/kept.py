@@ -117,19 +117,19 @@ def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Ro
     UsageError if the kind's file is missing or damaged, or does not fit the index.
     """
     path = folder / f"{kind}.csv"
-    found: dict[str, Rows] = {}
+    by_id: dict[str, Rows] = {}
     for row in read_rows(path, ["id"]):
-        found.setdefault(row.pop("id"), []).append(row)
+        by_id.setdefault(row.pop("id"), []).append(row)
     wanted = {e["id"]: read_hashes(e)[kind] for e in index.values() if kind in read_hashes(e)}
-    if unknown := sorted(found.keys() - wanted.keys()):
+    if unknown := sorted(by_id.keys() - wanted.keys()):
         raise UsageError(f"{path} has the id {shown(unknown[0])}, which {INDEX} does not: {MEND}")
-    for of, expected in wanted.items():
-        if of not in found:
-            raise UsageError(f"{path} has no rows of the id {of}, which {INDEX} has: {MEND}")
-        found[of] = select_own_columns(found[of])
-        if hash_rows(found[of]) != expected:
-            raise UsageError(f"{path}: the rows of the id {of} are not those kept: {MEND}")
-    return found
+    for item_id, expected in wanted.items():
+        if item_id not in by_id:
+            raise UsageError(f"{path} has no rows of the id {item_id}, which {INDEX} has: {MEND}")
+        by_id[item_id] = select_own_columns(by_id[item_id])
+        if hash_rows(by_id[item_id]) != expected:
+            raise UsageError(f"{path}: the rows of the id {item_id} are not those kept: {MEND}")
+    return by_id
 
 
 def select_own_columns(rows: Rows) -> Rows:

@@ -28,10 +28,13 @@ def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Pat
     folder = kept.store_folder(study, scale)
     index = kept.read_index(folder)
     paths = {e["id"]: path for path, e in index.items() if kind in kept.read_hashes(e)}
-    for one in ids:
-        known(f"id of {kind} in {folder / kept.INDEX}", one, paths)
+    for item_id in ids:
+        known(f"id of {kind} in {folder / kept.INDEX}", item_id, paths)
     rows = kept.read_items(folder, kind, index)
-    return {results / kept.file_of_item(kind, paths[one]): parse_rows(rows[one]) for one in ids}
+    return {
+        results / kept.file_of_item(kind, paths[item_id]): parse_rows(rows[item_id])
+        for item_id in ids
+    }
 
 
 def parse_rows(rows: kept.Rows):
@@ -58,18 +61,18 @@ def collect_finished(
     runs = everything.runs(study, scale, grid)
     protocols = everything.protocols_of(everything.narrowed(study, scale, grid))
     index = kept.read_index(kept.store_folder(study, scale))
-    found, ids = [], []
+    available, ids = [], []
     for path, names in find_files(kind, runs, protocols, results):
         run = everything.resolve(names)
         if identity.is_finished(kind, run, results):
-            found.append((path, names))
+            available.append((path, names))
         elif entry := kept.find_kept(index, kind, run):
-            found.append((path, names))
+            available.append((path, names))
             ids.append(entry["id"])
-    if not found:
+    if not available:
         return None
     stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}
-    return join_tables(kind, found, stored, always=True)
+    return join_tables(kind, available, stored, always=True)
 
 
 def find_files(
@@ -79,17 +82,17 @@ def find_files(
 
     A file that methods share is there once for each protocol; a partition is there once.
     """
-    found: dict[tuple, tuple[Path, dict]] = {}
+    by_key: dict[tuple, tuple[Path, dict]] = {}
     for run in runs:
         protocol = protocols.get(run["protocol"], {})
         path = results / collected_path(kind, run, PROTOCOL | protocol)
         key = path if collecting_stage(kind) == "partition" else (path, run["protocol"])
         names = run | {field: protocol.get(field) for field in SUMMED}
-        found.setdefault(key, (path, names))
-    return [*found.values()]
+        by_key.setdefault(key, (path, names))
+    return [*by_key.values()]
 
 
-def join_tables(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool = False):
+def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):
     """Return the tables of all files as one, each row with the names of its run.
 
     `stored` has tables of kept runs by path. If there are any, or `always`, the column `kept` says
@@ -97,9 +100,9 @@ def join_tables(kind: str, found: list[tuple[Path, dict]], stored: dict, always:
     """
     import pandas as pd
 
-    tables = [stored[p] if p in stored else read_checked(READERS[kind], p) for p, _ in found]
-    said = [{"kept": path in stored} if stored or always else {} for path, _ in found]
-    names = pd.DataFrame([names | more for (_, names), more in zip(found, said, strict=True)])
+    tables = [stored[p] if p in stored else read_checked(READERS[kind], p) for p, _ in available]
+    said = [{"kept": path in stored} if stored or always else {} for path, _ in available]
+    names = pd.DataFrame([names | more for (_, names), more in zip(available, said, strict=True)])
     rows = names.index.repeat([len(table) for table in tables])
     return pd.concat(
         [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1
@@ -152,8 +155,8 @@ def read_summary(path: Path):
     """Return the plain values of a summary, without nested ones."""
     import pandas as pd
 
-    found = json.loads(path.read_text(encoding="utf-8"))
-    flat = {k: v for k, v in found.items() if not isinstance(v, dict | list)}
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    flat = {k: v for k, v in summary.items() if not isinstance(v, dict | list)}
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
@@ -183,8 +186,8 @@ def read_settings(path: Path):
     run = json.loads(path.read_text(encoding="utf-8"))["run"]
     parts = {"": run["protocol"]} | run["method"]
     rows = [
-        (of, field, json.dumps(v) if field else "")
-        for of, fields in parts.items()
+        (part, field, json.dumps(v) if field else "")
+        for part, fields in parts.items()
         for field, v in (fields or {"": None}).items()
     ]
     return pd.DataFrame(rows, columns=["of", "field", "value"])
@@ -205,13 +208,13 @@ def read_sizes(path: Path):
     import numpy as np
     import pandas as pd
 
-    there = files.array_names(path)
+    names = files.array_names(path)
     training = files.read_arrays(path, "counts")["counts"].sum(axis=1)
     table = pd.DataFrame({"client": range(len(training)), "training": training})
     for name in ("test", "validation"):
         array = f"{name}_offsets"
-        found = np.diff(files.read_arrays(path, array)[array]) if array in there else 0
-        table[name] = found
+        sizes = np.diff(files.read_arrays(path, array)[array]) if array in names else 0
+        table[name] = sizes
     return table
 
 

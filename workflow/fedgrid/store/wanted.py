@@ -37,7 +37,7 @@ def find_wanted(configs: list[Path]) -> Wanted:
             for run in add_first(everything, names):
                 name, paths = RUN.format(**run["name"]), input_paths(run)
                 wanted.runs.add(name)
-                wanted.inputs.update(strip_end(paths[one]) for one in SHARED if one in paths)
+                wanted.inputs.update(strip_end(paths[stage]) for stage in SHARED if stage in paths)
                 wanted.states.update([name] if reads else ())
     return wanted
 
@@ -65,9 +65,9 @@ def add_first(everything: Grid, names: dict) -> list[dict]:
 
 def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
     """Yield study, scale and name of all grids."""
-    for study, about in everything.studies.items():
-        for scale, of in about["scales"].items():
-            yield from ((study, scale, grid) for grid in of["grids"])
+    for study, entry in everything.studies.items():
+        for scale, facts in entry["scales"].items():
+            yield from ((study, scale, grid) for grid in facts["grids"])
 
 
 def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
@@ -80,9 +80,9 @@ def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[d
         yield from runs_of_block(block)
 
 
-def has_interpolation(about: dict, grid: str) -> bool:
+def has_interpolation(study: dict, grid: str) -> bool:
     """Whether a product of a study reads the interpolations of a grid, and these read states."""
-    sources = (text for product in about["products"].values() for text in product["from"].values())
+    sources = (text for product in study["products"].values() for text in product["from"].values())
     return f"interpolation/{grid}" in sources
 
 

@@ -32,12 +32,12 @@ def count_labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFram
     """Return the number of samples per class of all clients of each round."""
     from fedgrid.federation import schedule
 
-    about = predictions.iloc[0]
+    first = predictions.iloc[0]
     rows = []
     for number in predictions["round"].unique():
-        names = about["dataset"], about["partition"], int(about["seed"]), int(number) - 1
-        size = int(about["clients"]), float(about["participation"])
-        cohort = schedule.cohort(*size, *names, sampler=about["sampler"])
+        names = first["dataset"], first["partition"], int(first["seed"]), int(number) - 1
+        size = int(first["clients"]), float(first["participation"])
+        cohort = schedule.cohort(*size, *names, sampler=first["sampler"])
         rows.append(counts[counts["client"].isin(cohort)].assign(round=number))
     held = pd.concat(rows).groupby(["dataset", "partition", "round", "class"], sort=False)
     return held["samples"].sum().rename("number").reset_index()
@@ -49,8 +49,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
     most = table["share"].max()
     for (axes,), kind in zip(grid, kinds, strict=True):
-        of = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
-        shares = of.pivot(index="class", columns="round", values="share").fillna(0)
+        part = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
+        shares = part.pivot(index="class", columns="round", values="share").fillna(0)
         mesh = axes.pcolormesh(
             shares.columns - 1,
             shares.index,

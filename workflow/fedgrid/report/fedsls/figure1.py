@@ -59,17 +59,23 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict
     partitions = table["partition"].unique()
     width = 0.8 / (2 * len(look))
     for i, (over, colour) in enumerate(look.items()):
-        of = table[table["over"] == over].groupby("partition").first().reindex(partitions)
+        part = table[table["over"] == over].groupby("partition").first().reindex(partitions)
         at, name = np.arange(len(partitions)) + 2 * i * width - 0.4, figures.label(study, over)
-        if of["mean"].notna().any():
-            ours = dict(color=colour, yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
-            axes.bar(at + width / 2, of["mean"], width, label=f"over {name}", **ours)
-        lost = of["diverged"].fillna(0).to_numpy() > 0
+        if part["mean"].notna().any():
+            ours = dict(
+                color=colour, yerr=part["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2}
+            )
+            axes.bar(at + width / 2, part["mean"], width, label=f"over {name}", **ours)
+        lost = part["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
-        if of["published"].notna().any():
+        if part["published"].notna().any():
             theirs = dict(facecolor="white", edgecolor=colour, hatch="////")
             axes.bar(
-                at + 1.5 * width, of["published"], width, label=f"over {name}, published", **theirs
+                at + 1.5 * width,
+                part["published"],
+                width,
+                label=f"over {name}, published",
+                **theirs,
             )
     axes.set_xticks(range(len(partitions)), map(write_label, partitions))
 

@@ -26,10 +26,10 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()
     figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15)
-    found = {(r.dataset, r.image, r.map): r for r in table.itertuples()}
+    rows = {(r.dataset, r.image, r.map): r for r in table.itertuples()}
     for (dataset, image), row in zip(images, grid, strict=True):
         for name, axes in zip(maps, row, strict=True):
-            plot_map(axes, found[dataset, image, name])
+            plot_map(axes, rows[dataset, image, name])
         row[0].set_ylabel(figures.label(study, dataset))
     for name, axes in zip(maps, grid[0], strict=True):
         heading = figures.label(study, name).replace(", ", "\n").replace(" f", "\nf")

@@ -28,14 +28,14 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     for dataset, row in zip(datasets, grid, strict=True):
-        of = table[table["dataset"] == dataset]
+        part = table[table["dataset"] == dataset]
         for partition, axes in zip(partitions, row, strict=True):
-            here = of[of["partition"] == partition]
-            plot_dots(axes, here, of["samples"].max(), pixels=len(table) > MANY)
+            here = part[part["partition"] == partition]
+            plot_dots(axes, here, part["samples"].max(), pixels=len(table) > MANY)
             axes.set_title(figures.write_setting(study, dataset, partition))
         row[0].set_ylabel("class")
         row[0].yaxis.get_major_locator().set_params(integer=True)
-        add_size_legend(row[-1], of["samples"].max())
+        add_size_legend(row[-1], part["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")
     return figure

@@ -30,11 +30,11 @@ def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     order += [name for name in scores["map"].unique() if name not in PAPER]
     rows = []
     for name in order:
-        of = scores[scores["map"] == name]
-        facts = {"map": name, "seeds": of["seed"].nunique(), "images": count_images(of)}
+        scored = scores[scores["map"] == name]
+        facts = {"map": name, "seeds": scored["seed"].nunique(), "images": count_images(scored)}
         for score in SCORES:
-            rows.append(facts | {"score": score, "seed": ALL} | compute_box(of[score]))
-            for seed, part in of.groupby("seed")[score]:
+            rows.append(facts | {"score": score, "seed": ALL} | compute_box(scored[score]))
+            for seed, part in scored.groupby("seed")[score]:
                 rows.append(facts | {"score": score, "seed": str(seed)} | compute_box(part))
     return pd.DataFrame(rows).assign(scale=scale)
 

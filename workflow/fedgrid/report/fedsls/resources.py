@@ -86,17 +86,17 @@ def count_stored(costs: pd.DataFrame) -> dict[str, float]:
     """Return what might be stored per image, as counts of numbers."""
     main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
     image, classes = read_value(costs, "image", "elements"), read_value(costs, "image", "classes")
-    found = {
+    counts = {
         "gradient at the input": image,
         "gradient at the input and class scores": image + classes,
         "first convolution's output": main["elements"].iloc[0],
         "channel mean of the first convolution's output": compute_area(main).iloc[0],
     }
-    for where, of in {"main path": main, "with side paths": both}.items():
-        found[f"inputs of all convolutions, {where}"] = of["input_elements"].sum()
-        found[f"outputs of all convolutions, {where}"] = of["elements"].sum()
-        found[f"channel means of all convolutions' outputs, {where}"] = compute_area(of).sum()
-    return found
+    for where, layers in {"main path": main, "with side paths": both}.items():
+        counts[f"inputs of all convolutions, {where}"] = layers["input_elements"].sum()
+        counts[f"outputs of all convolutions, {where}"] = layers["elements"].sum()
+        counts[f"channel means of all convolutions' outputs, {where}"] = compute_area(layers).sum()
+    return counts
 
 
 def compute_area(layers: pd.DataFrame) -> pd.Series:
@@ -194,14 +194,14 @@ def list_memory(costs: pd.DataFrame) -> list[dict]:
     }
     return [
         row
-        for where, of in parts.items()
-        for row in list_layer_memory(where, of, list_sizes(costs))
+        for where, layers in parts.items()
+        for row in list_layer_memory(where, layers, list_sizes(costs))
     ]
 
 
-def list_layer_memory(where: str, of: pd.DataFrame, sizes: list[int]) -> list[dict]:
+def list_layer_memory(where: str, layers: pd.DataFrame, sizes: list[int]) -> list[dict]:
     """Return rows of the memory of layers' latents and channel means, for numbers of images."""
-    before, after = of["elements"].sum(), compute_area(of).sum()
+    before, after = layers["elements"].sum(), compute_area(layers).sum()
     rows = []
     for images in sizes:
         unit = FLOAT * images / MEGA["MB"]

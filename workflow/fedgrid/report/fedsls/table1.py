@@ -45,8 +45,8 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    of = (
+    scored = (
         f"the mean of the last {tables.join_values(table, 'tail')} rounds: "
         f"{tables.describe_scope(table)}"
     )
-    return f"Test accuracy in percent, mean ± standard deviation over seeds of {of}."
+    return f"Test accuracy in percent, mean ± standard deviation over seeds of {scored}."

@@ -47,10 +47,10 @@ def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
     most = 100 * max(table["weight_fedavg"].max(), table["weight"].max())
     axes.plot([0, most], [0, most], color="0.5", linewidth=0.8, label="FedAvg")
     for seed, look in figures.colours(table["seed"]).items():
-        of = table[table["seed"] == seed]
+        part = table[table["seed"] == seed]
         axes.scatter(
-            100 * of["weight_fedavg"],
-            100 * of["weight"],
+            100 * part["weight_fedavg"],
+            100 * part["weight"],
             s=7,
             color=look,
             alpha=0.8,
@@ -63,8 +63,8 @@ def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
 def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
     """Draw R_k / n_k of the clients in descending order."""
     for seed, look in figures.colours(table["seed"]).items():
-        of = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
-        axes.plot(range(1, len(of) + 1), of["R_per_sample"], ".-", color=look, linewidth=0.8)
+        part = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
+        axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", color=look, linewidth=0.8)
     axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
 
 

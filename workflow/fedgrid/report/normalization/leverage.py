@@ -55,10 +55,14 @@ def draw(
     Distances are shares of the weight, means over seeds; gains are points of percent.
     NothingToDrawError if no method has runs with the part and without it.
     """
-    found = compute_gains(
+    measured = compute_gains(
         runs, {GAIN: suffix, PLACEBO: placebo}
     )  # first: without pairs it ends this
-    parts = [measure_distances(runs, settings, suffix), *found, list_printed_gains(study, suffix)]
+    parts = [
+        measure_distances(runs, settings, suffix),
+        *measured,
+        list_printed_gains(study, suffix),
+    ]
     table = pd.concat(parts, ignore_index=True)
     facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
     table = table.merge(facts.reset_index(), how="left", on=SETTING)
@@ -69,11 +73,15 @@ def draw(
 def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
     """Return a row per normalised method, setting and round: distances, and effective clients."""
     names = runs["method"].str.partition(suffix)
-    there = runs.assign(original=names[0])[(names[1] == suffix) & runs["weight_distance"].notna()]
-    every = fields.select_runs(fields.read_fields(settings), there)
+    normalised = runs.assign(original=names[0])[
+        (names[1] == suffix) & runs["weight_distance"].notna()
+    ]
+    every = fields.select_runs(fields.read_fields(settings), normalised)
     temperature = fields.select_field(every, "contribution.temperature").astype(float)
-    there = there.assign(temperature=temperature.to_numpy(), cohort=list_cohort_sizes(there))
-    table = there.groupby([*LINE, "round"], sort=False).agg(
+    normalised = normalised.assign(
+        temperature=temperature.to_numpy(), cohort=list_cohort_sizes(normalised)
+    )
+    table = normalised.groupby([*LINE, "round"], sort=False).agg(
         weight_distance=("weight_distance", "mean"),
         distance_bound=("distance_bound", "mean"),
         effective_clients=("effective_clients", "mean"),
@@ -89,13 +97,13 @@ def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -
 def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
     """Return tables of measured gains by what they are, a row per original and setting."""
     scores = score_runs(runs)
-    found = []
+    tables_by_kind = []
     for what, suffix in suffixes.items():
         pairs = gains.name_pairs(scores["method"], suffix, needed=what == GAIN)
         table = gains.compute_gains(scores, pairs)
         table = table.rename(columns={"method": "original", gains.PAIRS: "seeds"})
-        found.append(table.assign(what=what))
-    return found
+        tables_by_kind.append(table.assign(what=what))
+    return tables_by_kind
 
 
 def list_printed_gains(study: dict, suffix: str) -> pd.DataFrame:
@@ -157,9 +165,9 @@ def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
         here = table[(table[fixed] == first[fixed]).all(axis=1)]
         here = here if name == "label" else here.sort_values(name, kind="stable")
         for (value, colour), style in product(figures.colours(here[name]).items(), STYLES):
-            of = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
+            line = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
             label = form.format(value) if style == MEASURED else None
-            axes.plot(of.index, of, color=colour, linestyle=STYLES[style], label=label)
+            axes.plot(line.index, line, color=colour, linestyle=STYLES[style], label=label)
         axes.set(yscale="log", xlabel="round", title=TITLES[name])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, fontsize=6)
     row[0].set_ylabel("share of the weight\n(total variation)")
@@ -176,19 +184,19 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
     if len(every):
         axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
     for what, (mark, colour) in MARKS.items():
-        of = here[here["what"] == what]
-        at = of["label"].map(labels.index) + OFFSETS[what]
-        plot_marks(axes, at, of, mark, colour, what)
+        part = here[here["what"] == what]
+        at = part["label"].map(labels.index) + OFFSETS[what]
+        plot_marks(axes, at, part, mark, colour, what)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     axes.set_xlim(-0.5, len(labels) - 0.5)
 
 
-def plot_marks(axes: Axes, at: pd.Series, of: pd.DataFrame, mark: str, colour: str, name: str):
+def plot_marks(axes: Axes, at: pd.Series, part: pd.DataFrame, mark: str, colour: str, name: str):
     """Draw gains as marks; an interval is left out if one seed has none."""
-    ends = np.abs(of[["low", "high"]].sub(of["gain"], axis=0)).T.to_numpy()
+    ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
     ends = np.where(np.isfinite(ends), ends, 0)
-    axes.errorbar(at, of["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
+    axes.errorbar(at, part["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -27,10 +27,10 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
         raise NothingToDrawError(
             "no run of the grid has coefficients: name methods that learn them, such as autocs"
         )
-    percent = {name: 100 * runs[of] for name, of in ACCURACIES.items()}
-    there = runs.assign(**percent)[~find_lost(runs)]
+    percent = {name: 100 * runs[column] for name, column in ACCURACIES.items()}
+    recorded = runs.assign(**percent)[~find_lost(runs)]
     facts = [*CELL, "round", "rounds", "seed"]
-    long = there.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
+    long = recorded.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
     table = long.dropna(subset="value").groupby([*CELL, "curve", "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
@@ -48,9 +48,9 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     size = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
     figure, grid = figures.panels(2 * len(settings), len(methods), **size)
     look = figures.lines([*ACCURACIES, *sorted({*table["curve"]} - {*ACCURACIES})])
-    for at, ((dataset, partition, _), of) in enumerate(settings):
+    for at, ((dataset, partition, _), part) in enumerate(settings):
         for column, method in enumerate(methods):
-            here = of[of["method"] == method]
+            here = part[part["method"] == method]
             top, bottom = grid[2 * at][column], grid[2 * at + 1][column]
             plot_curves(top, here[here["curve"].isin(ACCURACIES)], look)
             plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
@@ -66,8 +66,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every curve."""
-    for name, of in table.groupby("curve", sort=False):
-        figures.plot_band(axes, of, "round", look[name], label=name)
+    for name, line in table.groupby("curve", sort=False):
+        figures.plot_band(axes, line, "round", look[name], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:

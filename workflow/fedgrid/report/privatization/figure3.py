@@ -35,9 +35,9 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     rows = -(-len(settings) // 2)
     figure = Figure(figsize=(7.2 if len(settings) > 1 else 3.6, 2.9 * rows), layout="constrained")
     places = figure.subfigures(rows, min(len(settings), 2), squeeze=False).flat
-    for place, ((dataset, partition), of) in zip(places, settings, strict=False):
+    for place, ((dataset, partition), part) in zip(places, settings, strict=False):
         place.suptitle(figures.write_setting(study, dataset, partition), size=8)
-        plot_dataset(place, of[of["of"] == CLIENT], of[of["of"] == CLASS])
+        plot_dataset(place, part[part["of"] == CLIENT], part[part["of"] == CLASS])
     return figure
 
 

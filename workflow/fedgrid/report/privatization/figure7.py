@@ -24,10 +24,10 @@ def draw(
     `best` keeps the best runs by each accuracy, and reads the runs' `settings`.
     """
     choose, parts = choice.make_chooser(runs, settings, best), []
-    for name, of in ACCURACIES.items():
-        kept = choose(runs, of)
-        curves = convergence.draw(kept, study, scale, of).drop(columns="of", errors="ignore")
-        parts.append(choice.add_choice(curves, kept).assign(what=name, of=of))
+    for name, metric in ACCURACIES.items():
+        kept = choose(runs, metric)
+        curves = convergence.draw(kept, study, scale, metric).drop(columns="of", errors="ignore")
+        parts.append(choice.add_choice(curves, kept).assign(what=name, of=metric))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -36,11 +36,11 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     columns = [*table.groupby(SETTING, sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
     look = figures.lines(table["method"])
-    for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
+    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
             convergence.plot_curves(axes, table[here], look, study)
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(of)}")
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
         names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
         axes.set_title(", ".join(names))

@@ -28,24 +28,24 @@ def draw(
     """
     choose, ways = choice.make_chooser(runs, settings, best), name_ways(settings)
     parts = []
-    for name, of in ACCURACIES.items():
-        kept = choose(runs, of)
-        found = average_deviations(select_scored(kept, of), of).merge(
+    for name, metric in ACCURACIES.items():
+        kept = choose(runs, metric)
+        means = average_deviations(select_scored(kept, metric), metric).merge(
             ways, on=["method", "dataset"]
         )
-        parts.append(choice.add_choice(found, kept).assign(what=name))
+        parts.append(choice.add_choice(means, kept).assign(what=name))
     table = pd.concat(parts, ignore_index=True)
     rank = table["kind"].map([NONE, *KINDS].index)
     table = table.assign(rank=rank).sort_values(["rank", "split"], kind="stable")
     return table.drop(columns="rank").assign(scale=scale).round(4)
 
 
-def average_deviations(runs: pd.DataFrame, of: str) -> pd.DataFrame:
+def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the mean over seeds of a metric, and of its deviation in the tail of each run."""
     tail = runs[(runs["round"] > runs["rounds"] - runs["tail"]) & ~runs["diverged"]]
-    within = (100 * tail[of]).groupby([tail[name] for name in RUN]).std().rename("deviation")
-    scores = score_runs(runs, of).merge(within.reset_index(), how="left", on=RUN)
-    table = mean_over_seeds(scores, CELL, of).drop(columns="of", errors="ignore")
+    within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
+    scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
+    table = mean_over_seeds(scores, CELL, metric).drop(columns="of", errors="ignore")
     deviations = scores.groupby(CELL, sort=False)["deviation"].mean().reset_index()
     return table.merge(deviations, on=CELL)
 
@@ -88,12 +88,12 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
     size = {"width": 4.4, "height": 2.4}
     figure, grid = figures.panels(len(ACCURACIES), len(columns), **size)
-    for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
+    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
             plot_bars(axes, table[here & (table["what"] == name)])
             axes.set_title(figures.write_setting(study, *setting))
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(of)}")
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
@@ -105,9 +105,9 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
     split = table[kinds != NONE]
     places = [at + [*KINDS].index(kind) for at, kind in enumerate(kinds[split.index])]
     places = pd.Series(places, split.index, dtype=int)
-    for kind, of in split.groupby("kind", sort=False):
+    for kind, part in split.groupby("kind", sort=False):
         look = {"color": colours[kind], "label": KINDS[kind]}
-        axes.bar(places[of.index], of["mean"], yerr=of["deviation"].fillna(0), **look)
+        axes.bar(places[part.index], part["mean"], yerr=part["deviation"].fillna(0), **look)
     for row in table[kinds == NONE].itertuples():
         axes.axhline(row.mean, color="0.2", linestyle="--", label=f"{row.way} (all shared)")
     axes.set_xticks(places, split["way"], rotation=90)

@@ -28,7 +28,7 @@ def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataF
     first = sizes[sizes["seed"] == sizes["seed"].min()]
     groups = first.groupby(["dataset", "partition"], sort=False)
     table = pd.DataFrame(
-        [dict(dataset=d, partition=p) | count_samples(of, d) for (d, p), of in groups]
+        [dict(dataset=d, partition=p) | count_samples(part, d) for (d, p), part in groups]
     )
     entries = study["published"]
     theirs = entries[known("entry of `published`", printed, entries)]
@@ -39,15 +39,15 @@ def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataF
     return table.assign(seed=first["seed"].iloc[0], scale=scale).round(2)
 
 
-def count_samples(of: pd.DataFrame, dataset: str) -> dict:
+def count_samples(clients: pd.DataFrame, dataset: str) -> dict:
     """Return the numbers of one partition; clients' tests can be parts of the global test set."""
     in_file = source.literal(f"datasets.{dataset}", "TEST")
     return {
-        "clients": len(of),
+        "clients": len(clients),
         "classes": source.literal(f"datasets.{dataset}", "CLASSES"),
-        "training": of["training"].mean(),
-        "test": of["test"].mean(),
-        "global_test": in_file or of["test"].sum(),
+        "training": clients["training"].mean(),
+        "test": clients["test"].mean(),
+        "global_test": in_file or clients["test"].sum(),
     }
 
 

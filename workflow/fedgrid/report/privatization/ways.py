@@ -37,7 +37,8 @@ def draw(
     """
     choose, ends = choice.make_chooser(runs, settings, best), listed(placebo)
     parts = [
-        summarise_accuracy(name, choose(runs, of), of, ends) for name, of in ACCURACIES.items()
+        summarise_accuracy(name, choose(runs, metric), metric, ends)
+        for name, metric in ACCURACIES.items()
     ]
     table = parts[1].merge(parts[0], how="left", on=ROW, suffixes=("", "_server"))
     table = table.drop(columns=[name for name in table if name.endswith("_server")])
@@ -46,16 +47,16 @@ def draw(
     return table.assign(scale=scale).round(4)
 
 
-def summarise_accuracy(name: str, runs: pd.DataFrame, of: str, ends: list[str]) -> pd.DataFrame:
+def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[str]) -> pd.DataFrame:
     """Return a row per way, placebo and setting: an accuracy, the placebo's, the difference."""
-    found = score_runs(select_scored(runs, of), of).rename(columns={of: "accuracy"})
-    back = match_placebos(found["method"], ends)
-    facts = found.groupby(CELL, sort=False).agg(
+    scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
+    back = match_placebos(scores["method"], ends)
+    facts = scores.groupby(CELL, sort=False).agg(
         seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS}
     )
-    table = facts.reset_index().merge(compute_intervals(found, name), on=CELL)
-    theirs = compute_intervals(found[found["method"].isin(back)], f"{name}_placebo")
-    gain = gains.compute_gains(found, back).rename(columns={"gain": "mean"})
+    table = facts.reset_index().merge(compute_intervals(scores, name), on=CELL)
+    theirs = compute_intervals(scores[scores["method"].isin(back)], f"{name}_placebo")
+    gain = gains.compute_gains(scores, back).rename(columns={"gain": "mean"})
     gain = gain.rename(columns={key: f"{name}_gain_{key}" for key in (*STATISTICS, gains.PAIRS)})
     placebos = theirs.merge(gain, how="left", on=CELL).rename(columns={"method": "placebo"})
     placebos.insert(0, "method", placebos["placebo"].map(back))
@@ -68,7 +69,7 @@ def summarise_accuracy(name: str, runs: pd.DataFrame, of: str, ends: list[str]) 
 def match_placebos(methods: pd.Series, ends: list[str]) -> dict[str, str]:
     """Return the way of each placebo among the methods; `ends` are the ends of placebos' names."""
     pairs = [gains.name_pairs(methods, end, needed=False) for end in ends]
-    return {placebo: way for of in pairs for way, placebo in of.items()}
+    return {placebo: way for placebos in pairs for way, placebo in placebos.items()}
 
 
 def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -96,19 +97,19 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         shown[name, "placebo"] = write_means(table, f"{name}_placebo")
         shown[name, "way - placebo"] = write_means(table, f"{name}_gain", "+")
         shown[name, "chosen"] = table[f"{name}_chosen"].astype(object).fillna("")
-    there = {key: of for key, of in shown.items() if (of != "").any()}
-    return pd.DataFrame(there).set_index(pd.MultiIndex.from_frame(index))
+    filled = {key: column for key, column in shown.items() if (column != "").any()}
+    return pd.DataFrame(filled).set_index(pd.MultiIndex.from_frame(index))
 
 
 def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
     """Return a mean with its interval as texts; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
-    found = pd.Series([tables.write_interval(*row, sign=sign) for row in rows], table.index)
+    means = pd.Series([tables.write_interval(*row, sign=sign) for row in rows], table.index)
     if f"{name}_diverged" not in table:
-        return found
+        return means
     lost = table[f"{name}_diverged"].fillna(0)
     said = [f"{n:g}/{seeds:g} diverged" for n, seeds in zip(lost, table["seeds"], strict=True)]
-    return found.mask(lost > 0, said)
+    return means.mask(lost > 0, said)
 
 
 def caption(table: pd.DataFrame) -> str:
