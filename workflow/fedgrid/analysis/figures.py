@@ -29,7 +29,7 @@ UNDATED = {
 
 
 def use_style() -> AbstractContextManager:
-    """Return a context in which figures have the style of `report/paper.mplstyle`."""
+    """Draw figures with the style of `report/paper.mplstyle`, in a `with` statement."""
     return matplotlib.style.context(PACKAGE / "report/paper.mplstyle")
 
 
@@ -43,24 +43,27 @@ def panels(
 
 
 def make_blank() -> Figure:
-    """Return a figure without axes, of which only the caption is to be read."""
+    """Return an empty figure, for a product that has a caption and nothing to draw."""
     figure, ((axes,),) = panels(1, 1)
     axes.set_axis_off()
     return figure
 
 
 def lines(names: Iterable[str]) -> dict[str, dict]:
-    """Return a colour and a line style by name, in the order of the names."""
+    """Give each name its own colour and line style, in the order of the names."""
     return dict(zip(dict.fromkeys(names), cycle(matplotlib.rcParams["axes.prop_cycle"])))
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour by name, in the order of the names."""
+    """Give each name its own colour, in the order of the names."""
     return {name: look["color"] for name, look in lines(names).items()}
 
 
 def label(study: dict, name: str, axis: str = "") -> str:
-    """Return the label of a name; for a protocol, the labels of protocols come first."""
+    """Return the study's label of a name, or the name if it has none.
+
+    `labels.protocols` of the study is used for the axis `protocol` first.
+    """
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
     return of_axis.get(name) or labels.get(name, name)
@@ -72,9 +75,9 @@ def write_setting(study: dict, dataset: str, partition: str) -> str:
 
 
 def arrange_panels(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
-    """Return rows of panels, by dataset and partition: a row per dataset, a column per partition.
+    """Arrange panels in rows: a row per dataset, a column per partition.
 
-    If each dataset has one partition, of its own, the panels are one after the other.
+    If each dataset has a single partition that no other has, up to ROW panels share a row.
     """
     settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))]
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
@@ -107,14 +110,14 @@ def setting_panels(
 
 
 def plot_band(axes: Axes, line: pd.DataFrame, along: str, look: dict, **style) -> None:
-    """Draw the means along a column as a line, with the deviation as a band around it."""
+    """Draw the means against the column `along` as a line, with their deviation as a band."""
     axes.plot(line[along], line["mean"], **style, **look)
     low, high = line["mean"] - line["std"], line["mean"] + line["std"]
     axes.fill_between(line[along], low, high, color=look["color"], alpha=0.12, lw=0)
 
 
 def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
-    """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
+    """Draw crosses on the lower edge of a panel; the edge does not cut them off."""
     style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
     axes.plot(places, 0 * places, "x", **style, **label)
 
@@ -122,10 +125,7 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:
-    """Add one legend for all panels, above them; a name that several panels have occurs once.
-
-    The names in `order` come first, in this order.
-    """
+    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
     handles: dict = dict.fromkeys(order)
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}

@@ -1,4 +1,4 @@
-"""Gains of a part that is added to methods: `fedavg+norm` over `fedavg`, by the names' suffix.
+"""The gain of a part that is added to methods, such as `+norm`: `fedavg+norm` over `fedavg`.
 
 A gain is the difference of accuracies of two runs of a seed, in points of percent.
 """
@@ -18,10 +18,9 @@ PAPER = "paper"  # the protocol of printed values of the paper's main setting
 
 
 def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
-    """Return the original methods, each with its name with the suffix.
+    """Return the name with the suffix for every method that occurs with the suffix and without it.
 
-    Only originals that are themselves among the methods count. NothingToDrawError if there is none,
-    and the pairs are `needed`.
+    NothingToDrawError if there is no such pair and the pairs are `needed`.
     """
     unique = [*dict.fromkeys(methods)]
     pairs = {name: name + suffix for name in unique if name + suffix in unique}
@@ -52,7 +51,7 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
 
 
 def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
-    """Add what is printed of cells of originals: the original, that with the suffix, the gain."""
+    """Add the printed accuracies of each original, without and with the suffix, and the gain."""
     changed = table[CELL].assign(method=table["method"] + suffix)
     sides = {"original": table[CELL], "changed": changed}
     values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in sides.items()}
@@ -63,10 +62,10 @@ def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
 
 
 def list_printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
-    """Return a row per printed cell of an original: both printed accuracies and their difference.
+    """Return a row per pair of printed accuracies, without and with the suffix: both and the gain.
 
-    The protocol `paper` is the paper's main setting. The gain is the difference, whatever the paper
-    prints as the gain.
+    The protocol `paper` is the paper's main setting. The gain is our difference of the two values;
+    a gain that the paper prints itself is not used.
     """
     cells = list_published_cells(study)
     back = {name + suffix: name for name in cells["method"]}

@@ -41,24 +41,24 @@ def size_of_print(decimals: int) -> int:
 
 
 def all_possible(values: Sequence[Decimal], decimals: int, images: int) -> bool:
-    """Whether all values are possible."""
+    """Whether a mean over `images` images can give every value."""
     return all(is_possible(value, decimals, images) for value in values)
 
 
 def least_fit(values: Sequence[Decimal], decimals: int) -> int | None:
-    """Return the least number of images that fits all values; None if no number fits.
+    """Return the least number of images that can give all values; None if no number can.
 
-    Fewer images cannot have given the values. It is never more than `size_of_print`.
+    It is at most `size_of_print`.
     """
     sizes = range(1, size_of_print(decimals) + 1)
     return next((n for n in sizes if all_possible(values, decimals, n)), None)
 
 
 def largest_fit(values: Sequence[Decimal], decimals: int) -> int | None:
-    """Return the largest number of images below `size_of_print` that fits all values, or None.
+    """Return the largest number of images below `size_of_print` that can give all values, or None.
 
-    The test set has at most so many images, or else at least `size_of_print`, where every number
-    fits. So the result says something only together with another reason that the set is small.
+    Every number from `size_of_print` on can give them, too. So the result limits the size of a test
+    set only if something else shows that the set is small.
     """
     sizes = range(size_of_print(decimals) - 1, 0, -1)
     return next((n for n in sizes if all_possible(values, decimals, n)), None)
@@ -109,7 +109,7 @@ def p_uniform(counts: Sequence[int]) -> float:
 
 
 def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Return the distribution with one digit more; the last column is of its sum and all above."""
+    """Add one digit to the distribution; its last column has all sums of squares from it on."""
     after = np.zeros_like(before)
     last = before.shape[1] - 1
     for count, chance in enumerate(chances):

@@ -84,7 +84,7 @@ def write_table(
 
 
 def write_column(texts: pd.Series) -> pd.Series:
-    """Return a column in LaTeX; deviations are as wide as the widest, so that points align."""
+    """Return a column in LaTeX, in which deviations have equal width, so that points align."""
     matches = texts.map(MEAN.fullmatch)
     widest = max([len(match[2]) for match in matches if match and match[2]], default=0)
     both = zip(texts, matches, strict=True)
@@ -138,7 +138,7 @@ def write_headings(index: pd.Index, study: dict) -> pd.Index:
 
 
 def write_heading(study: dict, level: str | None, value) -> str:
-    """Return a heading in LaTeX; names of files are replaced by the study's labels."""
+    """Return a heading in LaTeX, in which the study's labels replace names of files."""
     text = str(value)
     return write_latex(write_name(study, text, str(level)) if level in NAMES else text)
 

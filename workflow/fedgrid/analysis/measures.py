@@ -1,7 +1,8 @@
-"""What claims compare: measures of runs, of printed tables and of saliency maps, as rows of values.
+"""Measure runs, printed tables and saliency maps, for claims to compare.
 
-A row has the measure, protocol, dataset, partition, seed, method and the value. For a run that
-diverged, the value is minus infinity, so that it loses every comparison; a coefficient is missing.
+Every function returns rows with measure, protocol, dataset, partition, seed, method and value. A
+run that diverged has the value minus infinity, so that it loses every comparison; its coefficients
+are missing.
 """
 
 from functools import partial
@@ -42,22 +43,19 @@ def measure_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_personal_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores of the mean accuracy of clients' own models, as `accuracies` does."""
+    """Return the scores of the mean accuracy of clients' own models, in percent."""
     return measure_scores(runs, OWN, "personal accuracy")
 
 
 def measure_scores(runs: pd.DataFrame, metric: str, measure: str) -> pd.DataFrame:
-    """Return the runs' scores in a column as a measure; minus infinity for one that diverged."""
+    """Score runs by a metric, and name the result as a measure."""
     means = score_runs(runs, metric).rename(columns={metric: "value"})
     means["value"] = means["value"].mask(means["diverged"], -np.inf)
     return means.assign(measure=measure)[[*SETTING, "method", "value"]]
 
 
 def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Return the score of a coefficient, or of one minus another; missing if a run diverged.
-
-    `coefficient alpha_0 - alpha_1` is of the columns alpha_0 and alpha_1.
-    """
+    """Score a logged coefficient, or the difference of two, such as alpha_0 - alpha_1."""
     first, *second = measure.removeprefix(claims.COEFFICIENT).split(" - ")
     if not {first, *second} <= {*runs} or runs[[first, *second]].isna().all(axis=None):
         return NOTHING
@@ -70,9 +68,9 @@ def measure_coefficient(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
 
 
 def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
-    """Return the alpha or beta with which each run's clients are best on average.
+    """Find the alpha or beta at which the clients of a run have the best mean accuracy.
 
-    If several points are the best, that is their mean.
+    If several points are equally good, the value is their mean.
     """
     keys = [*CELL, "seed"]
     mean = interpolation["mean"].round(10)
@@ -82,7 +80,7 @@ def find_optima(interpolation: pd.DataFrame, axis: str) -> pd.DataFrame:
 
 
 def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
-    """Return how much sooner runs are as good as `over`'s best; minus infinity if diverged."""
+    """Return by which factor runs reach the best accuracy of `over` sooner."""
     table = compute_speedups(runs, over).rename(columns={"speedup": "value"})
     gone = runs.groupby([*CELL, "seed"])["diverged"].any().rename("gone").reset_index()
     table = table.merge(gone, on=[*CELL, "seed"])
@@ -91,7 +89,7 @@ def measure_speedups(runs: pd.DataFrame, over: str = "fedavg") -> pd.DataFrame:
 
 
 def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return minus the mean change between evaluations, in points; minus infinity if diverged."""
+    """Return the negative mean change between evaluations: a steadier run has a higher value."""
     percent = runs.assign(percent=100 * runs["accuracy"]).sort_values("round", kind="stable")
     table = percent.groupby([*CELL, "seed"], sort=False).agg(
         value=("percent", lambda values: -values.diff().abs().mean()), gone=("diverged", "any")
@@ -101,9 +99,9 @@ def measure_steadiness(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def measure_early_accuracies(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean accuracy in the first quarter of the rounds; minus infinity if diverged.
+    """Return the mean accuracy in percent of the first quarter of the rounds, without round 0.
 
-    That is in percent, and without round 0. It is the higher, the faster a run converges.
+    Faster convergence gives a higher value.
     """
     early = runs[(runs["round"] > 0) & (runs["round"] <= EARLY * runs["rounds"])]
     table = early.groupby([*CELL, "seed"], sort=False)["accuracy"].mean().rename("value")
@@ -140,9 +138,9 @@ def measure_printed(study: dict) -> pd.DataFrame:
 
 
 def measure_similarities(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return median, mean and box of every score over all images, by map and encoder's seed.
+    """Return median, mean and interquartile range of the images' scores, by map and encoder's seed.
 
-    A map that does not depend on the seed has one seed only, which is repeated for all seeds.
+    A map that does not depend on the seed has the same values for all seeds.
     """
     rows = []
     for (encoder, layer, seed), part in scores.groupby(["encoder", "layer", "seed"], sort=False):
@@ -166,10 +164,10 @@ def measure_all(
     choose: Chooser = lambda table, by: table,
     way: str | None = None,
 ) -> pd.DataFrame:
-    """Return all measures of the study's claims; `scores` are the fidelity study's, if any.
+    """Measure everything that the study's claims compare; `scores` are of the fidelity experiment.
 
-    `choose` keeps the runs that are best by the metric of a measure. Runs are scored in this `way`
-    (`scores.WAYS`), or as their protocols say.
+    `choose` keeps the best runs by the metric of a measure. `way`, a key of `scores.WAYS`, replaces
+    the way in which the runs' protocols say to score them.
     """
     runs = runs if runs is None or way is None else score_by(runs, way)
     asked = {"accuracy"}.union(*map(claims.measures, study.get("claims", [])))
@@ -191,9 +189,9 @@ def order_measures(asked: set[str]) -> list[str]:
 
 
 def measure_runs(name: str, runs: pd.DataFrame, choose: Chooser) -> pd.DataFrame:
-    """Return a measure of the runs that have its metric, or diverged.
+    """Measure those runs that have the measure's metric, or diverged.
 
-    A method without a complete server's model has no accuracy, and is left out.
+    A method whose server has no complete model has no accuracy, and is left out.
     """
     by, measure = MEASURES.get(name) or (OWN, partial(measure_coefficient, measure=name))
     if by not in runs or runs[by].isna().all():

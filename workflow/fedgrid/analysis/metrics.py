@@ -1,7 +1,8 @@
-"""The names of metrics: which are in percent, which are better if lower, and their words.
+"""Say what the name of a metric tells: whether it is in percent, whether lower is better, words.
 
-Fedgrid's own shares (SHARE) are in percent. All other columns, and so those of a method's own, are
-shown as they were recorded. Only the name decides, so that two tables of a column have one unit.
+Fedgrid's own metrics between 0 and 1 (SHARE) are shown in percent. All others, such as those that a
+method records itself, are shown as they were recorded. Only the name decides, so that a metric has
+the same unit in all tables.
 """
 
 import re
@@ -38,10 +39,10 @@ def is_own(metric: str) -> bool:
 
 
 def validation_of(metric: str) -> str:
-    """Return the metric on validation data by which to choose what is reported as `of`.
+    """Return the metric on validation data by which to choose runs for a table of `metric`.
 
-    It is of the same models: of clients' own, or of the server's, which has no other metric on
-    validation data than its accuracy and its loss.
+    Both measure the same models: clients' own models, or the server's. On validation data the
+    server's model has accuracy and loss only.
     """
     if is_own(metric):
         return f"{VALIDATION}own_mean"
@@ -59,7 +60,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 def describe_metric(metric: str) -> str:
-    """Return a metric in words; a method's own column keeps its name."""
+    """Return a metric in words; one that a method records itself keeps its name."""
     model, _, over = metric.partition("_")
     if over.startswith("decile") and model in MODELS:
         return f"{MODELS[model]} (decile {over.removeprefix('decile')} of clients)"
@@ -71,5 +72,5 @@ def describe_metric(metric: str) -> str:
 
 
 def write_unit(metric: str) -> str:
-    """Return ` (%)` for a metric in percent, else nothing: what follows a metric's words."""
+    """Return the text ` (%)` to write after a metric in percent, and "" after any other."""
     return " (%)" if in_percent(metric) else ""

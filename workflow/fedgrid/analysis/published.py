@@ -1,4 +1,4 @@
-"""Published values, and runs stored with a study, beside the cells of a table."""
+"""Put published values, and those of runs that are kept with a study, beside those of our runs."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def list_published_cells(study: dict) -> pd.DataFrame:
 
 
 def list_published_rows(table: dict) -> Iterator[tuple]:
-    """A row per method and column of one published table, in the order of `published_cells`."""
+    """Yield a row per method and column of one published table, for `list_published_cells`."""
     for method, values in table.get("rows", {}).items():
         speedups = list_printed_speedups(table, method)
         for column, value, speedup in zip(table["columns"], values, speedups, strict=True):

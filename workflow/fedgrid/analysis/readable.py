@@ -1,4 +1,4 @@
-"""Laid-out tables for readers: the labels of names, and which numbers of a column are best."""
+"""Prepare tables for readers: replace names by labels, and find the best numbers of a column."""
 
 import re
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is co
 
 
 def write_name(study: dict, name: str, axis: str = "") -> str:
-    """Return the label of a name; `fedprox-mu0.1` is that of fedprox, and its values after it."""
+    """Return the label of a name; for `fedprox-mu0.1` this is `FedProx (mu=0.1)`."""
     if (written := label(study, name, axis)) != name:
         return written
     bases = [at for at, letter in enumerate(name) if letter == "-"]
@@ -36,10 +36,10 @@ def list_levels(index: pd.Index) -> list[pd.Index]:
 def find_best(
     cells: pd.DataFrame, ranked: Ranked, lowest: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return where the best and the second best numbers of each column are.
+    """Mark the best and the second best number of each column, in two tables of booleans.
 
-    A number is what a cell begins with. Rows are compared with those of the same dataset, partition
-    and seed, as far as rows are of these. Where no two numbers differ, none is the best.
+    The number at the beginning of a cell counts. If the rows' names have a dataset, partition or
+    seed, only rows with the same are compared. If all numbers are equal, none is marked.
     """
     values = cells.apply(lambda column: column.map(read_number)).astype(float)
     for at, column in enumerate(cells.columns):
@@ -63,7 +63,7 @@ def group_rows(index: pd.Index) -> np.ndarray:
 
 
 def as_levels(name) -> tuple:
-    """Return the names of a row or column, one for each level."""
+    """Return the name of a row or column as a tuple with one entry per level."""
     return name if isinstance(name, tuple) else (name,)
 
 

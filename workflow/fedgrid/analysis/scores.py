@@ -11,8 +11,8 @@ count.
 Scores of fedgrid's own shares are in percent; all other columns are scored as they were recorded
 (`analysis/metrics.py`).
 
-A run that diverged has no score, and the mean over seeds with such a run is missing, too. A run
-whose column is empty has no score either, but it did not diverge.
+A run that diverged has no score, and so a mean over seeds that includes it is missing. A run
+without the metric has no score either, but does not count as diverged.
 """
 
 import numpy as np
@@ -34,11 +34,11 @@ FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round",
 
 
 def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
-    """Return a row per run: its score in the column `of`, its last value, and the smoothed one.
+    """Score every run by a metric: a row has its score, its last value and its moving average.
 
     `runs` has a row per run and evaluation, shares in 0..1, as `fedgrid collect` writes it. A run
     that diverged has no score; `ended` is the round after which it diverged. The column `metric`
-    says how the score was taken; for a round chosen on validation data it names their origin.
+    says how the score was taken; if validation data decided, it also says where these come from.
     """
     check_metric(runs, metric)
     value, chosen = runs[metric], find_chosen_rounds(runs, metric)
@@ -65,9 +65,9 @@ def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
 
 
 def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
-    """Return the runs as if their protocols' `metric` were `way`; `final` is the last round.
+    """Have runs scored in another way than their protocols say; `final` takes the last round.
 
-    UsageError for any other word than those of WAYS.
+    UsageError for a `way` that is not in WAYS.
     """
     return runs.assign(**WAYS[known("way to score a run", way, WAYS)])
 
@@ -85,9 +85,9 @@ def check_metric(runs: pd.DataFrame, metric: str) -> None:
 
 
 def find_chosen_rounds(runs: pd.DataFrame, metric: str) -> pd.Series:
-    """Return which evaluations are of the first round with the run's best validation accuracy.
+    """Mark the evaluation of each run with the best validation accuracy, the first if equal.
 
-    Only rounds with a value of the metric can be chosen. A run without validation data has none.
+    Only rounds with a value of the metric are considered. A run without validation data has none.
     """
     if "validation_accuracy" not in runs:
         return pd.Series(False, runs.index)
@@ -103,7 +103,7 @@ def find_chosen_rounds(runs: pd.DataFrame, metric: str) -> pd.Series:
 
 
 def add_origin(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Say in `metric` of which data the validation was: `validated-test`, `validated-clients`."""
+    """Write into the column `metric` where validation data come from, such as `validated-test`."""
     groups = runs.groupby(RUN, sort=False)
     validated = groups["chosen"].count() > 0
     origin = groups["validation_from"].first() if "validation_from" in runs else "unknown"
@@ -114,7 +114,7 @@ def add_origin(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def add_metric_name(table: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Add the metric's name as the column `of`; a table of accuracies has no such column."""
+    """Add the metric's name as the column `of`, except to a table of accuracies."""
     return table if metric == "accuracy" else table.assign(of=metric)
 
 
@@ -176,7 +176,7 @@ def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataF
 
 
 def list_cohort_sizes(runs: pd.DataFrame) -> list[int]:
-    """Return the number of clients in a round, for every row."""
+    """Return how many clients take part in a round, for every row of `runs`."""
     columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
     return [cohorts.size(int(clients), *others) for clients, *others in columns]
 

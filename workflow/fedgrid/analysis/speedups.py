@@ -6,7 +6,7 @@ from fedgrid.analysis.scores import CELL, SETTING
 
 
 def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
-    """Return a row per run: how many times sooner it is as good as the other method's best.
+    """Return a row per run: by which factor it reaches the best accuracy of `over` sooner.
 
     The value is missing if there is no run of the other method, or either run diverged or has no
     accuracy.

@@ -1,4 +1,4 @@
-"""How tables are laid out and described: cells, headings, and sentences for captions."""
+"""Lay out tables for readers, and write their cells, headings and captions."""
 
 import re
 import textwrap
@@ -27,7 +27,10 @@ def add_alpha(table: pd.DataFrame) -> pd.DataFrame:
 def lay_out(
     table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
 ) -> pd.DataFrame:
-    """Return a row per `index`, a column per dataset and partition, as text; `lost` if diverged."""
+    """Lay out a table: a row per `index`, a column per dataset and partition, cells as texts.
+
+    `form` is the text of a cell, and `lost` that of a cell with runs that diverged.
+    """
     text = [write_cell(facts, form, lost) for facts in table.to_dict("records")]
     named = table.assign(cell=text, partition=table["partition"].map(write_label))
     axes = [name for name in ("method", "protocol", "dataset", "partition") if name != index]
@@ -38,7 +41,7 @@ def lay_out(
 
 
 def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
-    """Return the text of a cell; a missing deviation is left out, and a missing mean is empty."""
+    """Write a cell; a missing deviation is left out, and a missing mean gives an empty text."""
     text = (lost if facts["diverged"] else form).format(**facts)
     return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
@@ -69,13 +72,13 @@ def write_seed_differences(runs: pd.DataFrame, value: str) -> str:
 
 
 def is_in_heading(table: pd.DataFrame, name: str) -> bool:
-    """Whether an axis belongs in the heading: methods and protocols if a dataset has several."""
+    """Whether an axis is in the heading: methods and protocols only if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())
     return several or name in ("dataset", "partition")
 
 
 def join_values(table: pd.DataFrame, name: str) -> str:
-    """Return the values of a column for a sentence: `2 or 3`."""
+    """Join the different values of a column for a sentence: `2 or 3`."""
     values = dict.fromkeys(table[name].dropna())
     return " or ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
@@ -100,12 +103,12 @@ def write_axis_label(table: pd.DataFrame) -> str:
 
 
 def choose_form(table: pd.DataFrame) -> str:
-    """Return the form of a cell for the table's metric."""
+    """Return the form of a cell, ACCURACY or PLAIN, for the table's metric."""
     return ACCURACY if in_percent(find_metric(table)) else PLAIN
 
 
 def describe_score_and_unit(table: pd.DataFrame) -> str:
-    """Return the score of a table with its unit, for a caption."""
+    """Describe the score in a table with its unit, for a caption."""
     return describe_score(table) + " in percent" * in_percent(find_metric(table))
 
 
@@ -115,7 +118,7 @@ def find_metric(table: pd.DataFrame) -> str:
 
 
 def describe_score(table: pd.DataFrame) -> str:
-    """Return the score of the runs behind a product, in words."""
+    """Describe how the runs of a product were scored: `best test accuracy over all rounds`."""
     shown_metric, tail = find_metric(table), join_values(table, "tail")
     facts = {
         "words": describe_metric(shown_metric),
@@ -127,7 +130,7 @@ def describe_score(table: pd.DataFrame) -> str:
 
 
 def describe_scope(table: pd.DataFrame) -> str:
-    """Seeds, rounds and scale of the runs behind a product, for its caption."""
+    """Describe the runs of a product for its caption: seeds, rounds and scale."""
     seeds, scale = join_values(table, "seeds"), join_values(table, "scale")
     return (
         f"{seeds} seed{'s' * (seeds != '1')}, {join_values(table, 'rounds')} rounds, {scale} scale"
@@ -135,10 +138,9 @@ def describe_scope(table: pd.DataFrame) -> str:
 
 
 def describe_empty(table: pd.DataFrame) -> str:
-    """Return a sentence about methods whose server has no accuracy; empty if all have one.
+    """Write a sentence about methods whose server has no accuracy; empty if there are none.
 
-    The table has a row per method and setting, with the mean of its score and how many of its runs
-    diverged; another table has no such sentence.
+    Only a table of accuracies with the columns `method`, `mean` and `diverged` gets one.
     """
     if not {"method", "mean", "diverged"} <= {*table} or {"of", "what"} & {*table}:
         return ""

@@ -1,4 +1,4 @@
-"""The run that the arguments of `fedgrid.run` name."""
+"""Resolve the run that the arguments of `fedgrid.run` name, and check these arguments."""
 
 import json
 from hashlib import sha256
@@ -17,11 +17,14 @@ from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, 
 from fedgrid.study.variants import checked_text
 from fedgrid.training.build import check_method
 
-PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
+PLAIN = "fedavg"  # stands for a method of the notebook while its run is resolved
 
 
 def check_method_name(method: str | Method, name: str) -> str:
-    """Return the name of a method; UsageError if a notebook's has none, or that of a file."""
+    """Return the name of a method.
+
+    UsageError if a `Method` of the notebook has no name, or the name of one of fedgrid's methods.
+    """
     if not isinstance(method, Method):
         if name:
             raise UsageError("`name` is for a Method of the notebook: leave it out for a name")
@@ -36,7 +39,7 @@ def check_method_name(method: str | Method, name: str) -> str:
 
 
 def check_names(names: dict) -> None:
-    """Raise a UsageError for a name that is no text, and for a seed that is no whole number."""
+    """Check that names are texts, and that the seed is a whole number from 0 on."""
     for kind, value in names.items():
         if kind != "seed" and not isinstance(value, str):
             what = "a name or a Method" if kind == "method" else "a name"
@@ -47,7 +50,7 @@ def check_names(names: dict) -> None:
 
 
 def check_machine(machine: Machine) -> Machine:
-    """Return the machine; UsageError for a choice that there is not."""
+    """Return the machine; UsageError for an unknown device, backend or other option."""
     known("device", machine.device, DEVICES)
     known("backend", machine.backend, BACKENDS)
     known("compile", machine.compile, COMPILE)
@@ -57,7 +60,10 @@ def check_machine(machine: Machine) -> Machine:
 
 
 def read_configuration(config: dict | None, dataset: str) -> dict:
-    """Return the configuration, checked, with its data made known; reload what was edited."""
+    """Check a configuration, merge it with config.yaml, and register its own datasets.
+
+    Edited files are imported again, so that the run uses their present code.
+    """
     if not isinstance(config or {}, dict):
         raise UsageError("config is no mapping: write it as config.yaml has it")
     check_config("config", config or {}, required=False)
@@ -68,12 +74,15 @@ def read_configuration(config: dict | None, dataset: str) -> dict:
 
 
 def convert_numpy(values: dict) -> dict:
-    """Return values with numpy's numbers as Python's."""
+    """Convert NumPy's numbers among the values to Python's."""
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
 
 def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> dict:
-    """Return the resolved run of names and values; UsageError if one is unknown or does not fit."""
+    """Resolve a run from names and values; UsageError for an unknown or unfitting one.
+
+    `own` is a `Method` of the notebook, or None.
+    """
     studies = read_studies()
     grid = Grid(studies, select_entries(config))
     fields, keywords = split_values(grid, None if own else names["method"], values)
@@ -89,14 +98,14 @@ def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> 
 
 
 def select_entries(config: dict) -> dict:
-    """Return those entries of a configuration that say what names mean."""
+    """Return the entries of a configuration that define protocols and variants."""
     return {key: config[key] or {} for key in ("protocols", "variants") if key in config}
 
 
 def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
-    """Return the values that are fields of the protocol, and those that the method takes.
+    """Split values into fields of the protocol and hyper-parameters of the method.
 
-    A `Method` of the notebook has no name here, and has its values already.
+    `method` is None for a `Method` of the notebook, whose hyper-parameters are set already.
     """
     keywords = grid.hyper_parameters(method) if method else {}
     kind = f"hyper-parameter of {method} or field of a protocol" if method else "protocol's field"
@@ -112,13 +121,16 @@ def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, di
 
 
 def write_suffix(values: dict, grid: Grid, method: str) -> str:
-    """Return hyper-parameters as they stand in a method's name."""
+    """Write hyper-parameters as the end of a method's name: `-mu0.1`."""
     defaults = grid.hyper_parameters(method)
     return "".join(f"-{k}{checked_text(k, v, defaults[k])}" for k, v in values.items())
 
 
 def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
-    """Return the name of a protocol with other fields, and an entry if a name cannot say them."""
+    """Name a protocol with changed fields; return the name and, if needed, a new entry.
+
+    A list or mapping cannot be a part of a name: such fields need an entry under `protocols`.
+    """
     plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
     name = protocol + "".join(f"-{k}{checked_text(k, v, PROTOCOL[k])}" for k, v in plain.items())
     rest = {k: v for k, v in fields.items() if k not in plain}

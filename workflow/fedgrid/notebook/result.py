@@ -95,7 +95,7 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
 
 
 def build_network(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
-    """Return the server's network of a run with other weights, and what the method adds to it."""
+    """Build the network of a run's server with initial weights, as the method changes it."""
     name = spec["protocol"]["model"]
     made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made

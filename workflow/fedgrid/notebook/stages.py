@@ -1,4 +1,4 @@
-"""The stages of a run, one after the other, in this process."""
+"""Run the stages of a run in this process, one after the other."""
 
 import json
 import time
@@ -28,7 +28,7 @@ from fedgrid.training.rounds import rounds
 
 @contextmanager
 def open_folder(results: str | Path | None) -> Iterator[Path]:
-    """Yield the folder of results, or one that is removed at the end."""
+    """Yield the folder of results, or a temporary folder that is removed at the end."""
     if results is not None:
         yield Path(results).expanduser()
     else:
@@ -39,7 +39,7 @@ def open_folder(results: str | Path | None) -> Iterator[Path]:
 def train_run(
     spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
 ) -> Result:
-    """Train a run whose inputs are there; return its result."""
+    """Train a run whose inputs exist; return its result."""
     if own:
         with open_folder(None) as out:
             train_own(spec, own, paths, out, machine)
@@ -50,7 +50,7 @@ def train_run(
 
 
 def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
-    """Make those inputs of a run that are missing or stale; return the paths of all by name.
+    """Make the missing and stale inputs of a run; return the paths of all inputs by name.
 
     If several processes need the same input, one makes it and the others wait.
     """
@@ -70,7 +70,7 @@ def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[
 def make_input(
     name: str, spec: dict, folder: Path, out: Path, root: Path, machine: Machine
 ) -> None:
-    """Make one input of a run, and what only this input is made of."""
+    """Make one input of a run; for the saliency, pretrain first."""
     places = ["--root", str(root), "--out", str(out)]
     if name == "weights":
         protocol = spec["protocol"]
@@ -85,7 +85,7 @@ def make_input(
 def is_current(made: Path, folder: Path, again: bool = False) -> bool:
     """Whether a file exists whose code, data and inputs have not changed since it was made.
 
-    A file without a record was made by other means, and is taken as it is, unless an input of it
+    A file without a record was not made by fedgrid. It counts as current, unless one of its inputs
     has just been made again. A folder is judged by its `meta.json`.
     """
     made = made / "meta.json" if made.is_dir() else made
@@ -127,12 +127,12 @@ def list_modules(stage: str, spec: dict) -> list[str]:
 
 
 def list_options(machine: Machine) -> list[str]:
-    """Return the machine as the options of a command."""
+    """Write the machine as options of a command: `--device cpu`."""
     return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 
 
 def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine) -> None:
-    """Train a method of the notebook, and write the files of its run."""
+    """Train a `Method` of the notebook, and write the files of its run."""
     plain, _ = build_engine(spec, paths, machine)
     make_model, data = plain.architecture.make, plain.federation
     engine = Engine(

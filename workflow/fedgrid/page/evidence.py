@@ -1,7 +1,7 @@
-"""Judge a study's claims from the runs that are there, at one scale, and from printed numbers.
+"""Judge a study's claims by its finished runs at one scale, and by printed numbers.
 
-A table is missing if nothing is there to make it of. What stops a table, such as a damaged run, is
-a sentence of the page (`problems`), and the other tables are made all the same.
+A table without any data is left out. If a table cannot be made, for example because a run is
+damaged, the page shows the error as a sentence, and the other tables are still made.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,7 +33,7 @@ Tables = dict[str, pd.DataFrame]
 
 
 def gather_study(name: str, study: dict) -> Tables:
-    """Return what needs no new run: printed numbers, granularity, runs kept in another way."""
+    """Return the tables that need no new run: printed numbers, granularity, kept runs."""
     products = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
     tables = {product: loaded.draw(study=study, scale="") for product, loaded in products.items()}
     if study.get("reference"):
@@ -46,15 +46,15 @@ def gather_study(name: str, study: dict) -> Tables:
 
 
 def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of runs, without those of single evaluations."""
+    """Leave out the rows of single evaluations, which belong to curves."""
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
 def list_compared_tables(study: dict, published: Iterable[str]) -> list[str]:
-    """Return, for each claim, the published tables and data sets of which it compares values.
+    """Name for each claim the published tables and data sets whose values it compares.
 
-    As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
-    `published` are the verdicts from printed numbers; a claim without one compares no values.
+    A text is like `table1 cifar10, table3 all`, where `all` stands for several data sets of a
+    table. `published` are the verdicts by printed numbers; a claim without one has an empty text.
     """
     values = {
         name: measures.measure_printed({**study, "published": {name: table}})
@@ -65,7 +65,7 @@ def list_compared_tables(study: dict, published: Iterable[str]) -> list[str]:
 
 
 def find_compared_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
+    """Yield the published tables whose values a claim compares, such as `table1 cifar10`."""
     for name, measured in values.items():
         datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
         if len(datasets):
@@ -76,7 +76,7 @@ def find_compared_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterat
 
 
 def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tables:
-    """Return the tables of a study's runs at a scale; `runs`, what was run, is always there."""
+    """Return the tables of a study at a scale; only `runs`, which says what was run, is in all."""
     study = everything.studies[name]
     read = make_reader(name, scale, everything, results)
     gathered, problems = {}, []
@@ -97,7 +97,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
 
 
 def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
-    """Return a function that reads those sources of a product that are there."""
+    """Return a function that reads those sources of a product that exist."""
     grids = everything.studies[name]["scales"][scale]["grids"]
 
     @cache
@@ -119,9 +119,10 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
 def judge_claims(
     name: str, scale: str, study: dict, read: Sources, wanted: pd.DataFrame | None = None
 ) -> Tables:
-    """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs.
+    """Judge the claims by the finished runs; return the tables of the page, none without runs.
 
-    `wanted` are the runs of the grid: a comparison whose runs are not all there is missing.
+    They are `claims`, `contrasts` (every comparison), `seeds` (every seed) and `metrics` (every
+    metric). `wanted` are all runs of the grid; a comparison that lacks one of them is missing.
     """
     entry = study["products"].get("claims", {"from": {}})
     sources = read(entry)
@@ -167,7 +168,7 @@ def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> p
 
 
 def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
-    """Return per claim: comparisons by verdict, and pairs of runs in which one diverged."""
+    """Count, for each claim, comparisons by verdict, and pairs of runs of which one diverged."""
     table = pd.DataFrame({"comparisons": contrasts.groupby("claim").size()})
     for name, word in BY_VERDICT.items():
         table[name] = (contrasts["verdict"] == word).groupby(contrasts["claim"]).sum()
@@ -185,9 +186,9 @@ def judge_by_metric(
     choose: choice.Chooser,
     missing: dict[int, int],
 ) -> pd.DataFrame:
-    """Return our verdict on each claim with every metric; none without runs.
+    """Return our verdict on each claim with every metric; an empty table without runs.
 
-    Verdicts with the metric of the runs' protocols are `found` already.
+    `ours_by_claim` has the verdicts with the metric of the runs' protocols.
     """
     if given["runs"] is None:
         return pd.DataFrame()
@@ -204,7 +205,7 @@ def judge_by_metric(
 def write_comparisons(
     rows_by_claim: pd.DataFrame, contrasts: pd.DataFrame, study: dict
 ) -> list[str]:
-    """Return the deciding comparisons in words; with the protocol, if a data set has several."""
+    """Write the deciding comparisons in words; the protocol only if a data set has several."""
     several = tables.is_in_heading(contrasts, "protocol")
     shown = rows_by_claim if several else rows_by_claim.assign(protocol="")
     rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
@@ -212,7 +213,7 @@ def write_comparisons(
 
 
 def write_comparison(row: dict, study: dict) -> str:
-    """Return a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
+    """Write a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
     over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
     labelled = partial(figures.label, study, axis="protocol")
     where = figures.label(study, row["dataset"]), join_labels(row["partition"], write_label)
@@ -227,7 +228,7 @@ def write_comparison(row: dict, study: dict) -> str:
 
 
 def join_labels(names: str, label: Callable[[str], str]) -> str:
-    """Return the labels of a name, or of the two names of a growth: `dir0.5 to dir0.1`."""
+    """Label a name, or both names of a growth along an axis: `dir0.5 to dir0.1`."""
     return " to ".join(label(name) for name in names.split(" to "))
 
 
@@ -246,13 +247,13 @@ def list_seed_differences(
 
 
 def select_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
-    """Return the rows of one comparison, by seed."""
+    """Return the rows of one comparison, ordered by seed."""
     same = (pairs[verdicts.COMPARED] == pd.Series(names, verdicts.COMPARED)).all(axis="columns")
     return pairs[same].sort_values("seed", kind="stable")
 
 
 def draw_controls(name: str, scale: str, study: dict, read: Sources) -> Tables:
-    """Return the table of the product `controls`; nothing without it, or without placebos' runs."""
+    """Draw the product `controls`; return no table if the study lacks it, or runs of placebos."""
     entry = study["products"].get("controls", {"from": {}})
     sources = read(entry)
     placebos = entry.get("with", {}).get("placebos", {}).values()

@@ -22,7 +22,7 @@ WARNING = "This scale shows that everything works. It says nothing about the pap
 
 
 def render_front(study: dict, **shown: Any) -> str:
-    """Return the front page as a part of a page."""
+    """Render the front page as HTML, to be put into Snakemake's report."""
     loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     page = made.get_template("front.html.jinja")
@@ -31,7 +31,7 @@ def render_front(study: dict, **shown: Any) -> str:
 
 
 def show_table(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
-    """Return the heading, caption and body of a product's table; None if it has no rows."""
+    """Return heading, caption and HTML of a product's table; None if the table has no rows."""
     entry = study["products"][known(f"product of {name}", product, study["products"])]
     loaded, table = _product.load_product(name, product, entry), _product.read_table(path)
     if table.empty or _product.NOTHING in table:
@@ -48,7 +48,7 @@ def show_table(name: str, study: dict, product: str, path: Path) -> dict[str, An
 
 
 def write_body(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
-    """Return a laid-out table in HTML, with readers' names and the best numbers bold."""
+    """Write a laid-out table as HTML, with labels for names and the best numbers bold."""
     cells = wide.astype(object).where(wide.notna(), "").map(str)
     best, _ = find_best(cells, ranked, lowest)
     shown = cells.map(escape).mask(best, cells.map(lambda text: Markup("<b>{}</b>").format(text)))
@@ -58,7 +58,7 @@ def write_body(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
 
 
 def label_index(index: pd.Index, study: dict) -> pd.Index:
-    """Return an index with readers' names, escaped."""
+    """Replace the names in an index by their labels, escaped for HTML."""
     levels = [
         [str(escape(write_name(study, str(value), str(name)) if name in NAMES else value))
          for value in level]

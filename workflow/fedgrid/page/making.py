@@ -1,4 +1,4 @@
-"""What was run at a scale: of the grid how many runs are there, and with what they were made."""
+"""Describe the runs of a scale: how many are finished, and what they were made with."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -41,14 +41,14 @@ def list_grid_runs(
 
 
 def list_finished_runs(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
-    """Return a row per run that is there: its names, and the facts ABOUT it."""
+    """Return a row per finished run with its names and the columns ABOUT; None if there is none."""
     collected = []
     for name in PRODUCTS:
         entry = study["products"].get(name, {"from": {}})
         try:
             collected.append(read(entry).get("runs"))
         except UsageError:
-            continue  # another table has said so
+            continue  # the page already shows this error, from the table of claims
     collected = [table[[*RUN, *ABOUT]] for table in collected if table is not None]
     return pd.concat(collected).groupby(RUN, sort=False).last().reset_index() if collected else None
 
@@ -56,7 +56,7 @@ def list_finished_runs(study: dict, read: Callable[[dict], dict]) -> pd.DataFram
 def count_by_protocol(
     wanted: pd.DataFrame, finished: pd.DataFrame | None, problem: str, made_by: str
 ) -> pd.DataFrame:
-    """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
+    """Count wanted, finished and kept runs: a row for all, and one per data set and protocol."""
     nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
     both = wanted.merge(nothing if finished is None else finished, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
@@ -69,7 +69,7 @@ def count_by_protocol(
 
 
 def count_runs(runs: pd.DataFrame) -> dict:
-    """Return the facts of some runs of the grid: those that are there, and how many are not."""
+    """Describe some runs of a grid in one row: the finished ones, and how many were wanted."""
     finished = runs[runs["there"]]
     lost = finished[finished["diverged"].astype(bool)]
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
@@ -91,23 +91,23 @@ def count_runs(runs: pd.DataFrame) -> dict:
 
 
 def count_client_rounds(runs: pd.DataFrame) -> pd.Series:
-    """Return in how many of a run's rounds a client takes part, on average over clients."""
+    """Return in how many rounds of each run a client takes part, on average over clients."""
     return (list_cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
 
 
 def describe_shared(runs: pd.DataFrame) -> str:
-    """Return what is drawn without the seed of a run, and so is the same for all seeds."""
+    """Name what all seeds share, because it is drawn without the run's seed: cohorts, partition."""
     drawn = {"cohorts": runs["sampler"].eq("round"), "partition": runs["recipe"].isin(FIXED)}
     return " and ".join(name for name, without_seed in drawn.items() if without_seed.any())
 
 
 def join_texts(names: Iterable) -> str:
-    """Return different names as a text, in their order."""
+    """Join the different names to one text, in their order."""
     return ", ".join(dict.fromkeys(map(str, names)))
 
 
 def write_command(name: str, scale: str) -> str:
-    """Return the command that makes all runs of a scale; what is finished is not made again."""
+    """Write the command that makes the missing runs of a scale."""
     return f"snakemake --cores all --config study={name} scale={scale}"
 
 
@@ -115,7 +115,10 @@ def write_command(name: str, scale: str) -> str:
 
 
 def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path) -> pd.DataFrame:
-    """Return a row per version, code and machine: number of runs, and hours without links."""
+    """Count the runs and their hours for every combination of versions, code and machine.
+
+    A run that is a link to another run took no time.
+    """
     index = kept.read_index(kept.store_folder(name, scale))
     facts = [
         index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
@@ -131,7 +134,7 @@ def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path)
 
 
 def read_maker(path: Path) -> dict:
-    """Return what a run's summary says; a run that is a link to another one took no time."""
+    """Read from a run's summary what it was made with, and its seconds; 0 for a link."""
     try:
         summary = json.loads(path.read_text())
     except (OSError, ValueError):

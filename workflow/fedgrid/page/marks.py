@@ -1,6 +1,6 @@
-"""The marks of verdicts: each has a shape and a colour of its own, so that one of both is enough.
+"""The marks of verdicts: shape and colour each identify a mark alone.
 
-The colours are those of Okabe and Ito, which colour-blind people can tell apart.
+Colour-blind people can tell the colours apart; they are those of Okabe and Ito.
 """
 
 from dataclasses import dataclass
@@ -64,12 +64,12 @@ BY_VERDICT = {
 
 
 def find_mark(verdict: str) -> Mark:
-    """Return the mark of a verdict, or of a word about the paper's own numbers."""
+    """Return the mark of our verdict, or of a verdict by the paper's own numbers."""
     return MARKS[BY_VERDICT[verdict]]
 
 
 def draw_symbols() -> Markup:
-    """Return the shapes of all marks, once, for `picture` to refer to."""
+    """Draw the shapes of all marks, invisibly; `draw_mark` refers to them."""
     shapes = (
         f'<symbol id="mark-{mark.name}" viewBox="-9 -9 18 18">{mark.shape}</symbol>'
         for mark in MARKS.values()
@@ -78,7 +78,7 @@ def draw_symbols() -> Markup:
 
 
 def draw_mark(mark: Mark, said: str = "", changes: bool = False) -> Markup:
-    """Return a mark as a picture; `said` is what a screen reader says, and a pointer shows."""
+    """Draw a mark; screen readers say `said`, and pointing at the mark shows it."""
     dot = Markup('<circle cx="15.5" cy="3" r="2.5" class="changes"/>') if changes else ""
     said = (said or mark.words) + f"; {CHANGES}" * changes
     return Markup(

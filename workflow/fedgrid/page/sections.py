@@ -1,4 +1,4 @@
-"""What readers see of a study: its claims with the evidence of every scale, as rows of sheets."""
+"""Arrange what readers see of a study: its claims, each with its evidence at every scale."""
 
 import math
 import re
@@ -17,7 +17,7 @@ Sheets = dict[str, Sheet]
 
 @dataclass
 class AtScale:
-    """The evidence on a claim at a scale; `row` is None without runs."""
+    """The evidence on a claim at one scale, as rows of sheets; `row` is None without runs."""
 
     scale: str
     row: Row | None = None
@@ -34,19 +34,19 @@ class AtScale:
 
     @property
     def depends(self) -> bool:
-        """Whether the numbers depend on the metric."""
+        """Whether another metric gives other numbers."""
         numbers = ("our_verdict", "difference", "low")
         return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
 
     @property
     def changes(self) -> bool:
-        """Whether the verdict depends on the metric."""
+        """Whether another metric gives another verdict."""
         return len({row["our_verdict"] for row in self.metrics}) > 1
 
 
 @dataclass
 class Claim:
-    """A claim: its row among the printed ones, what printed values can be, and every scale."""
+    """A claim: its row of the sheet `printed`, rows of `granularity`, evidence of every scale."""
 
     anchor: str
     row: Row
@@ -55,12 +55,12 @@ class Claim:
 
     @property
     def mark(self) -> marks.Mark:
-        """The mark of what the paper's own numbers say."""
+        """The mark of the verdict by the paper's own numbers."""
         return marks.find_mark(self.row["published_verdict"])
 
     @property
     def short(self) -> str:
-        """The sentence for the picture: its beginning, and a note in brackets at its end."""
+        """The claim's sentence, shortened for the picture; a note in brackets at its end stays."""
         says = self.row["says"]
         note = re.search(r" ?\[[^]]*]$", says) if len(says) > LONGEST else None
         end = note[0] if note else ""
@@ -85,7 +85,7 @@ class Paper:
 
     @property
     def blocks(self) -> list[list[Claim]]:
-        """The claims in blocks of similar length, for the picture."""
+        """The claims in blocks of at most MOST, of similar length, for the picture."""
         count = math.ceil(len(self.claims) / MOST)
         size = math.ceil(len(self.claims) / (count or 1))
         return [self.claims[at : at + size] for at in range(0, len(self.claims), size or 1)]
@@ -97,7 +97,7 @@ class Paper:
 
 
 def make_paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
-    """Return what readers see of a study; `asked` are the scales in their order."""
+    """Collect what readers see of a study; `asked` are the scales in their order."""
     printed = sheets["printed"].rows if "printed" in sheets else []
     claims = [
         Claim(
@@ -112,13 +112,13 @@ def make_paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets]
 
 
 def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
-    """Return the rows of those published tables of which a claim compares values."""
+    """Return the rows about those published tables whose values a claim compares."""
     named = [words.split(" ") for words in tables.split(", ") if words]
     return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
 
 
 def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
-    """Return the evidence on a claim at a scale."""
+    """Collect the evidence on a claim at one scale."""
     rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
         return AtScale(scale)
@@ -130,12 +130,12 @@ def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtS
 
 
 def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
-    """Return the rows of a sheet that are about a claim; none if there is no such sheet."""
+    """Return the rows of the sheet `name` about a claim; none if there is no such sheet."""
     return sheets[name].of(claim=number) if name in sheets else []
 
 
 def draw_strip(row: Row, claim: dict, seeds: list[Row]) -> str:
-    """Return the picture of the deciding comparison."""
+    """Draw the deciding comparison of a claim."""
     ends = row.value("low"), row.value("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
     values = [seed.value("difference") for seed in seeds]
@@ -143,7 +143,7 @@ def draw_strip(row: Row, claim: dict, seeds: list[Row]) -> str:
 
 
 def find_controls(number: str, sheets: Sheets) -> list[Row]:
-    """Return the rows of the controls that are about a comparison of the claim."""
+    """Return the rows of the sheet `controls` about one of the claim's comparisons."""
     rows = sheets["controls"].rows if "controls" in sheets else []
     contrasts = find_rows("contrasts", number, sheets)
     return [
@@ -152,7 +152,7 @@ def find_controls(number: str, sheets: Sheets) -> list[Row]:
 
 
 def is_about_comparison(control: Row, contrast: Row) -> bool:
-    """Whether a control is about the methods, the measure and the setting of a comparison."""
+    """Whether a control has the methods, the measure and the setting of a comparison."""
     return (
         control["method"] == contrast["method"]
         and contrast["over"] in (control["plain"], control["placebo"])

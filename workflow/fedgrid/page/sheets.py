@@ -1,4 +1,4 @@
-"""CSV files whose rows the page links to: each number in its text is a link to such a row."""
+"""CSV files whose rows the page shows: each number on the page is a link to its row."""
 
 import csv
 import math
@@ -14,7 +14,7 @@ DIVERGED = {math.inf: "the other runs diverged", -math.inf: "its runs diverged"}
 
 
 class Row:
-    """A row of a CSV file, as the texts that stand in it."""
+    """A row of a CSV file, whose cells are texts."""
 
     def __init__(self, file: str, line: int, values: dict[str, str]):
         self.file, self.values = file, values
@@ -25,7 +25,7 @@ class Row:
         return self.values.get(column, "")
 
     def ends_after(self, start: str) -> list[str]:
-        """Return the ends of the names of columns with this start: `best` of `verdict_best`."""
+        """Return what follows `start` in names of columns: `best` of `verdict_best`."""
         return [name.removeprefix(start) for name in self.values if name.startswith(start)]
 
     def value(self, column: str) -> float:
@@ -37,7 +37,7 @@ class Row:
         return math.isfinite(self.value(column))
 
     def number(self, column: str, form: str = "{:g}") -> Markup:
-        """Return a number as a link to this row; words if a run diverged, nothing for no number."""
+        """Link a number to this row; an infinite one is replaced by words, an empty cell by ""."""
         value = self.value(column)
         if math.isnan(value):
             return Markup("")
@@ -45,24 +45,24 @@ class Row:
         return self.link(column, text, "n")
 
     def text(self, column: str) -> Markup:
-        """Return the text of a cell as a link to this row."""
+        """Link the text of a cell to this row."""
         return self.link(column, self[column], "t")
 
     def link(self, column: str, text: str, kind: str) -> Markup:
-        """Return a link to this row that says of which column the text is."""
+        """Link a text to this row, and note the column from which it is taken."""
         return Markup('<a class="{}" href="#{}" data-column="{}">{}</a>').format(
             kind, self.label, column, text
         )
 
     def plain(self, column: str) -> Markup:
-        """Return the text of a cell that links nowhere, and says of which row and column it is."""
+        """Return the text of a cell without a link, and note its row and column."""
         return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
             self.label, column, self[column]
         )
 
 
 class Sheet:
-    """A CSV file, and its rows as they are read from it."""
+    """A CSV file that is written from a table, and its rows read back from the file."""
 
     def __init__(self, path: Path, table: pd.DataFrame):
         self.name = path.name

@@ -32,7 +32,7 @@ ABOUT = {
 
 
 def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str]) -> list[Path]:
-    """Write the page of these studies and its tables; return the paths of all, the page last."""
+    """Write the page about these studies and its tables; return all paths, the page's last."""
     folder, scales = out.with_suffix(""), list_scales(everything)
     papers = [read_paper(name, everything, results, folder, scales) for name in names]
     totals = {
@@ -72,7 +72,7 @@ def read_paper(
 
 
 def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) -> dict[str, Sheet]:
-    """Write tables as CSV files, and remove the files of those kinds of which there is none now."""
+    """Write tables as CSV files, and delete files of those `kinds` that have no table any more."""
     paths = {kind: folder / f"{prefix}_{kind}.csv" for kind in kinds}
     for kind, path in paths.items():
         if kind not in tables:
@@ -89,7 +89,7 @@ def list_sheets(papers: list[Paper]) -> Iterator[Sheet]:
 
 
 def tally_marks(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
-    """Yield a row per paper and column of the picture: how many claims have which mark."""
+    """Count, for each paper and column of the picture, how many claims have each mark."""
     for shown in papers:
         columns = {PRINTED: [claim.mark for claim in shown.claims]}
         for at, scale in enumerate(scales):
@@ -100,7 +100,7 @@ def tally_marks(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
 
 
 def count_facts(papers: list[Paper]) -> pd.DataFrame:
-    """Return the numbers of the page's own sentences."""
+    """Return the numbers in the sentences at the top of the page, as a table of one row."""
     claims = sum(len(shown.claims) for shown in papers)
     level = 100 * (1 - verdicts.LEVEL)
     totals = [sheets["runs"].rows[0] for shown in papers for sheets in shown.scales.values()]
@@ -111,7 +111,7 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
 
 
 def render_page(**shown) -> str:
-    """Return the page."""
+    """Render the page as HTML."""
     loader = FileSystemLoader(HERE)
     made = Environment(
         loader=loader,
