@@ -1,7 +1,7 @@
 """Find the files below results/ that can be deleted, by their kind, and delete them.
 
-A file is of a kind only if its whole path is one that fedgrid or Snakemake writes. All other files
-are somebody else's.
+A file has a kind only if its whole path is one that fedgrid or Snakemake writes. All other files
+are not fedgrid's, and stay.
 """
 
 import base64
@@ -37,7 +37,7 @@ PRETRAINED = re.compile(r"client\d+\.safetensors|run\.txt|seconds\.txt")
 
 
 class Kinds:
-    """Says of which kind a file of a folder of results is; `wanted` is what grids need."""
+    """Finds the kind of files in a folder of results; `wanted` is what grids need."""
 
     def __init__(self, results: Path, wanted: Wanted):
         self.results, self.wanted = results, wanted
@@ -64,15 +64,15 @@ class Kinds:
         return by_folder[parts[0]](parts)
 
     def is_old(self, parts: tuple[str, ...]) -> bool:
-        """Whether no process has written a file for long."""
+        """Whether a file was not changed for so long that no process can still be writing it."""
         return time.time() - self.results.joinpath(*parts).stat().st_mtime > OLD
 
     def is_there(self, run: str) -> bool:
-        """Whether a run is finished, and its results are there."""
+        """Whether a run is finished and its results exist."""
         return (self.results / "runs" / run / "metrics.csv").exists()
 
     def trained_as(self, run: str) -> str:
-        """Return the run under whose name a run was trained, and has its state."""
+        """Return the run whose training a run shares; the last state has that run's name."""
         try:
             summary = (self.results / "runs" / run / "summary.json").read_text(encoding="utf-8")
             return RUN.format(**json.loads(summary)["trained_as"])
@@ -91,7 +91,7 @@ class Kinds:
         return self.of_no_grid(run) if is_own and self.is_there(run) else ""
 
     def of_no_grid(self, run: str) -> str:
-        """Return the kind of what a run of no grid left; "" for a run of a grid."""
+        """Return the kind of results that no grid needs; "" for a run that a grid needs."""
         is_needed = run in self.wanted.runs or run in self.states
         return "" if is_needed else f"runs/{run.partition('/')[0]}"
 
@@ -138,7 +138,7 @@ class Kinds:
         return "checkpoints"
 
     def is_stale(self, parts: tuple[str, ...]) -> bool:
-        """Whether nothing is left of the run that a note leads to."""
+        """Whether a note names a run of which no checkpoint, state or copy is left."""
         try:
             name = self.results.joinpath(*parts).read_text(encoding="utf-8")
             checkpoint = self.results / "checkpoints/runs" / name
@@ -183,13 +183,13 @@ def find_run(parts: tuple[str, ...], end: str) -> str:
 
 
 def strip_record(file: str) -> str:
-    """Return the name of the file of a record; any other name as it is."""
+    """Return the name of the file that a record is about; any other name unchanged."""
     match = re.fullmatch(r"\.(.+)\.record", file)
     return match[1] if match else file
 
 
 def is_free(lock: Path) -> bool:
-    """Whether no process holds a lock; the text in it stays, which names the holder."""
+    """Whether no process holds a lock. The file's text, which names the holder, is not changed."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -203,7 +203,7 @@ def is_free(lock: Path) -> bool:
 
 
 def list_files(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder in their order; links are neither followed nor returned."""
+    """Yield the files below a folder, sorted; links are neither followed nor yielded."""
     for place, folders, names in os.walk(folder):
         folders.sort()
         yield from (Path(place, name) for name in sorted(names) if is_file(Path(place, name)))
@@ -248,7 +248,7 @@ def find_snakemake_files(results: Path) -> Iterator[tuple[str, Path]]:
 
 
 def decode_note(parts: tuple[str, ...]) -> str:
-    """Return the file that a note of Snakemake is about; "" if the note's name is none of these."""
+    """Return the file that a note of Snakemake is about, from the note's name; "" for others."""
     text = "".join(part.removeprefix("@") for part in parts)
     try:
         return base64.b64decode(text, altchars=b"-_", validate=True).decode()
@@ -257,7 +257,10 @@ def decode_note(parts: tuple[str, ...]) -> str:
 
 
 def concerns_results(path: str, results: Path) -> bool:
-    """Whether a path is below results/, and not of a temporary file, whose note counts."""
+    """Whether a path is below results/ and outside results/pretrain/.
+
+    Pretrained models are deleted after use, and Snakemake still needs the notes on them.
+    """
     return path.startswith(f"{results.name}/") and not path.startswith(f"{results.name}/pretrain/")
 
 
@@ -278,7 +281,7 @@ def refuse_work(results: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path], results: Path) -> None:
-    """Delete files, and the folders that are empty then."""
+    """Delete files, and the folders that become empty."""
     tops = {results, *results.iterdir(), *find_snakemake_folder(results).glob("*")}
     for path in paths:
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Writing finished runs of a study into the tables that are kept with it."""
+"""Add finished runs of a study to the tables that are kept with it."""
 
 import csv
 import json
@@ -19,19 +19,19 @@ DIGITS = ".8g"  # how floats are written
 
 
 class Item(NamedTuple):
-    """What is kept under one path: a run, or a file that runs share."""
+    """An item to keep, under one path: a run, or a file that runs share."""
 
     run: dict[str, Any]  # one of the resolved runs that it belongs to
     kinds: set[str]  # of collected tables, which the study's products read
 
 
 def count_runs(paths: Iterable[str]) -> int:
-    """Return how many of the paths of items are of runs."""
+    """Count the runs among items, by the items' paths."""
     return sum(path.startswith("runs/") for path in paths)
 
 
 def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> dict[str, Item]:
-    """Return what the study's products read of its grids at a scale, by path."""
+    """Return the items that the study's products read from its grids at a scale, by path."""
     grid_names = everything.studies[study]["scales"][scale]["grids"]
     for name in grids:
         known(f"grid of {study} at the {scale} scale", name, grid_names)
@@ -76,12 +76,12 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
 
 
 def next_id(index: dict[str, kept.Entry]) -> str:
-    """Return the first id after those of an index."""
+    """Return the smallest id above all ids of an index."""
     return str(1 + max((int(entry["id"]) for entry in index.values()), default=-1))
 
 
 def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:
-    """Return the rows of all that is kept in a folder, by kind and id."""
+    """Read all tables in a folder of kept runs; return their rows by kind and id."""
     kinds = sorted({kind for entry in index.values() for kind in kept.read_hashes(entry)})
     return {kind: kept.read_items(folder, kind, index) for kind in kinds}
 
@@ -93,14 +93,14 @@ def read_rows(kind: str, path: Path) -> kept.Rows:
 
 
 def write_value(value: Any) -> str:
-    """Return a value of a table as text: floats with eight digits, `nan` for a missing one."""
+    """Write a value of a table as text: a float with eight digits, a missing one as `nan`."""
     if value is None:
         return "nan"
     return format(value, DIGITS) if isinstance(value, float) else str(value)
 
 
 def describe_item(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
-    """Return an item's entry without its id and kinds; only of a run it says what made it."""
+    """Describe an item for the index, without id and kinds; for a run also what made it."""
     entry = dict.fromkeys(kept.COLUMNS, "") | {
         "path": path,
         "content": identity.hash_content(kind, run),
@@ -111,7 +111,7 @@ def describe_item(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
 
 
 def read_makers(summary: Path) -> kept.Entry:
-    """Return what a finished run was made with, by its summary."""
+    """Read from a run's summary what the run was made with."""
     facts_of_run = json.loads(summary.read_text())
     facts = {
         name: facts_of_run[name] for name in ("code", "device", "threads", "seconds", "rounds")
@@ -123,9 +123,10 @@ def read_makers(summary: Path) -> kept.Entry:
 
 
 def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
-    """Write all tables of a folder, sorted by path; each replaces its file when all are written.
+    """Write all tables of a folder, sorted by path; they replace the old ones when all are written.
 
-    The index comes last, because it says which rows are kept: a stack ends with what it began with.
+    The index replaces its file last, because it says which rows are kept. For this it is entered
+    first, as a stack of contexts closes in reverse order.
     """
     order = [index[path] for path in sorted(index)]
     with ExitStack() as all_of:
@@ -138,7 +139,7 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
 
 
 def order_columns(path: Path, rows: kept.Rows) -> list[str]:
-    """Return the columns of rows: those that the table has already come first, in its order."""
+    """Order the columns of rows: those of the existing table first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
     existing = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
     return [*dict.fromkeys([*(name for name in existing if name in used), *used])]

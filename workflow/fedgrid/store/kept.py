@@ -1,13 +1,13 @@
-"""Finished runs that are kept with a study as small tables, in workflow/studies/reference/.
+"""Read finished runs that are kept with a study as small tables, in workflow/studies/reference/.
 
-The folder <study>/<scale>/ has `index.csv`, with a row per kept item: a run, or a file that runs
+The folder <study>/<scale>/ has `index.csv` with a row per kept item: a run, or a file that runs
 share, such as a partition. Beside it there is a table for each kind of collected table. Its column
 `id` names the item that a row belongs to; the other columns are those of the item's own table. An
 empty cell means that the item's table has no such column, and `nan` is a missing number. The
-Snakefile imports this: no pandas.
+Snakefile imports this file, so it does not import pandas.
 
-An item stands for a run of today only if both have the same content: the settings that the stage
-depends on. The index has a hash of the content, and a hash of the item's rows of each kind.
+A kept item replaces a run only if both have the same content: the settings that the stage depends
+on. The index has a hash of the content, and a hash of the item's rows of each kind.
 """
 
 import csv
@@ -39,12 +39,12 @@ Rows = list[dict[str, str]]  # the rows of an item in the table of a kind
 
 
 def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
-    """Return the folder of the runs that are kept with a study, of one scale."""
+    """Return the folder of the runs of one scale that are kept with a study."""
     return studies / "reference" / study / scale
 
 
 def item_path(kind: str, run: dict) -> str:
-    """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
+    """Return the path of a resolved run's item, relative to results/: a file, or a run's folder."""
     path = collected_path(kind, run["name"], run["protocol"] | {"cells": run["cells"]})
     return folder_of_run(path)
 
@@ -91,12 +91,12 @@ def read_rows(path: Path, columns: Iterable[str]) -> Rows:
 
 
 def read_hashes(entry: Entry) -> dict[str, str]:
-    """Return the hash of an entry's rows, by kind."""
+    """Return the hashes of an entry's rows by the kind of table."""
     return dict(text.split("=") for text in entry["kinds"].split())
 
 
 def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
-    """Return the entry that stands for what a resolved run leaves of a kind, or None."""
+    """Return the kept item that replaces the file of a resolved run of this kind, or None."""
     entry = index.get(item_path(kind, run)) if index else None
     if entry and kind in read_hashes(entry) and entry["content"] == hash_content(kind, run):
         return entry
@@ -104,7 +104,7 @@ def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
 
 
 def list_facts(entry: Entry, kind: str) -> list[str]:
-    """Return what a table of a kind depends on, of a kept item: its rows, and what made them."""
+    """List what a collected table depends on for one kept item: its rows, and what made them."""
     return [entry["content"], read_hashes(entry)[kind], *(entry[name] for name in MAKERS)]
 
 
@@ -112,7 +112,7 @@ def list_facts(entry: Entry, kind: str) -> list[str]:
 
 
 def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Rows]:
-    """Return the rows of each item of a kind by the item's id.
+    """Read the table of a kind; return the rows of each item by the item's id.
 
     UsageError if the kind's file is missing or damaged, or does not fit the index.
     """
@@ -133,7 +133,7 @@ def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Ro
 
 
 def select_own_columns(rows: Rows) -> Rows:
-    """Return an item's rows with only those columns that the item has."""
+    """Keep only those columns of an item's rows that the item's own table has."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     return [{name: row[name] for name in columns} for row in rows]
 

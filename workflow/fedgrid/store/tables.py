@@ -1,4 +1,4 @@
-"""Tables of the files that finished runs left, or that are kept with a study."""
+"""Collect files of runs into one table: files of finished runs, and of runs kept with a study."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Path, "pd.DataFrame"]:
-    """Return the tables of kept items, by the path that each of them would have in `results`.
+    """Read the tables of kept items; each has the path that its file would have in `results`.
 
     `where` is STUDY/SCALE. UsageError if nothing of this kind is kept for an id.
     """
@@ -38,7 +38,7 @@ def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Pat
 
 
 def parse_rows(rows: kept.Rows):
-    """Return the table of a kept item, as the reader of its file gave it."""
+    """Restore the table of a kept item from its texts."""
     import pandas as pd
 
     text = pd.DataFrame(rows).to_csv(index=False)
@@ -54,9 +54,9 @@ def collect_finished(
     grid: str,
     results: Path = Path("results"),
 ) -> "pd.DataFrame | None":
-    """Return the collected table of those runs of a grid that are finished in `results` or kept.
+    """Collect a table from those runs of a grid that are finished in `results` or kept.
 
-    None if there is no such run. The boolean column `kept` is always there.
+    Return None if there is no such run. The column `kept` says which runs are kept.
     """
     runs = everything.runs(study, scale, grid)
     protocols = everything.protocols_of(everything.narrowed(study, scale, grid))
@@ -78,9 +78,9 @@ def collect_finished(
 def find_files(
     kind: str, runs: list[dict], protocols: dict[str, dict], results: Path
 ) -> list[tuple[Path, dict]]:
-    """Return the runs' files of one kind, each with its names.
+    """Return the paths of runs' files of one kind, each with the names of its run.
 
-    A file that methods share is there once for each protocol; a partition is there once.
+    A file that methods share is listed once for each protocol; a partition is listed once.
     """
     by_key: dict[tuple, tuple[Path, dict]] = {}
     for run in runs:
@@ -93,10 +93,10 @@ def find_files(
 
 
 def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):
-    """Return the tables of all files as one, each row with the names of its run.
+    """Join the tables of all files into one, whose rows have the names of their run.
 
-    `stored` has tables of kept runs by path. If there are any, or `always`, the column `kept` says
-    of each row whether it is from one of them.
+    `stored` has the tables of kept runs by path. With kept runs, or with `always`, the column
+    `kept` says for each row whether its run is kept.
     """
     import pandas as pd
 
@@ -110,7 +110,7 @@ def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, alw
 
 
 def read_checked(reader: Callable, path: Path):
-    """Return the result of `reader` for a file; UsageError if it is missing or damaged."""
+    """Read a file with `reader`; UsageError if the file is missing or damaged."""
     try:
         return reader(path)
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
@@ -118,7 +118,7 @@ def read_checked(reader: Callable, path: Path):
 
 
 def read_rows(path: Path):
-    """Return a run's table, in which a name stays the text that it is, even `NA` or `007`."""
+    """Read a run's table; the columns TEXTS stay texts, even with values such as `NA` or `007`."""
     import pandas as pd
 
     columns = pd.read_csv(path, nrows=0).columns
@@ -128,7 +128,7 @@ def read_rows(path: Path):
 
 
 def read_metrics(path: Path):
-    """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
+    """Read a run's metrics; `diverged` is true if its last row has a number that is not finite."""
     import pandas as pd
 
     with path.open(encoding="utf-8") as file:
@@ -144,7 +144,7 @@ def read_metrics(path: Path):
 
 
 def read_last_round(path: Path, default: int) -> int:
-    """Return the last round by the run's summary, or the default without a summary."""
+    """Read the last round from the run's summary; return `default` without a summary."""
     summary = path.with_name("summary.json")
     return (
         json.loads(summary.read_text(encoding="utf-8"))["rounds"] if summary.exists() else default
@@ -152,7 +152,7 @@ def read_last_round(path: Path, default: int) -> int:
 
 
 def read_summary(path: Path):
-    """Return the plain values of a summary, without nested ones."""
+    """Read the values of a summary, without lists and mappings, as a table of one row."""
     import pandas as pd
 
     summary = json.loads(path.read_text(encoding="utf-8"))
@@ -161,7 +161,7 @@ def read_summary(path: Path):
 
 
 def read_predictions(path: Path):
-    """Return the number of test images predicted per class, by evaluated round."""
+    """Read how many test images a model predicts as each class, by evaluated round."""
     table, needed = read_rows(path), ["round", "class", "predicted"]
     if table.empty or [*table] not in (needed, [*needed, "class_name"]):
         raise ValueError("it is not a table of predictions")
@@ -169,7 +169,7 @@ def read_predictions(path: Path):
 
 
 def read_clients(path: Path):
-    """Return a row per round and client: test samples, and accuracies on these."""
+    """Read the evaluations of clients: a row per round and client, with accuracies and samples."""
     table = read_rows(path)
     if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
         raise ValueError("it is not a table of clients: does the protocol set client_test?")
@@ -177,9 +177,9 @@ def read_clients(path: Path):
 
 
 def read_settings(path: Path):
-    """Return all settings of a run: every field of its protocol and of its method's files.
+    """Read the settings of a run: a row per field of its protocol and of its method's files.
 
-    A method's file without hyper-parameters has a row without a field.
+    A method's file without hyper-parameters has one row with an empty field.
     """
     import pandas as pd
 
@@ -194,7 +194,7 @@ def read_settings(path: Path):
 
 
 def read_counts(path: Path):
-    """Return the number of samples by client and class, where it is not 0."""
+    """Read the number of samples of each client and class, without zeros."""
     import numpy as np
     import pandas as pd
 
@@ -204,7 +204,7 @@ def read_counts(path: Path):
 
 
 def read_sizes(path: Path):
-    """Return the number of samples of each client: for training, its own test, and validation."""
+    """Read each client's number of samples: for training, for its own test, for validation."""
     import numpy as np
     import pandas as pd
 
@@ -219,7 +219,7 @@ def read_sizes(path: Path):
 
 
 def read_saliency(path: Path):
-    """Return a row per client."""
+    """Read the saliency weights: a row per client."""
     import pandas as pd
 
     table = pd.read_csv(path)
@@ -229,7 +229,7 @@ def read_saliency(path: Path):
 
 
 def read_interpolation(path: Path):
-    """Return a row per alpha and beta."""
+    """Read accuracies between the shared and the private branch: a row per alpha and beta."""
     import pandas as pd
 
     table = pd.read_csv(path)

@@ -1,4 +1,4 @@
-"""What the grids of all studies need of the folder of results: their runs, and what these read."""
+"""Find what the grids of all studies need in the folder of results: runs, and their inputs."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,15 +17,15 @@ SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in resul
 
 
 class Wanted(NamedTuple):
-    """Runs by their folders in results/runs/, paths of inputs without ending, and last states."""
+    """What grids need: runs by their folder in results/runs/, and inputs by path without suffix."""
 
     runs: set[str]
     inputs: set[str]
-    states: set[str]  # of runs that a product reads the last state of
+    states: set[str]  # runs whose last state a product reads
 
 
 def find_wanted(configs: list[Path]) -> Wanted:
-    """Return what the grids of all studies need, with those that configurations ask for.
+    """Find what the grids of all studies need, and what the configurations ask for.
 
     UsageError for a configuration with a study and no scale.
     """
@@ -43,7 +43,7 @@ def find_wanted(configs: list[Path]) -> Wanted:
 
 
 def read_grids(configs: list[Path]) -> Grid:
-    """Return the grids of all studies; that of the configuration has its products, too."""
+    """Read the grids of all studies, and add the configuration's products to its study."""
     config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
     studies = read_studies()
     if "study" in config:
@@ -57,7 +57,7 @@ def read_grids(configs: list[Path]) -> Grid:
 
 
 def add_first(everything: Grid, names: dict) -> list[dict]:
-    """Return a resolved run, and the run that it is linked to, which may be in no grid."""
+    """Resolve a run; if it is a link to another run, return both, as no grid may have the other."""
     run = everything.resolve(names)
     first = everything.first_name(run)
     return [run] if first == run["name"] else [run, everything.resolve(first)]
@@ -71,7 +71,7 @@ def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
 
 
 def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
-    """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
+    """Yield the runs of a grid: those of the study, and those that the configuration asks for."""
     blocks = everything.whole(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
         asked = everything.narrowed(study, scale, grid)
@@ -81,7 +81,7 @@ def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[d
 
 
 def has_interpolation(study: dict, grid: str) -> bool:
-    """Whether a product of a study reads the interpolations of a grid, and these read states."""
+    """Whether a product reads the interpolations of a grid, which need the runs' last states."""
     sources = (text for product in study["products"].values() for text in product["from"].values())
     return f"interpolation/{grid}" in sources
 
