@@ -1,8 +1,8 @@
-"""Finished runs as rows of a .csv that a study names as its `reference` or under `curves`.
+"""Write finished runs as rows of a .csv that a study names as its `reference` or under `curves`.
 
-The tables of the study then have these accuracies beside those of the runs at hand and the
-published ones. A row says what the run was made with: device, threads, seconds per round, PyTorch's
-version and the fingerprint of the code.
+The tables of the study then show these accuracies beside the published ones and those of new runs.
+A row says what the run was made with: device, threads, seconds per round, PyTorch's version and the
+fingerprint of the code.
 """
 
 import json
@@ -17,7 +17,7 @@ from fedgrid.study.paths import SUMMED
 
 
 def cite_runs(folders: list[Path], everything: Grid, by_round: bool):
-    """Return a row per finished run in folders, or with `by_round` a row per evaluation.
+    """List the finished runs in folders, a row per run; with `by_round` a row per evaluation.
 
     UsageError if there is no finished run.
     """
@@ -54,12 +54,12 @@ def list_evaluations(summaries: list[Path], everything: Grid):
 
 
 def read_facts(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
-    """Return the facts of every run."""
+    """Read the summaries of runs: for each its names, and what it was made with."""
     return [collected.read_checked(partial(read_fact, everything), path) for path in summaries]
 
 
 def read_metrics(summaries: list[Path], facts: list[tuple[dict, dict]]):
-    """Return the metrics of all runs, with their names."""
+    """Read the metrics of all runs into one table, with the runs' names."""
     import pandas as pd
 
     metrics = [
@@ -72,7 +72,7 @@ def read_metrics(summaries: list[Path], facts: list[tuple[dict, dict]]):
 
 
 def read_fact(everything: Grid, path: Path) -> tuple[dict, dict]:
-    """Return a run's names with collected protocol fields, and its machine, speed and code."""
+    """Read a run's names with the protocol fields SUMMED, and its machine, speed and code."""
     summary = json.loads(path.read_text())
     run = summary["run"]
     protocol = everything.protocol(run["name"]["protocol"]) | run["protocol"]

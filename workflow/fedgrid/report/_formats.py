@@ -1,4 +1,4 @@
-"""A product's files: CSV, TeX, HTML and figures."""
+"""Write a product's files: CSV, TeX, HTML and figures."""
 
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from fedgrid.study.products import (
 
 
 def write_product(product, table, study: dict, paths: list[Path]) -> None:
-    """Write the product in every format, each file atomically."""
+    """Write the product to each path, in the format of the path's suffix."""
     for path in paths:
         known("format", path.suffix, WRITERS)
         if path.suffix in FIGURES and not hasattr(product, "plot"):
@@ -22,12 +22,12 @@ def write_product(product, table, study: dict, paths: list[Path]) -> None:
 
 
 def write_csv(product, table, path: Path, study: dict) -> None:
-    """Write all numbers."""
+    """Write the table with all numbers."""
     table.to_csv(path, index=False)
 
 
 def write_tex(product, table, path: Path, study: dict) -> None:
-    """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
+    """Write a table for a paper, which also compiles by itself (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
     from fedgrid.analysis.metrics import lower_is_better
     from fedgrid.analysis.tables import find_metric
@@ -40,7 +40,7 @@ def write_tex(product, table, path: Path, study: dict) -> None:
 
 
 def write_html(product, table, path: Path, study: dict) -> None:
-    """Write a page for the report, without other files."""
+    """Write a page for the report, which needs no other file."""
     body = lay_out(product, table).to_html(border=0, na_rep="")
     page = PAGE.format(caption=product.caption(table), body=body)
     path.write_text(page, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A product of a study: its file's functions with the entry's options, its table and caption."""
+"""Load a product of a study with its entry's options, and draw its table and its caption."""
 
 import inspect
 import traceback
@@ -36,7 +36,10 @@ NAMES += ("as_protocol", "family", "setting", "series", "code")
 
 
 def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: Namespace):
-    """Return the product and its table; without rows, a product that says why, and its table."""
+    """Draw a product's table; return the product and the table.
+
+    If there is nothing to draw, both are replaced by a product and a table that say why.
+    """
     try:
         return product, draw_table(product, tables, study, asked.scale)
     except NothingToDrawError as reason:
@@ -71,10 +74,10 @@ def check_best(metric: str | list, best: dict) -> None:
 
 
 def load_product(name: str, product: str, entry: dict) -> SimpleNamespace:
-    """Return the functions of a product's file, each with the entry's options that it takes.
+    """Load the functions of a product's file, and bind the entry's options that each takes.
 
-    `name` is the study's name, and `about` the entry. `needed` are the sources that the product
-    must have, and `possible` those that it may have, None for any.
+    `name` is the study's name. The result's `needed` are the sources that the product must have,
+    and `possible` those that it may have; None allows any.
     """
     module, options = product_module(name, product, entry), entry.get("with", {})
     file = contract.imported(module)
@@ -94,9 +97,9 @@ def load_product(name: str, product: str, entry: dict) -> SimpleNamespace:
 
 
 def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Return what the caption says of kept runs; "" if no source has any.
+    """Write what the caption says of kept runs; "" if no source has any.
 
-    The folder of a source says its kind; a source in another folder counts as one of runs.
+    The folder of a source is its kind. A source in any other folder counts as a table of runs.
     """
     if not any(KEPT in table for table in tables.values()):
         return ""
@@ -108,32 +111,32 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
 
 
 def drop_kept(table):
-    """Return a table without the column about kept runs, as products know it."""
+    """Drop the column about kept runs, which the functions of products do not expect."""
     return table.drop(columns=KEPT) if KEPT in table else table
 
 
 def add_kept(caption: Callable, table) -> str:
-    """Return a product's caption, and after it how many of its runs are kept with the study."""
+    """Add to a product's caption how many of its runs are kept with the study."""
     said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
     return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
 
 
 def add_empty(caption: Callable, table) -> str:
-    """Return a product's caption, and after it which methods have no accuracy, and why."""
+    """Add to a product's caption which methods have no accuracy, and why."""
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
 
 
 def add_choice(caption: Callable, best: dict, table) -> str:
-    """Return a product's caption, and after it how its runs were chosen."""
+    """Add to a product's caption how its runs were chosen."""
     from fedgrid.analysis import choice
 
     return f"{caption(table)} {choice.describe_choice(best)}"
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
-    """Return the product's table; with `best` it is of the best runs, and says what was chosen."""
+    """Draw the product's table; with `best` from the best runs only, with what was chosen."""
     if not product.best:
         return product.draw(**tables, study=study, scale=scale)
     from fedgrid.analysis import choice
@@ -150,7 +153,7 @@ def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
 
 
 def bind_options(function: Callable, options: dict) -> Callable:
-    """Return the function with those options bound that it takes by name."""
+    """Bind those options of a product to a function that the function takes by name."""
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
 
@@ -163,7 +166,7 @@ def lacks_column(problem: KeyError, tables: Iterable) -> bool:
 
 
 def write_text(product, path: Path) -> str:
-    """Return a finished table and its caption as text."""
+    """Write a finished table and its caption as plain text, for a terminal."""
     table = read_table(path)
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
@@ -177,7 +180,7 @@ def write_text(product, path: Path) -> str:
 
 
 def read_table(path: Path):
-    """Return the table of a .csv file; UsageError if it is none."""
+    """Read the table of a product's .csv file; UsageError if it is not a table."""
     import pandas as pd
 
     as_text = {"dtype": str, "keep_default_na": False, "na_values": [""]}
@@ -189,6 +192,6 @@ def read_table(path: Path):
 
 
 def lay_out(product, table):
-    """Return the table in the layout for readers."""
+    """Lay out a product's table for readers."""
     table = drop_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])

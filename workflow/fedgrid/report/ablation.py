@@ -10,10 +10,10 @@ KEYS = ["method", *SETTING]
 
 
 def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.DataFrame:
-    """Return a row per variant and setting: accuracy, and its difference to the reference's.
+    """Return a row per variant and setting: its accuracy, and the difference to the reference.
 
-    Accuracies are in percent, differences in points with 95 % intervals over seeds. Effective
-    clients are the mean of 1 / sum a_k^2 over the rounds of a run.
+    Accuracies are in percent, differences in points with 95 % intervals over seeds. The effective
+    number of clients, 1 / sum a_k^2 of the weights a_k, is averaged over the rounds of a run.
     """
     means = score_runs(runs)
     table = mean_over_seeds(means, KEYS)

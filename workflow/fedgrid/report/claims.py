@@ -1,8 +1,8 @@
-"""The paper's checkable sentences: the paper's evidence, ours, and a verdict from both.
+"""The claims of the paper: the paper's own evidence, our evidence, and a verdict from both.
 
-A sentence that the paper's own numbers contradict is marked so. Otherwise the runs, and the
-fidelity study where a sentence is about it, decide by paired tests over seeds
-(`analysis/verdicts.py`). `contrasts` has every comparison.
+If the paper's own numbers contradict a claim, that is the verdict. Otherwise our runs decide by
+paired tests over seeds (`analysis/verdicts.py`), or the fidelity study if the claim is about it.
+The product `contrasts` shows every comparison.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ def draw(
     metrics: str | list[str] | None = None,
     grid: list[dict] | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
+    """Return a row per claim, or the row of one `claim`; `scores` are of the fidelity study.
 
-    A claim without runs, and without scores if it is about these, has only the paper's evidence.
-    `best` keeps the best runs by the metric of each measure, and reads the runs' `settings`.
-    `metrics` are further ways to score a run (`scores.WAYS`): each has a column with its verdict.
-    `grid` are the blocks of the study's whole grid, if the runs are a part of it: the comparisons
-    that the part lacks are `missing`, and count as undecided.
+    A claim without data of ours shows only the paper's evidence. `best` keeps the best runs by the
+    metric of each measure, and needs the runs' `settings`. `metrics` are further ways to score a
+    run (`scores.WAYS`); each adds a column with its verdict. If `runs` are only a part of the
+    study's grid, `grid` has the blocks of the whole grid: comparisons that need other runs are
+    `missing`, and count as undecided.
     """
     choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
@@ -72,7 +72,7 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
 
 
 def judge_claim(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
-    """Return the evidence for and against one claim; `missing` comparisons have no runs."""
+    """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
     theirs, ours = (
         verdicts.judge_printed(claim, printed),
         verdicts.compare_claim(claim, values, missing),
@@ -92,7 +92,7 @@ def judge_claim(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missin
 
 
 def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
-    """The numbers of comparisons by verdict: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
+    """Count comparisons by verdict, in words: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
     counts = comparisons["verdict"].value_counts()
@@ -118,7 +118,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_difference(row) -> str:
-    """Return a difference with its interval and p, as a text."""
+    """Write a difference with its interval and p."""
     if pd.isna(row.difference):
         return ""
     if np.isinf(row.difference):
@@ -127,7 +127,7 @@ def write_difference(row) -> str:
 
 
 def write_seeds(seeds: float) -> str:
-    """Return a number of seeds as a text."""
+    """Write a number of seeds, such as `12` or `>1000`."""
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
@@ -143,7 +143,7 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_missing(table: pd.DataFrame) -> str:
-    """Return a sentence about comparisons that a part of a grid lacks; empty if it lacks none."""
+    """Write a sentence about comparisons without runs; empty if every comparison has runs."""
     if not table["missing"].any():
         return ""
     return (

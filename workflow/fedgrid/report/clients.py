@@ -41,7 +41,7 @@ def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def summarise_clients(run: pd.DataFrame) -> dict:
-    """Return the names of a run and the statistics of its clients, in percent."""
+    """Summarise the accuracies of a run's clients in one row, in percent."""
     facts = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
     for model in MODELS:
         evaluated = run[run[f"{model}_accuracy"].notna()]
@@ -52,7 +52,7 @@ def summarise_clients(run: pd.DataFrame) -> dict:
 
 
 def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
-    """Return the values of STATISTICS; missing without a client."""
+    """Compute the values of STATISTICS over clients; missing without a client."""
     if not len(percent):
         return [np.nan] * len(STATISTICS)
     deciles = np.quantile(percent, np.arange(1, 10) / 10)
@@ -74,7 +74,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_mean(row: dict, name: str) -> str:
-    """Return a mean and its deviation as a text."""
+    """Write a mean and its deviation."""
     return tables.write_cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
 
 
@@ -108,7 +108,7 @@ def name_lines(table: pd.DataFrame) -> list[str]:
 
 
 def choose_looks(names: pd.Series) -> dict[str, dict]:
-    """Return a colour and a mark by name."""
+    """Give each name its own colour and mark."""
     colours, number = figures.colours(names), len(set(figures.colours(range(99)).values()))
     return {
         name: {"color": colour, "marker": MARKS[i // number % len(MARKS)]}
@@ -117,7 +117,7 @@ def choose_looks(names: pd.Series) -> dict[str, dict]:
 
 
 def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
-    """Draw the own models' line with its band, and the server's dashed."""
+    """Draw the line of clients' own models solid, that of the server's model dashed, with bands."""
     for model in MODELS:
         names = [f"{model}_{name}" for name in ("worst", *DECILES)]
         mean = np.array([facts[name] for name in names], dtype=float)

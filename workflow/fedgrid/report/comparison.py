@@ -63,7 +63,7 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 
 def write_ours(row: pd.Series) -> str:
-    """Return percent over seeds and the speed-up, as a text; empty without an accuracy."""
+    """Write our accuracy in percent and the speed-up; empty without an accuracy."""
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
@@ -72,12 +72,12 @@ def write_ours(row: pd.Series) -> str:
 
 
 def write_last(row: pd.Series) -> str:
-    """Return percent after the last round, as a text."""
+    """Write the accuracy after the last round in percent."""
     return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
 
 
 def write_smoothed(row: pd.Series) -> str:
-    """Return the last moving average in percent, and its difference to the published value."""
+    """Write the last moving average in percent, and its difference to the published value."""
     if np.isnan(row["smoothed"]):
         return ""
     gap = row["smoothed_difference"]
@@ -85,7 +85,7 @@ def write_smoothed(row: pd.Series) -> str:
 
 
 def write_published(row: pd.Series) -> str:
-    """Return percent and speed-up as printed."""
+    """Write the published accuracy in percent and the published speed-up."""
     if np.isnan(row["published"]):
         return ""
     speedup, text = row["published_speedup"], f"{row['published']:.2f}"

@@ -1,9 +1,10 @@
-"""What weights can do: the score of runs by the effective number of clients of their weights.
+"""How the score depends on how equal the aggregation weights are: by effective number of clients.
 
-`line` has methods whose weights differ in one number, such as sample counts to a power, each with
-its number. They show what more equal or less equal weights do to the score. `points` are methods
-that give weights for a reason, and `placebos` those of each of them, drawn hollow. A method is more
-than a move along the line only if it lies above the line at its own effective number.
+`line` has methods whose weights differ in one number, such as the power of sample counts, each with
+its number. They show how the score changes with more equal or less equal weights. `points` are
+methods that choose weights by an idea of their own, and `placebos` lists the placebos of each,
+which are drawn hollow. The idea helps only if a method lies above the line at its own effective
+number of clients: otherwise equally equal weights do as well.
 
 The effective number is 1 / sum_k a_k^2 of the weights a_k of a round, scaled to sum to 1
 (`engine/state.py`). It says how equal weights are, and not how large: FedAU divides by the
@@ -15,7 +16,7 @@ two methods of the line it is straight. It is taken seed by seed, and is the mea
 with its 95 % interval (Student's). A seed counts only if its point lies between the ends of its own
 line: `distance_seeds` says how many do. The distance is missing if a run that it needs diverged.
 
-In each setting only those seeds count that have runs of all methods of the line that are there.
+In each setting only those seeds count that have runs of all methods of the line in this setting.
 """
 
 from itertools import cycle
@@ -89,14 +90,14 @@ def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
-    """Return the runs of those seeds that have all methods of the line that a setting has."""
+    """Keep the seeds that have runs of every method of the line that occurs in a setting."""
     on_line = runs[runs["method"].isin(line)]
     counts = on_line.groupby("seed")["method"].nunique()
     return runs[runs["seed"].isin(counts[counts == on_line["method"].nunique()].index)]
 
 
 def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows of one setting, in the order of the roles."""
+    """Compute the rows of one setting, in the order of the roles."""
     effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
@@ -111,7 +112,7 @@ def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.Da
 
 
 def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a row per seed whose run lies between the ends of its line: its distance to it."""
+    """Measure how far each run is from the line of its seed; skip runs beyond its ends."""
     rows = []
     for run in runs.to_dict("records"):
         level = read_line(line[line["seed"] == run["seed"]], run[EFFECTIVE], metric)
@@ -121,9 +122,9 @@ def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd
 
 
 def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
-    """Return the score of the line of a seed at an effective number; None beyond its ends.
+    """Read the score of a seed's line at an effective number; None beyond the ends of the line.
 
-    It is missing next to a run that diverged. Runs of the same effective number count as one.
+    It is missing beside a run that diverged. Runs of the same effective number count as one point.
     """
     levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(strict_mean)
     at = round(at, DIGITS)

@@ -1,12 +1,12 @@
 """Whether a gain is due to a method's mechanism: the method beside its placebos, seed by seed.
 
-A placebo is the method without what its paper says is the reason of the gain: the same weights,
-given to other clients, for example. `placebos` names those of each method, and `over` the plain
-method that both are compared with: one for all, or one for each method. A gain speaks for the
+A placebo is the method without the part that its paper gives as the reason of the gain; for
+example, with the same weights given to other clients. `placebos` names those of each method, and
+`over` the plain method for comparison: one for all, or one for each method. A gain speaks for the
 mechanism only if the placebo does not have it. A row is about a method, one of its placebos and a
 setting, and has three differences between runs of the same seed: method minus plain, placebo minus
-plain, and method minus placebo. The 95 % interval of each (Student's, of the mean over seeds)
-decides its verdict:
+plain, and method minus placebo. Their 95 % intervals (Student's, of the mean over seeds) decide the
+verdict:
 
     the mechanism           method minus plain and method minus placebo are above 0, and placebo
                             minus plain is not
@@ -107,7 +107,7 @@ def draw(
 
 
 def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
-    """Return each method with a plain method and a placebo; UsageError if `over` lacks a method."""
+    """List each method with a plain method and a placebo; UsageError if `over` lacks a method."""
     claim = {"method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
     plain = claims.others(claim)
@@ -123,7 +123,7 @@ def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> li
 
 
 def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
-    """Yield a row per method, placebo and setting of one metric, in the order of the runs."""
+    """Compare each trio in each setting by one metric; yield a row for each."""
     check_metric(runs, metric)
     scores = (
         score_runs(select_scored(runs, metric), metric)
@@ -148,7 +148,7 @@ def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]])
 
 
 def collect_scores(means: list[pd.Series]) -> dict:
-    """Return means, deviations, seeds and diverged runs of the three, and what they share."""
+    """Collect means, deviations, seeds and diverged runs of the three methods of a row."""
     facts = {
         f"{role}_{name}": row[name]
         for role, row in zip(ROLES, means, strict=True)
@@ -173,7 +173,7 @@ def add_verdicts(
 
 
 def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
-    """Return each difference with its interval, pairs and seeds, and the verdict."""
+    """Compute each difference with its interval, pairs and seeds, and the verdict of a row."""
     facts = {}
     for name, pair in pairs.items():
         low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
@@ -186,7 +186,7 @@ def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
 
 
 def decide_verdict(facts: dict, lower: bool) -> str:
-    """Return what the three intervals of a row say (see the docstring of this file)."""
+    """Decide the verdict of a row by its three intervals (see the docstring of this file)."""
     (gain_low, gain_high), placebo_gain, beyond = (
         orient_interval(facts, n, lower) for n in DIFFERENCES
     )
@@ -202,7 +202,7 @@ def decide_verdict(facts: dict, lower: bool) -> str:
 
 
 def orient_interval(facts: dict, name: str, lower: bool) -> tuple[float, float]:
-    """Return the interval of a difference, of which a positive number is better."""
+    """Return the interval of a difference, turned so that a positive number is better."""
     low, high = facts[f"{name}_low"], facts[f"{name}_high"]
     return (-high, -low) if lower else (low, high)
 
@@ -237,9 +237,9 @@ def index_rows(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
-    """Return mean and deviation of a method as texts, or how many of its runs diverged.
+    """Write mean and deviation of a method, or how many of its runs diverged.
 
-    The number of seeds is beside them if the methods of a row have different numbers.
+    If the methods of a row have different numbers of seeds, the number follows.
     """
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")

@@ -1,7 +1,7 @@
 """Test accuracy, or another metric, over the rounds: mean over seeds, standard deviation as a band.
 
-A panel per dataset and partition. A line ends before the round in which the first of its runs
-diverged, because a mean without that run could not be compared.
+There is a panel per dataset and partition. A line ends before the round in which the first of its
+runs diverged, because later means would lack that run.
 """
 
 import pandas as pd
@@ -36,7 +36,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
 
 
 def find_lost(runs: pd.DataFrame) -> pd.Series:
-    """Return which evaluations are from a diverged model, without finite weights."""
+    """Mark the evaluations of a diverged model, whose weights are not finite."""
     last = runs.groupby([*CELL, "seed"])["round"].transform("max")
     return runs["diverged"] & (runs["round"] == last)
 

@@ -1,9 +1,9 @@
-"""What a part that is added to methods gains, the gain of its placebo, and the printed values.
+"""The gain of a part that is added to methods, the gain of its placebo, and the printed values.
 
 The option `suffix` names the part: with `+norm`, each method X with runs of X+norm has rows. The
-option `placebo` is the suffix of the same part without what it is about. A gain speaks for the part
-only if the placebo does not have it. `printed` names a published table of the study: its data sets
-without runs have rows, too, so that a smaller scale stands beside what the paper prints.
+option `placebo` is the suffix of the same part without its mechanism. A gain speaks for the part
+only if the placebo does not have it. `printed` names a published table of the study. Its data sets
+without runs get rows, too, so that runs of a smaller scale stand beside what the paper prints.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def draw(
 
 
 def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
-    """Return a row per original and setting: both means and deviations, and the gain."""
+    """Join each original and its method with the suffix: means, deviations and the gain."""
     means = mean_over_seeds(scores, CELL)
     original = means[means["method"].isin(pairs)]
     original = original.rename(columns={"mean": "original", "std": "original_std"})
@@ -63,7 +63,7 @@ def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
 def list_printed_only(
     study: dict, name: str | None, suffix: str, datasets: pd.Series
 ) -> pd.DataFrame:
-    """Return a row per cell of a printed table whose data set has no runs."""
+    """List the cells of a printed table whose data set has no runs."""
     published = study.get("published", {})
     asked = {name: published[known("published table", name, published)]} if name else {}
     cells = gains.list_printed_pairs({"published": asked}, suffix)
@@ -86,7 +86,7 @@ def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.Dat
 
 
 def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
-    """Return the columns for readers, as texts by their headings."""
+    """Write the columns for readers, as texts by their headings."""
     columns = {
         "original": write_accuracies(table, "original", ""),
         f"with {suffix}": write_accuracies(table, "changed", "_changed"),
@@ -104,10 +104,10 @@ def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict
 
 
 def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
-    """Return mean and deviation over seeds as texts, or how many runs diverged.
+    """Write mean and deviation over seeds, or how many runs diverged.
 
-    The number of seeds is beside them if the original and the changed method have different ones.
-    `of` ends the names of the columns `diverged` and `seeds`.
+    If the original and the changed method have different numbers of seeds, the number follows.
+    `suffix` ends the names of the columns `diverged` and `seeds`.
     """
     columns = {name: "mean", f"{name}_std": "std"}
     columns |= {f"diverged{suffix}": "diverged", f"seeds{suffix}": "seeds"}
@@ -118,7 +118,7 @@ def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
 
 
 def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:
-    """Return gains with their intervals as texts."""
+    """Write gains with their intervals; `prefix` begins the names of their columns."""
     columns = [f"{prefix}{name}" for name in (*gains.GAIN, gains.PAIRS)]
     most = table[["seeds", "seeds_changed"]].max(axis="columns")
     rows = table[columns].assign(most=most).itertuples(index=False)
@@ -126,7 +126,7 @@ def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:
 
 
 def write_gain(gain: float, low: float, high: float, pairs: int, seeds: int) -> str:
-    """Return a gain with its interval, and the number of pairs if that is not the one of seeds.
+    """Write a gain with its interval, and the number of pairs if it differs from that of seeds.
 
     One seed has no interval. Without a gain the text is empty.
     """

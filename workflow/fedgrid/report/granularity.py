@@ -31,7 +31,7 @@ def draw(study: dict, scale: str) -> pd.DataFrame:
 
 
 def list_rows(name: str, table: dict) -> list[dict]:
-    """Return the rows of one published table."""
+    """Return the rows of one published table: one per dataset, and one for all of several."""
     by_dataset = list_values(name, table)
     parts = {dataset: [dataset] for dataset in by_dataset}
     if len(parts) > 1:
@@ -45,7 +45,7 @@ def list_rows(name: str, table: dict) -> list[dict]:
 
 
 def list_values(name: str, table: dict) -> dict[str, list[Decimal]]:
-    """Return the printed percentages by dataset; what is no number is left out."""
+    """Return the printed percentages by dataset; values that are not numbers are left out."""
     by_dataset: dict[str, list[Decimal]] = {}
     for _, dataset, _, _, percent, *_ in list_published_rows(table):
         if isinstance(percent, int | float):
@@ -67,7 +67,7 @@ def as_printed(name: str, percent: float, stated: dict) -> Decimal:
 
 
 def read_statements(table: dict) -> dict:
-    """Return what a published table states of its values; None for what it does not state."""
+    """Read what a published table states of its values; None for what it does not state."""
     return {
         "decimals": int(table.get("decimals", DECIMALS)),
         "test_images": table.get("test_images"),
@@ -77,7 +77,7 @@ def read_statements(table: dict) -> dict:
 
 
 def summarise_values(by_dataset: dict[str, list[Decimal]], facts: dict) -> dict:
-    """Return the results for the values of some datasets."""
+    """Compute the numbers and the verdict of one row, for the values of some datasets."""
     decimals, values = facts["decimals"], [v for part in by_dataset.values() for v in part]
     sizes = {dataset: find_test_images(dataset, facts) for dataset in by_dataset}
     stated = facts | {"test_images": find_common_size(sizes.values())}
@@ -100,13 +100,13 @@ def find_test_images(dataset: str, stated: dict) -> int | None:
 
 
 def find_common_size(sizes) -> int | None:
-    """Return the number of images that all sizes are; None if they differ or are not stated."""
+    """Return the number of images if all sizes are equal; None if they differ or are not stated."""
     different = {*sizes}
     return different.pop() if len(different) == 1 else None
 
 
 def count_measurements(images: int, stated: dict) -> int:
-    """Return how many images a value is a mean of, over all runs and evaluations."""
+    """Count the evaluated images behind one value, over all runs and evaluations."""
     return int(images * (stated["runs"] or 1) * stated["evaluations"])
 
 
@@ -117,7 +117,7 @@ def compute_step(stated: dict) -> float | None:
 
 
 def count_possible(by_dataset: dict[str, list[Decimal]], stated: dict) -> dict:
-    """Return how many values are possible, and which are not; None without sizes of test sets."""
+    """Count the possible values, and list the others; None without the sizes of test sets."""
     wrong, sizes = [], {dataset: find_test_images(dataset, stated) for dataset in by_dataset}
     if None in sizes.values():
         return {"possible": None, "impossible": ""}
@@ -129,7 +129,7 @@ def count_possible(by_dataset: dict[str, list[Decimal]], stated: dict) -> dict:
 
 
 def examine_digits(values: list[Decimal], decimals: int) -> dict:
-    """Return how often the values end with 0 to 9, the share of even digits, and both tests."""
+    """Count the last digits 0 to 9 of the values, and test whether chance explains them."""
     counts = granularity.last_digits(values, decimals)
     return {
         "last_digits": "/".join(map(str, counts)),
@@ -143,9 +143,9 @@ def examine_digits(values: list[Decimal], decimals: int) -> dict:
 
 
 def write_verdict(row: dict, sizes: list[int | None]) -> str:
-    """Return what the values say in words: of the test set, and of their last digits.
+    """Write the verdict: whether the test set can give the values, and what last digits show.
 
-    Last digits are not remarked on if the test set is so small that it restricts them.
+    It does not mention last digits if the test set is so small that it restricts them.
     """
     if None in sizes:
         return f"The number of test images is not stated.{write_remark(row)}"
@@ -161,7 +161,7 @@ def write_verdict(row: dict, sizes: list[int | None]) -> str:
 
 
 def explain_no_result(row: dict, sizes: list[int]) -> str:
-    """Return why no value could be impossible."""
+    """Write why this test cannot find an impossible value here."""
     finest = granularity.size_of_print(row["decimals"])
     fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
     steps = " or ".join(fine)
@@ -169,24 +169,24 @@ def explain_no_result(row: dict, sizes: list[int]) -> str:
 
 
 def write_all_values(row: dict) -> str:
-    """Return the words for all values, with their verb."""
+    """Write `All 12 values are`, or the same for one value."""
     return f"All {row['values']} values are" if row["values"] > 1 else "The only value is"
 
 
 def write_impossible(row: dict) -> str:
-    """Return the words for the impossible values, with their verb."""
+    """Write `2 of 12 values are`, for the impossible values."""
     count = len(row["impossible"].split())
     return f"{count} of {row['values']} values {'are' if count > 1 else 'is'}"
 
 
 def write_source(row: dict, sizes: list[int]) -> str:
-    """Return of how many images and runs the values are."""
+    """Write of how many images and runs the values are means."""
     images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
     return f"{images} images and {write_averages(row)}"
 
 
 def write_averages(row: dict) -> str:
-    """Return over what a value is a mean: evaluations, if several, and runs."""
+    """Write over how many evaluations, if several, and runs a value is averaged."""
     runs, evaluations = row["runs"], row["evaluations"]
     every = "one run" if (runs or 1) == 1 else f"{runs} runs"
     every += " (assumed)" * (runs is None)
@@ -194,7 +194,7 @@ def write_averages(row: dict) -> str:
 
 
 def write_remark(row: dict) -> str:
-    """Return a sentence about last digits that chance would hardly give; else nothing."""
+    """Write a sentence if chance is unlikely to give such last digits; else return ""."""
     if row["p_even"] < LEVEL:
         what = f"{round(row['even_digits'] * row['values'])} of {row['values']} last digits"
         said = f" {what} are even, which chance gives with p = {row['p_even']:.1g}"

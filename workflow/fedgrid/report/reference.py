@@ -1,4 +1,4 @@
-"""Finished runs that are kept with the study, beside the published values: no new run is needed.
+"""Finished runs that are kept with the study, beside the published values. It needs no new run.
 
 `python -m fedgrid keep --runs` writes the study's file of these runs; the study's notes say how
 they were made. If the study keeps curves of several origins (`curves`), such as those of a paper's
@@ -75,7 +75,7 @@ def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
 
 
 def write_title(table: pd.DataFrame) -> str:
-    """Return the words for a cell: `FedAvg, CIFAR-10, alpha=0.05`."""
+    """Write the title of a cell: `FedAvg, CIFAR-10, alpha=0.05`."""
     first = table.iloc[0]
     return f"{first['method_label']}, {first['dataset_label']}, {write_label(first['partition'])}"
 
@@ -96,7 +96,7 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_curves(evaluations: pd.DataFrame) -> list[str]:
-    """Return sentences about the curves of each cell; none without curves."""
+    """Write sentences about the curves of each cell; none without curves."""
     sentences = []
     gaps = curves.compare_blocks(evaluations)
     for cell, part in evaluations.groupby(CELL, sort=False):
@@ -116,7 +116,7 @@ def describe_curves(evaluations: pd.DataFrame) -> list[str]:
 
 
 def describe_curve(row) -> str:
-    """Return a curve's best, last and last smoothed accuracy in words."""
+    """Write a curve's best accuracy, last accuracy and last moving average in words."""
     return (
         f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
         f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
@@ -125,7 +125,7 @@ def describe_curve(row) -> str:
 
 
 def compare_blocks(first: str, other: str, gaps: pd.DataFrame) -> str:
-    """Return in words by how much means of some rounds differ between two origins."""
+    """Write by how much two origins differ, averaged over blocks of rounds."""
     differences = gaps["difference"]  # in the order of the blocks
     low, high, late = differences.min(), differences.max(), differences.tail(LATE)
     return (

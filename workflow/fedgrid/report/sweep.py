@@ -1,8 +1,8 @@
-"""A metric as a function of fields: of the protocol, or of hyper-parameters of methods.
+"""A metric as a function of fields of the protocol, or of hyper-parameters of methods.
 
-There are two forms. `along` names fields of one table of runs, `runs`, and its `settings`. A line
-is a family of methods, which are combined from the same files; a family without the field is a
-dashed line over the whole width. `fields` has a table of runs and one of settings per field.
+There are two forms. With `along`, all fields are read from one table `runs` and its `settings`. A
+line is a family of methods, which are combined from the same files; a family without the field is a
+dashed line over the whole width. With `fields`, each field has its own tables of runs and settings.
 """
 
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def draw(
 
 
 def label_fields(fields: dict[str, str] | None, along: Along | None) -> dict[str, str]:
-    """Return a label for each field of either form; UsageError unless there is one form."""
+    """Return a label for each field; UsageError unless exactly one of both options is given."""
     if bool(fields) == bool(along):
         raise UsageError(
             "the sweep needs one of two options: write `with: {along: lr}` with the name of a "
@@ -91,10 +91,10 @@ def draw_along_field(
 
 
 def name_lines(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
-    """Return a text per run of a family that tells its lines apart, empty if there is one line.
+    """Name the line of each run of a family, such as `lr=0.1`; empty if the family has one line.
 
-    There are several lines if a seed has several runs at a value of the field. They differ in
-    other fields, such as `lr=0.1`; a field that follows from the swept one is not among them.
+    A family has several lines if a seed has several runs at one value of the field. The name has
+    the other fields in which these runs differ, but no field that depends on the swept one.
     """
     keys = [*SETTING, "at", "seed"]
     none = pd.Series("", runs.index)
@@ -195,7 +195,7 @@ def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
 
 
 def place_values(axes: Axes, values: pd.Series) -> pd.Series:
-    """Return places on the axis: numbers, or the ranks of texts; a missing value has no place."""
+    """Return positions on the axis: numbers, or ranks of texts; a missing value has none."""
     present = values.dropna()
     numbers = pd.to_numeric(present, errors="coerce")
     if numbers.isna().any():

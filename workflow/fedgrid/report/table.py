@@ -1,9 +1,9 @@
-"""A table of a metric: mean and standard deviation over seeds by the rows and columns one names.
+"""A table of a metric: mean and standard deviation over seeds, by chosen rows and columns.
 
 Rows and columns are axes of the runs (AXES), or fields of protocols and methods such as `lr` or
 `mu`, which are read from the source `settings`. All runs of a cell must have the same method,
-dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, what
-was chosen stands behind the number.
+dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, the
+chosen values follow the number.
 """
 
 import pandas as pd
@@ -43,7 +43,7 @@ def draw(
 
 
 def check_names(rows: list[str], columns: list[str]) -> list[str]:
-    """Return the names of rows and columns; UsageError if there is no row, or a name twice."""
+    """Return the names of rows and columns; UsageError without a row, or for a name twice."""
     names = [*rows, *columns]
     if not rows:
         raise UsageError("`rows` of the table is empty: name an axis, such as method")
@@ -96,18 +96,18 @@ def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> p
 
 
 def write_cell(facts: dict, form: str) -> str:
-    """Return the text of a cell, with what was chosen for its runs."""
+    """Write a cell, and after it the values that were chosen for its runs."""
     text, chosen = tables.write_cell(facts, form), facts.get("chosen")
     return f"{text} ({chosen})" if text and isinstance(chosen, str) and chosen else text
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others: every one."""
+    """Whether a cell is compared with others in its column: all cells are."""
     return True
 
 
 def write_values(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of an axis or a field as readers see them."""
+    """Write the values of an axis or a field as readers see them."""
     if name == "metric":
         return pd.Series(metrics.describe_metric(tables.find_metric(table)), table.index)
     values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
@@ -115,7 +115,7 @@ def write_values(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
-    """Return the rows or columns that there are, in the order of their names' values."""
+    """Return the rows or columns of the table, ordered by the values in their names."""
     ranks = {name: fields.order_values(texts[name]).index for name in names}
     present = texts[names].drop_duplicates()
     present = present.sort_values(names, key=lambda column: column.map(ranks[column.name]))

@@ -2,10 +2,10 @@
 
 Methods of a family are combined from the same files. The candidates of a family, on a dataset and
 partition, are its methods. With `over`, protocols that differ only in these fields are candidates,
-too. The candidate with the best mean validation score over seeds is chosen, or the first of
-several. This score is of the same models as the score that is shown: of clients' own models it is
-`validation_own_mean`, and of the server's `validation_accuracy` or `validation_loss`. A candidate
-with a diverged run is chosen only if all candidates have one.
+too. The candidate with the best mean validation score over seeds is chosen; of equal ones the
+first. The validation score measures the same models as the score that is shown:
+`validation_own_mean` clients' own models, `validation_accuracy` and `validation_loss` the server's.
+A candidate with a diverged run is chosen only if all candidates have one.
 """
 
 import pandas as pd
@@ -70,7 +70,7 @@ def check_validation(runs: pd.DataFrame, deciding: str) -> None:
 def choose_candidate(
     runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], metric: str, lowest: bool
 ) -> dict:
-    """Return the row of a group: the chosen candidate, its values and its score."""
+    """Choose the best candidate of a group; return its row with its values and its score."""
     candidates = mean_over_seeds(runs, choice.CANDIDATE, metric)
     decides, best = choice.rank_candidates(runs, lowest)
     values = fields.select_runs(every, runs)
@@ -100,7 +100,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the scores by which the candidates were chosen as texts, under their name."""
+    """Write the scores by which the candidates were chosen, under the metric's name."""
     deciding = table["deciding_metric"].iloc[0]
     form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
     texts = table["deciding_score"].map(form.format, na_action="ignore")
