@@ -263,7 +263,7 @@ def test_a_run_says_where_it_comes_from(finished):
     assert re.fullmatch(r"[0-9a-f]{12}", summary["code"])
     assert summary["versions"].keys() >= {"python", "torch", "numpy", "safetensors"}
     assert summary["run"]["seed"] == 0
-    assert {"device", "threads", "seconds", "peak_memory_mb", "joules"} <= summary.keys()
+    assert {"device", "threads", "seconds", "peak_memory_mb"} <= summary.keys()
     record = json.loads((finished / RUN / ".metrics.csv.record").read_text())
     assert record["command"][0] == "fedgrid.commands.train"
     assert set(record["inputs"]) == {
