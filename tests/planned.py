@@ -19,7 +19,7 @@ from fedgrid.plan.runs import Runs
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import CELL, COLLECTED, RUN
-from fedgrid.study.reading import laid_over, read_config
+from fedgrid.study.reading import merge_configs, read_config
 
 CONFIG = read_config(PACKAGE.parents[1] / "config.yaml") | {"device": "cpu"}
 
@@ -40,7 +40,7 @@ def snakemake(arguments: Iterable[str] = (), groups: Iterable[str] = (), **setti
 
 def plan_of(started: Invocation | None = None, **config) -> Plan:
     """The plan of config.yaml with other values for some of its keys."""
-    return make_plan(laid_over(CONFIG, config), {}, started or snakemake(), {})
+    return make_plan(merge_configs(CONFIG, config), {}, started or snakemake(), {})
 
 
 def wildcards(**names) -> Wildcards:

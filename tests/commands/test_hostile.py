@@ -935,7 +935,7 @@ def test_names_for_the_shell_are_refused(strange, tmp_path):
         for name in HOSTILE:
             overlay = {kind: {name: {"fedavg": {}} if kind == "variants" else {"rounds": 3}}}
             try:
-                schema.check("config.yaml", overlay | CONFIG, CONFIG_RULES)
+                schema.check_schema("config.yaml", overlay | CONFIG, CONFIG_RULES)
             except UsageError as problem:
                 assert "is not a name" in str(problem)  # noqa: PT017
             else:

@@ -24,7 +24,7 @@ from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import code_behind
+from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import held_fields
 from made import STUDIES
 
@@ -506,7 +506,7 @@ def test_a_grid_takes_data_that_no_study_has():
 
 def behind() -> str:
     """The code of a run on `photos`, which has a hash of the files in it."""
-    return code_behind("train", Grid(STUDIES).resolve(NAMES | {"dataset": "photos"}))
+    return fingerprint_stages("train", Grid(STUDIES).resolve(NAMES | {"dataset": "photos"}))
 
 
 def test_other_files_make_other_results_and_a_moved_folder_does_not():

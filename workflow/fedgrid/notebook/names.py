@@ -13,8 +13,8 @@ from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
-from fedgrid.study.variants import checked_text
+from fedgrid.study.reading import CONFIG, check_config, merge_configs, read_config, read_studies
+from fedgrid.study.variants import write_checked
 from fedgrid.training.build import check_method
 
 PLAIN = "fedavg"  # stands for a method of the notebook while its run is resolved
@@ -67,7 +67,9 @@ def read_configuration(config: dict | None, dataset: str) -> dict:
     if not isinstance(config or {}, dict):
         raise UsageError("config is no mapping: write it as config.yaml has it")
     check_config("config", config or {}, required=False)
-    merged = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    merged = own_data.give(
+        merge_configs(read_config(CONFIG), config or {}) | {"dataset": [dataset]}
+    )
     source.forget()
     unload_edited()
     return merged
@@ -89,7 +91,7 @@ def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> 
     if not own:
         names = names | {"method": names["method"] + write_suffix(keywords, grid, names["method"])}
     protocol, added = name_protocol(names["protocol"], fields)
-    grid = Grid(studies, select_entries(laid_over(config, {"protocols": added})))
+    grid = Grid(studies, select_entries(merge_configs(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
         check_method(names["method"], own, spec["protocol"])
@@ -123,7 +125,7 @@ def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, di
 def write_suffix(values: dict, grid: Grid, method: str) -> str:
     """Write hyper-parameters as the end of a method's name: `-mu0.1`."""
     defaults = grid.hyper_parameters(method)
-    return "".join(f"-{k}{checked_text(k, v, defaults[k])}" for k, v in values.items())
+    return "".join(f"-{k}{write_checked(k, v, defaults[k])}" for k, v in values.items())
 
 
 def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
@@ -132,7 +134,7 @@ def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
     A list or mapping cannot be a part of a name: such fields need an entry under `protocols`.
     """
     plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
-    name = protocol + "".join(f"-{k}{checked_text(k, v, PROTOCOL[k])}" for k, v in plain.items())
+    name = protocol + "".join(f"-{k}{write_checked(k, v, PROTOCOL[k])}" for k, v in plain.items())
     rest = {k: v for k, v in fields.items() if k not in plain}
     if not rest:
         return name, {}

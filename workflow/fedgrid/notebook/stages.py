@@ -19,7 +19,7 @@ from fedgrid.runtime.code import source
 from fedgrid.runtime.watch import progress
 from fedgrid.store import identity
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages, stage_modules
+from fedgrid.study.jobs import list_needed_stages, stage_modules
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.training import results as written
 from fedgrid.training.build import build_engine, build_method
@@ -55,7 +55,7 @@ def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[
     If several processes need the same input, one makes it and the others wait.
     """
     paths = {name: folder / path for name, path in input_paths(spec).items() if name != "metrics"}
-    names = [n for n in ("weights", "data", "partition", *needed_stages(spec)) if n in paths]
+    names = [n for n in ("weights", "data", "partition", *list_needed_stages(spec)) if n in paths]
     again = False
     for name in names:
         if is_current(paths[name], folder, again):

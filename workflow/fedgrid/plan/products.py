@@ -13,7 +13,7 @@ from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 # Keys of a study that its products show, besides its runs.
 SHOWN = ("title", "main", "published", "reference", "curves", "claims", "labels")
@@ -142,7 +142,7 @@ class Products:
             return self.tables.hash_grid(kind, study, scale, grid)
         return self.experiments.hash_experiment(kind, study, scale)
 
-    @remembered  # every product of a study asks for it
+    @remember_answers  # every product of a study asks for it
     def facts(self, study: str) -> str:
         """Return a hash of what products are drawn with, besides runs: parts of a study, looks."""
         looks = [(PACKAGE / path).read_text("utf-8") for path in LOOKS]

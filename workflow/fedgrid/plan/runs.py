@@ -18,16 +18,16 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
-    code_behind,
+    fingerprint_stages,
     is_state_read,
+    list_needed_stages,
     memory_mb,
-    needed_stages,
     run_of_stage,
     state_gb,
 )
 from fedgrid.study.paths import RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 Asked = Callable[..., Any]  # a function of wildcards, and of what Snakemake adds by name
 
@@ -60,7 +60,7 @@ class Runs:
             names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
         return self.resolve_names(tuple(names.items()))
 
-    @remembered  # a job needs this for its input, its spec and its code
+    @remember_answers  # a job needs this for its input, its spec and its code
     def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
         """Return the run of ((axis, name), ...)."""
         return self.plan.grid.resolve(dict(names))
@@ -74,7 +74,7 @@ class Runs:
             run = self.resolve(wildcards)
             paths = input_paths(run)
             wanted = [name for name in names if name != "needs"]
-            wanted += needed_stages(run) if "needs" in names else []
+            wanted += list_needed_stages(run) if "needs" in names else []
             first = self.first_name(run) if "needs" in names else None
             linked = {"first": FILES["metrics"].format(**first)} if first else {}
             return {
@@ -124,7 +124,7 @@ class Runs:
         except (OSError, ValueError, KeyError):
             return False
 
-    @remembered  # a run is in several grids, and a table asks for it three times
+    @remember_answers  # a run is in several grids, and a table asks for it three times
     def kept_entry(self, kind: str, study: str, scale: str, names: tuple) -> Entry | None:
         """Return the entry of a run that is kept with its study and is not in results/, or None."""
         if not (index := self.plan.kept.get((study, scale))):
@@ -143,7 +143,7 @@ class Runs:
 
     def code(self, stage: str) -> Asked:
         """Return a hash of all code that can change the stage's result for a job's run."""
-        return lambda wildcards: code_behind(stage, self.resolve(wildcards))
+        return lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards))
 
     # -- resources -------------------------------------------------------------------------------
 
@@ -232,4 +232,4 @@ def partition_specification(wildcards) -> str:
 def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
-    return code_behind("partition", {axis: names[axis] for axis in ("dataset", "partition")})
+    return fingerprint_stages("partition", {axis: names[axis] for axis in ("dataset", "partition")})

@@ -10,9 +10,9 @@ from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.hashes import hash_facts
 from fedgrid.plan.runs import Asked, Runs
 from fedgrid.store.kept import INDEX, list_facts, store_folder
-from fedgrid.study.jobs import code_behind
+from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import collected_fields, collected_path, collecting_stage
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 
 class Tables:
@@ -45,7 +45,7 @@ class Tables:
         )
         return [f"results/{path}" for path in dict.fromkeys(paths)]
 
-    @remembered
+    @remember_answers
     def kept_ids(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the ids of what a table takes from the runs that are kept."""
         runs = self.plan.grid.runs(study, scale, grid)
@@ -74,7 +74,7 @@ class Tables:
         """Return a hash of what a table is collected from."""
         return lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards))
 
-    @remembered  # many products share a grid
+    @remember_answers  # many products share a grid
     def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:
         """Return a hash of a grid's runs, as far as a kind of table depends on them."""
         runs = [tuple(run.items()) for run in self.plan.grid.runs(study, scale, grid)]
@@ -85,12 +85,12 @@ class Tables:
         entry = self.runs.kept_entry(kind, study, scale, names)
         return list_facts(entry, kind) if entry else self.hash_run(kind, names)
 
-    @remembered
+    @remember_answers
     def hash_run(self, kind: str, names: tuple) -> str:
         """Return a hash of one run's settings and code, as far as a kind depends on them."""
         run = self.runs.resolve_names(names)
         facts = [run[key] for key in ("name", "protocol", "method")]
-        return hash_facts([*facts, code_behind(collecting_stage(kind), run)])
+        return hash_facts([*facts, fingerprint_stages(collecting_stage(kind), run)])
 
 
 def place_of_table(wildcards) -> tuple[str, str, str]:

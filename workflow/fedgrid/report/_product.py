@@ -16,9 +16,9 @@ from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
     GIVEN,
-    best_of_product,
-    parameters_of,
+    list_parameters,
     product_module,
+    read_best,
 )
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
@@ -81,12 +81,12 @@ def load_product(name: str, product: str, entry: dict) -> SimpleNamespace:
     """
     module, options = product_module(name, product, entry), entry.get("with", {})
     file = contract.imported(module)
-    needed, possible = parameters_of(module, options)
+    needed, possible = list_parameters(module, options)
     others = {*options, *GIVEN}
     loaded = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(loaded, function, bind_options(getattr(file, function), options))
-    loaded.best = best_of_product(module, options)
+    loaded.best = read_best(module, options)
     if loaded.best and "metric" in options:
         check_best(options["metric"], loaded.best)
     if BEST in options and hasattr(loaded, "caption"):

@@ -11,7 +11,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import CELLS, RUN, input_paths
 from fedgrid.study.protocol import runs_of_block
-from fedgrid.study.reading import add_products, laid_over, read_config, read_studies
+from fedgrid.study.reading import add_products, merge_configs, read_config, read_studies
 
 SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
 
@@ -44,7 +44,7 @@ def find_wanted(configs: list[Path]) -> Wanted:
 
 def read_grids(configs: list[Path]) -> Grid:
     """Read the grids of all studies, and add the configuration's products to its study."""
-    config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
+    config = own_data.give(reduce(merge_configs, map(read_config, configs), {}))
     studies = read_studies()
     if "study" in config:
         if "scale" not in config:

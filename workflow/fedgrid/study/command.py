@@ -1,4 +1,4 @@
-"""What the commands that work on a run have in common: the run, its inputs, the machine.
+"""Resolve the run, the inputs and the machine of a command that works on one run.
 
 A run is given by its name, `protocol/dataset/partition/method/seed0` as in results/runs/, or as the
 resolved run in JSON, as the workflow does.
@@ -30,11 +30,11 @@ from fedgrid.study.checks import (
     check_type,
     check_whole_writers,
 )
-from fedgrid.study.grid import Grid, configured
-from fedgrid.study.jobs import stage_fields
+from fedgrid.study.grid import Grid, read_grid
+from fedgrid.study.jobs import list_stage_fields
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
-from fedgrid.study.reading import CONFIG, obey
+from fedgrid.study.reading import CONFIG, check_schema
 from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
@@ -43,7 +43,7 @@ COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # torch's variable for the folder of compi
 
 
 def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
-    """Return a parser for a stage of a run; files that are not named are found by convention."""
+    """Return a parser for the command of a stage; inputs not named are looked for in --results."""
     parser = cli.parser(description)
     parser.add_argument(
         "run", help="protocol/dataset/partition/method/seed0, or the resolved run as JSON"
@@ -85,10 +85,10 @@ class Machine(NamedTuple):
     compile: str = "auto"
 
 
-def machine_of(asked: argparse.Namespace) -> Machine:
+def choose_machine(asked: argparse.Namespace) -> Machine:
     """Return the machine that the options of `add_machine` choose.
 
-    The code of torch's compiler goes into the folder of results, where jobs share it.
+    It also makes jobs share the code that torch compiles, in the folder of results.
     """
     os.environ.setdefault(COMPILED, str((asked.results / "compiled").absolute()))
     return Machine(asked.device, asked.backend, asked.threads, asked.compile)
@@ -119,15 +119,15 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
 def set_fields(run: dict, texts: list[str]) -> None:
     """Change the protocol of a run by texts FIELD=VALUE.
 
-    The run loses the cells of stages that depend on a changed field: their files in these cells are
-    made with the original fields.
+    The run loses the `cells` (folders) of stages that depend on a changed field, because the files
+    there are made with the original fields.
     """
     before = dict(run["protocol"])
     for field, _, value in (text.partition("=") for text in texts):
         known("field of the protocol", field, before)
         if not value:
             raise UsageError(f"--set {field} has no value: write --set {field}=VALUE")
-        given = parsed(field, value)
+        given = parse_value(field, value)
         check_type(f"--set {field}", given, before[field])
         run["protocol"][field] = given
         run.get("own", {}).pop(field, None)
@@ -136,7 +136,7 @@ def set_fields(run: dict, texts: list[str]) -> None:
             del run["cells"][stage]
 
 
-def parsed(field: str, text: str):
+def parse_value(field: str, text: str):
     """Return the YAML value of a text."""
     try:
         return load_yaml(text)
@@ -146,7 +146,7 @@ def parsed(field: str, text: str):
 
 def check_ranges(protocol: dict) -> None:
     """Raise a UsageError for a value out of its range."""
-    obey("--set", protocol, "study", "protocol")
+    check_schema("--set", protocol, "study", "protocol")
 
 
 def run_of_json(text: str, stage: str) -> dict:
@@ -162,7 +162,7 @@ def run_of_json(text: str, stage: str) -> dict:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not like {example!r}")
     if missing := sorted({*AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
-    for field in stage_fields(stage, run):
+    for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
         check_type(f"the run's protocol: {field}", run["protocol"][field], PROTOCOL[field])
@@ -175,7 +175,7 @@ SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "see
 
 
 def run_of_name(name: str) -> dict:
-    """Return the resolved run of a name, by the studies and the config.yaml of this folder."""
+    """Resolve a run's name by the studies and the config.yaml of this folder."""
     names = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
     if len(parts) != len(AXES) or not re.fullmatch("(seed)?[0-9]{1,18}", names["seed"]):
         raise UsageError(
@@ -183,11 +183,11 @@ def run_of_name(name: str) -> dict:
             "protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    return run_of_names(names, configured(CONFIG))
+    return run_of_names(names, read_grid(CONFIG))
 
 
 def run_of_names(names: dict, everything: Grid) -> dict:
-    """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
+    """Resolve a run from its name on each axis; UsageError if these do not fit together."""
     known("dataset", names["dataset"], registered("datasets"))
     check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
@@ -197,7 +197,7 @@ def run_of_names(names: dict, everything: Grid) -> dict:
 
 
 def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path]:
-    """Return the paths of the inputs `wanted`, by name; UsageError if one is missing."""
+    """Find the inputs `wanted` of a run; return their paths. UsageError for a missing one."""
     paths = {name: asked.results / path for name, path in input_paths(run).items()}
     if asked.set:
         del paths["metrics"]  # in the folder of this name is a run with the original fields
@@ -205,56 +205,59 @@ def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str,
         name, _, path = text.partition("=")
         known("input", name, INPUTS)
         paths[name] = Path(path)
-    for one in wanted:
-        if one in paths and not paths[one].exists():
-            require(paths[one], how_to_make(asked, run, one))
-        elif one not in paths and one in BY_NAME:
-            refuse_input(asked, run, one)
-    return {one: paths[one] for one in wanted if one in paths}
+    for needed in wanted:
+        if needed in paths and not paths[needed].exists():
+            require_file(paths[needed], write_maker(asked, run, needed))
+        elif needed not in paths and needed in BY_NAME:
+            refuse_input(asked, run, needed)
+    return {needed: paths[needed] for needed in wanted if needed in paths}
 
 
 BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's protocol
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
 
 
-def how_to_make(asked: argparse.Namespace, run: dict, name: str) -> str:
-    """Return the command that makes an input of a run, with the fields of --set."""
-    maker, of = MAKERS.get(name, name), {"data": run["dataset"]}
-    of["weights"] = run["protocol"].get("model")
-    named = of.get(name) or name_by_rule(asked, run, STAGES.get(maker, ()))
+def write_maker(asked: argparse.Namespace, run: dict, name: str) -> str:
+    """Write the command that makes an input of a run, with the fields of --set."""
+    maker, target = MAKERS.get(name, name), {"data": run["dataset"]}
+    target["weights"] = run["protocol"].get("model")
+    named = target.get(name) or write_name(asked, run, STAGES.get(maker, ()))
     return f"python -m fedgrid {maker} {named}"
 
 
-def name_by_rule(asked: argparse.Namespace, run: dict, fields: Iterable[str] = PROTOCOL) -> str:
-    """Return the run's name with those values of --set, of these fields, that a name can have."""
+def write_name(asked: argparse.Namespace, run: dict, fields: Iterable[str] = PROTOCOL) -> str:
+    """Write the run's name with the values of --set, as far as a name can have them.
+
+    Only the given `fields` count.
+    """
     name, values = run["name"]["protocol"], run["protocol"]
-    given = {field: values[field] for field in set_names(asked) if field in fields}
-    if given := {field: value for field, value in given.items() if has_name(field, value)}:
-        everything = configured(CONFIG)
-        found = None if name in everything.protocols else everything.split_protocol(name)
-        name, own = found or (name, {})
+    given = {field: values[field] for field in list_set_fields(asked) if field in fields}
+    if given := {field: value for field, value in given.items() if fits_name(field, value)}:
+        everything = read_grid(CONFIG)
+        split = None if name in everything.protocols else everything.split_protocol(name)
+        name, own = split or (name, {})
         parts = (f"-{field}{write_value(value)}" for field, value in (own | given).items())
         name += "".join(parts)
     return RUN.format(**run["name"] | {"protocol": name})
 
 
-def set_names(asked: argparse.Namespace) -> list[str]:
+def list_set_fields(asked: argparse.Namespace) -> list[str]:
     """Return the fields that --set changes."""
     return [*dict.fromkeys(text.partition("=")[0] for text in asked.set)]
 
 
-def has_name(field: str, value: Any) -> bool:
+def fits_name(field: str, value: Any) -> bool:
     """Whether the value of a field can be a part of a protocol's name; a list cannot."""
     return read_value(write_value(value), PROTOCOL[field]) == value
 
 
 def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
-    """Raise a UsageError for an input that the name of the run does not lead to."""
+    """Raise a UsageError for an input whose path does not follow from the run's name."""
     by_path = f"name a file that was made with these fields by `--inputs {name}=PATH`"
     if not asked.set:
         raise UsageError(f"a run in JSON does not say where its input `{name}` is: {by_path}")
-    if all(has_name(field, run["protocol"][field]) for field in set_names(asked)):
-        instead = f"give the run the name `{name_by_rule(asked, run)}`"
+    if all(fits_name(field, run["protocol"][field]) for field in list_set_fields(asked)):
+        instead = f"give the run the name `{write_name(asked, run)}`"
     else:
         instead = (
             f"write a protocol with these fields and `base: {run['name']['protocol']}` under "
@@ -266,13 +269,13 @@ def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
     )
 
 
-def work_on(run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:
-    """Return the work of a stage for its record, without pretrained models: they are temporary."""
+def describe_work(run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:
+    """Describe the work of a stage for its record; pretrained models are temporary and left out."""
     inputs = [path for name, path in paths.items() if name != "pretrain"]
     return records.Work(outputs, inputs, run)
 
 
-def require(path: Path, how: str) -> Path:
+def require_file(path: Path, how: str) -> Path:
     """Return `path` if it exists; else raise a UsageError that says how to make it."""
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")

@@ -1,4 +1,4 @@
-"""The runs of the grids in studies, as the configuration narrows or widens them. No torch in here.
+"""List the runs of the grids in studies, as the configuration narrows or widens them.
 
 A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve` (`resolving.py`)
 replaces each name by its values. Every name is checked.
@@ -35,11 +35,11 @@ from fedgrid.study.checks import (
 )
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import check_product, needed_sources, product_module
+from fedgrid.study.products import check_product, list_needed_sources, product_module
 from fedgrid.study.protocol import AXES, runs_of_block
-from fedgrid.study.reading import laid_over, read_config, read_studies
-from fedgrid.study.resolving import Resolver, remembered
-from fedgrid.study.selection import axis_values, part_folder
+from fedgrid.study.reading import merge_configs, read_config, read_studies
+from fedgrid.study.resolving import Resolver, remember_answers
+from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.stated import (
     Names,
     check_claims,
@@ -47,7 +47,7 @@ from fedgrid.study.stated import (
     check_kept_rows,
     check_labels,
     check_published,
-    names_of,
+    collect_names,
 )
 from fedgrid.study.sweeps import ALL_PROTOCOLS, check_sweep, check_used, expand_block
 
@@ -56,9 +56,9 @@ OWN_AXES = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
 
-def configured(*configs: Path) -> "Grid":
-    """Return the studies with the protocols and variants of configurations; a later one wins."""
-    given = reduce(laid_over, map(read_config, configs), {})
+def read_grid(*configs: Path) -> "Grid":
+    """Read all studies, with the protocols and variants of configurations; later ones win."""
+    given = reduce(merge_configs, map(read_config, configs), {})
     if "datasets" in given:
         own_data.give(given)
     return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
@@ -75,71 +75,71 @@ class Grid(Resolver):
         self.studies, self.config = studies, config or {}
         self.sweep: dict[str, dict[str, list]] = self.config.get("sweep") or {}
         super().__init__(studies, self.config)
-        for study, about in studies.items():
-            self._check_study(study, about)
+        for study, entry in studies.items():
+            self._check_study(study, entry)
         if "study" in self.config:  # an unknown name must fail even if the table exists already
             with within(ASKED):
                 self._check_asked(self.config["study"], self.config["scale"])
 
     def _check_asked(self, study: str, scale: str) -> None:
         """Refuse unknown names in the configuration."""
-        there = self._names(study, scale)
-        for name in axis_values(self.config, "dataset")[0]:
-            self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
+        names = self._names(study, scale)
+        for name in read_axis(self.config, "dataset")[0]:
+            self._check_dataset(study, scale, name, {*names["dataset"], *own_data.entries()})
         check_sweep(self, "the configuration", self.sweep)
-        check_used(self, self.sweep, self._with_asked(there))
+        check_used(self, self.sweep, self._with_asked(names))
         for name in self._scale(study, scale)["grids"]:
             self.narrowed(study, scale, name)
 
-    def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
+    def _check_dataset(self, study: str, scale: str, name: str, datasets: set[str]) -> None:
         """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
-        if name in there or name not in registered("datasets"):
-            known(f"dataset of {study} at the {scale} scale", name, there)
+        if name in datasets or name not in registered("datasets"):
+            known(f"dataset of {study} at the {scale} scale", name, datasets)
             return
         scales = self.studies[study]["scales"]
         others = [other for other in scales if name in self._names(study, other)["dataset"]]
         have = f", or choose the scale {' or '.join(others)}, which has it" * bool(others)
         raise UsageError(
             f"no grid of {study} at the {scale} scale has the dataset {name}: choose "
-            f"{', '.join(sorted(there))}, or add it with `dataset: +{name}`{have}"
+            f"{', '.join(sorted(datasets))}, or add it with `dataset: +{name}`{have}"
         )
 
     # -- runs ------------------------------------------------------------------------------------
 
     def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
-        """Return every run of a study's grid by name, as the configuration narrows or widens it."""
+        """Return the names of every run of a grid, as the configuration narrows or widens it."""
         return [run for block in self.narrowed(study, scale, grid) for run in runs_of_block(block)]
 
     def _scale(self, study: str, scale: str) -> dict:
         scales = self.studies[known("study", study, self.studies)]["scales"]
         return scales[known("scale", scale, scales)]
 
-    @remembered
+    @remember_answers
     def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
-        """Return a grid's blocks, with the study's own sweeps; of `claims@3` those for claim 3."""
-        grids, about = self._scale(study, scale)["grids"], self.studies[study]
+        """Return a grid's blocks with the study's sweeps; for `claims@3` what claim 3 needs."""
+        grids, entry = self._scale(study, scale)["grids"], self.studies[study]
         name, number = (grid, 0) if grid in grids else split_grid(grid)
         blocks = grids[known("grid", name, grids)]
-        above = about.get("sweep", {})
-        blocks = [expand_block(self, b, laid_over(above, b.get("sweep", {}))) for b in blocks]
+        above = entry.get("sweep", {})
+        blocks = [expand_block(self, b, merge_configs(above, b.get("sweep", {}))) for b in blocks]
         if not number:
             return blocks
-        claim = find_claim(study, about, number)
+        claim = find_claim(study, entry, number)
         return [part_for_claim(block, claim) for block in blocks]
 
-    @remembered
+    @remember_answers
     def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
-        """Return a grid's blocks, each with a list of names per axis, as the configuration wants.
+        """Return a grid's blocks, narrowed or widened by the configuration.
 
-        A block keeps what it has of the names asked for. A name that no grid has, such as a method
-        of your own, joins the blocks that keep something, or all blocks if none keeps anything. A
-        name that was asked for with a plus joins all blocks that keep something. Of the axes in its
-        `first` a block takes one name, the first that is left. At last the sweeps of the
-        configuration replace names by their variants.
+        Each block has a list of names per axis. It keeps those of its names that are asked for. A
+        name that no grid has, such as a method of your own, is added to all blocks that keep a
+        name, or to all blocks if none keeps any. A name written with a plus is added to all blocks
+        that keep a name. On the axes in its `first`, a block has only the first of these names. At
+        the end the configuration's sweeps replace names by variants.
         """
-        narrowed, there = [], self._names(study, scale)
+        narrowed, names = [], self._names(study, scale)
         for block in self._blocks(study, scale, grid):
-            wanted = first_names(block, {a: self._wanted(a, block, there) for a in AXES})
+            wanted = select_first(block, {a: self._wanted(a, block, names) for a in AXES})
             if all(wanted.values()):
                 wanted = expand_block(self, wanted, self.sweep)
                 self._check_block(wanted)
@@ -149,40 +149,40 @@ class Grid(Resolver):
     def whole(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """Return a grid's blocks as the study has them, whatever the configuration asks for."""
         blocks = self._blocks(study, scale, grid)
-        return [first_names(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
+        return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
 
-    @remembered
+    @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
         """Return all names of every axis in the grids of a scale."""
         names = self._scale(study, scale)["grids"]
         blocks = [block for grid in names for block in self._blocks(study, scale, grid)]
         return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
 
-    def _with_asked(self, there: dict[str, set]) -> dict[str, set]:
-        """Return names of axes with those that the configuration asks for or adds."""
-        return {axis: there[axis].union(*axis_values(self.config, axis)) for axis in there}
+    def _with_asked(self, names: dict[str, set]) -> dict[str, set]:
+        """Add to the names of each axis those that the configuration asks for or adds."""
+        return {axis: names[axis].union(*read_axis(self.config, axis)) for axis in names}
 
     def part(self, *axes: str) -> str:
         """Return the folder of products under this configuration (`selection.py`)."""
         return part_folder(self.config, *axes)
 
-    def _wanted(self, axis: str, block: dict, there: dict[str, set]) -> list:
+    def _wanted(self, axis: str, block: dict, all_names: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
-        asked, added = axis_values(self.config, axis)
-        kept = self._kept(axis, asked, listed(block[axis]), there[axis])
+        asked, added = read_axis(self.config, axis)
+        kept = self._kept(axis, asked, listed(block[axis]), all_names[axis])
         names = {*kept}
         return [*kept, *(name for name in added if name not in names)] if kept else []
 
     @staticmethod
-    def _kept(axis: str, asked: list, own: list, there: set) -> list:
-        """Return what a block keeps of its own names, and those asked for that no grid has."""
+    def _kept(axis: str, asked: list, own: list, all_names: set) -> list:
+        """Return the names asked for that a block has, and those that no grid has."""
         if not asked:
             return own
         names = {*own}
         kept = [name for name in asked if name in names]
-        if not (kept or there.isdisjoint(asked)):
+        if not (kept or all_names.isdisjoint(asked)):
             return kept
-        return [name for name in asked if name in names or name not in there]
+        return [name for name in asked if name in names or name not in all_names]
 
     # -- what a grid's products need -------------------------------------------------------------
 
@@ -192,14 +192,14 @@ class Grid(Resolver):
         return {name: self.protocol(name) | {"cells": self.cells(name)} for name in names}
 
     def fidelity(self, study: str, scale: str) -> dict[str, Any]:
-        """Return the setting of the fidelity study, with images of the requested datasets only."""
+        """Return the setting of the fidelity experiment, for the datasets asked for only."""
         setting = self._scale(study, scale)["fidelity"]
-        asked, _ = axis_values(self.config, "dataset")
+        asked, _ = read_axis(self.config, "dataset")
         images = {n: count for n, count in setting["images"].items() if n in (asked or [n])}
         return setting | {"images": images}
 
     def products(self, study: str, scale: str) -> list[str]:
-        """Return the study's products that the configuration leaves something to draw."""
+        """Return the study's products for which the configuration leaves runs to draw."""
         return [
             name
             for name in self.studies[study]["products"]
@@ -211,16 +211,16 @@ class Grid(Resolver):
         ]
 
     def sources(self, study: str, scale: str, product: str) -> dict[str, str]:
-        """Return those sources of a product that the scale has, by their names in its file."""
-        given, there = self.studies[study]["products"][product]["from"], self._scale(study, scale)
-        return {name: text for name, text in given.items() if has_source(there, text)}
+        """Return those sources of a product that the scale has, by the names of its arguments."""
+        given, facts = self.studies[study]["products"][product]["from"], self._scale(study, scale)
+        return {name: text for name, text in given.items() if has_source(facts, text)}
 
     def has_sources(self, study: str, scale: str, product: str) -> bool:
-        """Whether the scale has what a product is drawn from; not every scale has every grid."""
-        about = self.studies[study]["products"][product]
-        there = self.sources(study, scale, product)
-        needed = needed_sources(study, product, about)
-        return bool(there or not about["from"]) and needed <= there.keys()
+        """Whether the scale has the sources that a product needs; a scale may lack a grid."""
+        entry = self.studies[study]["products"][product]
+        available = self.sources(study, scale, product)
+        needed = list_needed_sources(study, product, entry)
+        return bool(available or not entry["from"]) and needed <= available.keys()
 
     def _is_there(self, study: str, scale: str, text: str) -> bool:
         kind, _, grid = text.partition("/")
@@ -231,7 +231,7 @@ class Grid(Resolver):
     def sources_of_claim(self, study: str, scale: str, product: str, number: int) -> dict[str, str]:
         """Return the sources that a product needs for one claim; none if nothing can be run."""
         claim = find_claim(study, self.studies[study], number)
-        found = {}
+        sources = {}
         for name, text in self.sources(study, scale, product).items():
             kind = text.partition("/")[0]
             if kind in COLLECTED:
@@ -240,11 +240,11 @@ class Grid(Resolver):
             else:
                 wanted = needs_experiments(claim)
             if wanted and self._is_there(study, scale, text):
-                found[name] = text
-        return found
+                sources[name] = text
+        return sources
 
     def blocks_of_kind(self, kind: str, study: str, scale: str) -> list[dict[str, list]]:
-        """Return the blocks of the grids of which the study's products read this kind of table."""
+        """Return the blocks of those grids from which products read this kind of table."""
         scales = self.studies.get(study, {"scales": ()})["scales"]
         products = self.products(study, scale) if scale in scales else ()
         texts = {t for name in products for t in self.sources(study, scale, name).values()}
@@ -254,15 +254,15 @@ class Grid(Resolver):
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
         if not self.has_sources(study, scale, name):
-            given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
-            lacks = [text for text in given.values() if not has_source(there, text)]
+            given, facts = self.studies[study]["products"][name]["from"], self._scale(study, scale)
+            lacks = [text for text in given.values() if not has_source(facts, text)]
             raise UsageError(
                 f"{name} of {study} is not drawn at the {scale} scale, which has no "
                 f"`{lacks[0].rpartition('/')[2]}`: choose another scale, or add it to this one"
             )
         for text in self.sources(study, scale, name).values():
             if not self._is_there(study, scale, text):
-                asked = {axis: axis_values(self.config, axis)[0] for axis in AXES}
+                asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
                 given = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
                 raise UsageError(
                     f"{name} of {study} has no runs at the {scale} scale with {', '.join(given)}: "
@@ -272,22 +272,22 @@ class Grid(Resolver):
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _check_study(self, study: str, about: dict) -> None:
+    def _check_study(self, study: str, entry: dict) -> None:
         own = (self.config.get("products") or {}) if study == self.config.get("study") else {}
         with within(f"{study}.yaml"):
-            self._check_sweep(about.get("sweep", {}), blocks_of(about))
-            for scale, of in about["scales"].items():
-                for grid, blocks in of["grids"].items():
+            self._check_sweep(entry.get("sweep", {}), list_blocks(entry))
+            for scale, facts_of_scale in entry["scales"].items():
+                for grid, blocks in facts_of_scale["grids"].items():
                     with within(f"scales.{scale}.grids.{grid}"):
                         self._check_grid(study, scale, grid, blocks)
-            self._check_stated(study, about)
-        for name, facts in about["products"].items():
+            self._check_stated(study, entry)
+        for name, facts in entry["products"].items():
             file = "config.yaml" if name in own else f"{study}.yaml"
             with within(f"{file}: products.{name}"):
-                self._check_product(study, name, facts, about)
+                self._check_product(study, name, facts, entry)
 
     def _check_grid(self, study: str, scale: str, grid: str, blocks: list[dict]) -> None:
-        """Refuse a grid of runs that cannot be."""
+        """Refuse a grid with runs that are impossible."""
         for block in blocks:
             self._check_sweep(block.get("sweep", {}), [block])
         for block in self._blocks(study, scale, grid):
@@ -296,36 +296,36 @@ class Grid(Resolver):
     def _check_sweep(self, sweep: dict, blocks: list[dict]) -> None:
         """Refuse a sweep of a name or a field that does not exist, or that no block has."""
         check_sweep(self, "the study", sweep)
-        there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
+        names = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
         for name in sweep:
-            known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
+            known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *names})
 
-    def _check_stated(self, study: str, about: dict) -> None:
-        """Refuse unknown names in what the study states about its runs."""
-        published, judged = about.get("published", {}), self._judged_grids(study, about)
+    def _check_stated(self, study: str, entry: dict) -> None:
+        """Refuse unknown names in claims, published tables, labels and the front page."""
+        published, judged = entry.get("published", {}), self._judged_grids(study, entry)
         check_published(published, self._names_in(study))
-        check_claims(about.get("claims", []), self._names_in(study, judged), published)
-        for name in listed(about.get("main")):
+        check_claims(entry.get("claims", []), self._names_in(study, judged), published)
+        for name in listed(entry.get("main")):
             self._check_name("protocol", "protocol of `main`", name)
-        check_labels(about.get("labels", {}), self)
-        check_front(about.get("front", {}), about["products"])
-        check_kept_rows(about, self)
+        check_labels(entry.get("labels", {}), self)
+        check_front(entry.get("front", {}), entry["products"])
+        check_kept_rows(entry, self)
 
     def _names_in(self, study: str, grids: set[str] | None = None) -> Names:
         """Return the names in grids of a study at all scales, by default in all of its grids."""
         scales = self.studies[study]["scales"].items()
-        places = [(scale, grid) for scale, of in scales for grid in of["grids"]]
+        places = [(scale, grid) for scale, facts in scales for grid in facts["grids"]]
         kept = [place for place in places if not grids or place[1] in grids]
-        return names_of(block for place in kept for block in self._blocks(study, *place))
+        return collect_names(block for place in kept for block in self._blocks(study, *place))
 
     @staticmethod
-    def _judged_grids(study: str, about: dict) -> set[str]:
+    def _judged_grids(study: str, entry: dict) -> set[str]:
         """Return the grids of the products about claims; none if the study has no such product."""
         return {
             grid
-            for name, facts in about["products"].items()
+            for name, facts in entry["products"].items()
             if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
-            for grid in grids_of(facts)
+            for grid in list_grids(facts)
         }
 
     def _check_name(self, axis: str, what: str, name: str) -> None:
@@ -333,16 +333,16 @@ class Grid(Resolver):
         if not self.knows(axis, name):
             known(what, name, self.protocols if axis == "protocol" else self.methods())
 
-    def _check_product(self, study: str, name: str, facts: dict, about: dict) -> None:
+    def _check_product(self, study: str, name: str, facts: dict, entry: dict) -> None:
         """Refuse a source that no scale has, and unknown names in options."""
         check_product(study, name, facts)
-        scales = about["scales"]
+        scales = entry["scales"]
         for key, text in facts["from"].items():
             with within(f"from.{key}"):
                 check_source(text, scales)
-        there = self._names_in(study, grids_of(facts))
+        names = self._names_in(study, list_grids(facts))
         module = product_module(study, name, facts)
-        Checker(self, there, about.get("published", {})).check(module, facts.get("with", {}))
+        Checker(self, names, entry.get("published", {})).check(module, facts.get("with", {}))
 
     def _check_block(self, block: dict) -> None:
         for axis in AXES:
@@ -372,18 +372,18 @@ class Grid(Resolver):
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
 
 
-def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:
-    """Return the names by axis, with only the first one of each axis in the block's `first`."""
+def select_first(block: dict, wanted: dict[str, list]) -> dict[str, list]:
+    """Keep only the first name on each axis that is in the block's `first`."""
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
-def blocks_of(about: dict) -> list[dict]:
+def list_blocks(study: dict) -> list[dict]:
     """Return the blocks of all grids of a study, as they are written."""
-    grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
+    grids = [grid for scale in study["scales"].values() for grid in scale["grids"].values()]
     return [block for grid in grids for block in grid]
 
 
-def grids_of(product: dict) -> set[str]:
+def list_grids(product: dict) -> set[str]:
     """Return the grids that a product is drawn from."""
     texts = (text.partition("/") for text in product["from"].values())
     return {grid for kind, _, grid in texts if kind in COLLECTED}
@@ -400,8 +400,10 @@ def check_source(text: str, scales: dict[str, dict]) -> None:
             rest,
             dict.fromkeys(grid for scale in scales.values() for grid in scale["grids"]),
         )
-    there = [t for t, key in EXPERIMENTS.items() if any(key in of for of in scales.values())]
-    known("source", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
+    sources = [
+        t for t, key in EXPERIMENTS.items() if any(key in facts for facts in scales.values())
+    ]
+    known("source", text, [*(f"{k}/<grid>" for k in COLLECTED), *sources])
 
 
 def has_source(scale: dict, text: str) -> bool:

@@ -40,7 +40,7 @@ HARMLESS = {
     "study.checks": CHECKS,
     "study.command.Machine": MACHINE,
     "study.command.add_machine": MACHINE,
-    "study.command.require": CHECKS,
+    "study.command.require_file": CHECKS,
     "store.identity.work_key": "whether work is finished or can go on",
     "study.grid.Grid": BY_VALUE,
     "study.jobs.run_of_stage": BY_VALUE,
