@@ -33,13 +33,13 @@ class AtScale:
         return marks.find_mark(self.row["our_verdict"] if self.row else marks.NO_RUNS)
 
     @property
-    def depends(self) -> bool:
+    def numbers_change(self) -> bool:
         """Whether another metric gives other numbers."""
         numbers = ("our_verdict", "difference", "low")
         return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
 
     @property
-    def changes(self) -> bool:
+    def verdict_changes(self) -> bool:
         """Whether another metric gives another verdict."""
         return len({row["our_verdict"] for row in self.metrics}) > 1
 
@@ -68,7 +68,7 @@ class Claim:
         return textwrap.shorten(says.removesuffix(end), room, placeholder="…") + end
 
     @property
-    def there(self) -> list[AtScale]:
+    def with_runs(self) -> list[AtScale]:
         """The scales at which there are runs."""
         return [evidence for evidence in self.scales if evidence.row]
 
@@ -114,7 +114,9 @@ def make_paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets]
 def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
     """Return the rows about those published tables whose values a claim compares."""
     named = [words.split(" ") for words in tables.split(", ") if words]
-    return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
+    return [
+        row for table, dataset in named for row in sheet.find_rows(table=table, dataset=dataset)
+    ]
 
 
 def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
@@ -131,15 +133,15 @@ def gather_evidence(scale: str, number: str, claim: dict, sheets: Sheets) -> AtS
 
 def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the sheet `name` about a claim; none if there is no such sheet."""
-    return sheets[name].of(claim=number) if name in sheets else []
+    return sheets[name].find_rows(claim=number) if name in sheets else []
 
 
 def draw_strip(row: Row, claim: dict, seeds: list[Row]) -> str:
     """Draw the deciding comparison of a claim."""
-    ends = row.value("low"), row.value("high")
+    ends = row.read_number("low"), row.read_number("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
-    values = [seed.value("difference") for seed in seeds]
-    return strips.draw(values, row.value("difference"), ends, allowed)
+    values = [seed.read_number("difference") for seed in seeds]
+    return strips.draw(values, row.read_number("difference"), ends, allowed)
 
 
 def find_controls(number: str, sheets: Sheets) -> list[Row]:

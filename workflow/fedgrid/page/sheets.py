@@ -24,37 +24,37 @@ class Row:
         """Return the text of a cell; empty if the file has no such column."""
         return self.values.get(column, "")
 
-    def ends_after(self, start: str) -> list[str]:
+    def list_endings(self, start: str) -> list[str]:
         """Return what follows `start` in names of columns: `best` of `verdict_best`."""
         return [name.removeprefix(start) for name in self.values if name.startswith(start)]
 
-    def value(self, column: str) -> float:
+    def read_number(self, column: str) -> float:
         """Return the number in a cell; NaN if it is empty."""
         return float(self[column] or "nan")
 
-    def finite(self, column: str) -> bool:
+    def is_finite(self, column: str) -> bool:
         """Whether a cell has a finite number."""
-        return math.isfinite(self.value(column))
+        return math.isfinite(self.read_number(column))
 
-    def number(self, column: str, form: str = "{:g}") -> Markup:
+    def link_number(self, column: str, form: str = "{:g}") -> Markup:
         """Link a number to this row; an infinite one is replaced by words, an empty cell by ""."""
-        value = self.value(column)
+        value = self.read_number(column)
         if math.isnan(value):
             return Markup("")
         text = DIVERGED.get(value) or form.format(value).replace("-", MINUS)
-        return self.link(column, text, "n")
+        return self.write_link(column, text, "n")
 
-    def text(self, column: str) -> Markup:
+    def link_text(self, column: str) -> Markup:
         """Link the text of a cell to this row."""
-        return self.link(column, self[column], "t")
+        return self.write_link(column, self[column], "t")
 
-    def link(self, column: str, text: str, kind: str) -> Markup:
+    def write_link(self, column: str, text: str, kind: str) -> Markup:
         """Link a text to this row, and note the column from which it is taken."""
         return Markup('<a class="{}" href="#{}" data-column="{}">{}</a>').format(
             kind, self.label, column, text
         )
 
-    def plain(self, column: str) -> Markup:
+    def mark_text(self, column: str) -> Markup:
         """Return the text of a cell without a link, and note its row and column."""
         return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
             self.label, column, self[column]
@@ -73,6 +73,6 @@ class Sheet:
             self.columns = list(lines.fieldnames or [])
             self.rows = [Row(path.name, at, values) for at, values in enumerate(lines, start=2)]
 
-    def of(self, **wanted: str) -> list[Row]:
+    def find_rows(self, **wanted: str) -> list[Row]:
         """Return the rows with these texts in their columns."""
         return [row for row in self.rows if all(row[name] == text for name, text in wanted.items())]

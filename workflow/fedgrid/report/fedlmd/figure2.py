@@ -29,7 +29,7 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
 
 
 def count_labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of samples per class of all clients of each round."""
+    """Count the samples of each class that the clients of a round hold, for each round."""
     from fedgrid.federation import schedule
 
     first = predictions.iloc[0]

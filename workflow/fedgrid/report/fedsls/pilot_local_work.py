@@ -28,7 +28,10 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
 
 
 def select_published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """Return the printed cells of the runs' method and partitions, and of their datasets if any."""
+    """Select the printed cells of the runs' method and partitions.
+
+    If cells of the runs' datasets are printed, only these are selected.
+    """
     cells = list_published_cells(study)
     cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
     same = cells[cells["dataset"].isin(runs["dataset"])]

@@ -83,7 +83,7 @@ def count_macs(costs: pd.DataFrame) -> float:
 
 
 def count_stored(costs: pd.DataFrame) -> dict[str, float]:
-    """Return what might be stored per image, as counts of numbers."""
+    """Count how many numbers an encoder stores per image, by every reading of the paper."""
     main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
     image, classes = read_value(costs, "image", "elements"), read_value(costs, "image", "classes")
     counts = {
@@ -105,7 +105,7 @@ def compute_area(layers: pd.DataFrame) -> pd.Series:
 
 
 def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """Return what is stored, its size and the size's unit, per reading."""
+    """List the readings of a figure of memory: what is stored, its size and unit."""
     return [
         (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
         for (what, numbers), bytes_, unit in product(count_stored(costs).items(), BYTES, MEGA)
@@ -113,7 +113,7 @@ def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, fl
 
 
 def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """Return what is counted, its number and the number's unit, per reading."""
+    """List the readings of a figure of operations: what is counted, its number and unit."""
     each = count_macs(costs)
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
@@ -125,7 +125,7 @@ READINGS = {
 
 
 def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
-    """Return the row of a published figure, one of `figures`: its nearest reading and verdict.
+    """Compare a published figure, one of `figures`, with its readings; return its row.
 
     UsageError for a figure in a unit that has no readings.
     """
@@ -150,14 +150,14 @@ def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> di
 
 
 def write_verdict(reproduced: bool, multiple: str) -> str:
-    """Return the verdict in words; `multiple` says how the figure follows from another, or ""."""
+    """Write the verdict on a figure; `multiple` says how it follows from another figure, or ""."""
     if reproduced:
         return REPRODUCES
     return f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
 
 
 def find_multiple(figure: dict, figures: list[dict]) -> str:
-    """Return the figure for fewer images that gives this one when scaled by images, or ""."""
+    """Name a figure for fewer images that, scaled to more images, gives this one; or return ""."""
     for other in figures:
         times = Decimal(figure["images"]) / Decimal(other["images"])
         scaled = times * Decimal(str(other["value"]))
@@ -230,7 +230,7 @@ def list_measurements(costs: pd.DataFrame) -> list[dict]:
 
 
 def list_pass(layer: str, costs: pd.DataFrame) -> list[dict]:
-    """Return rows of one pass; its seconds for the training set are extrapolated."""
+    """List the rows of one pass; its seconds for the training set are extrapolated."""
     images, train = list_sizes(costs)
     seconds, cpu, peak = (
         read_value(costs, layer, name) for name in ("seconds", "cpu_seconds", "peak_memory")

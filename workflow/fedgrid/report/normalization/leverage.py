@@ -95,7 +95,7 @@ def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -
 
 
 def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
-    """Return tables of measured gains by what they are, a row per original and setting."""
+    """Compute the measured gains for each suffix, a table with a row per original and setting."""
     scores = score_runs(runs)
     tables_by_kind = []
     for what, suffix in suffixes.items():
@@ -144,7 +144,7 @@ def write_title(study: dict, dataset: str, partition: str, protocol: str) -> str
 
 
 def select_settings(table: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return those settings of measured gains that have the most methods."""
+    """Select the settings with measured gains of the most methods."""
     counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
     return [*counts[counts == counts.max()].index]
 
@@ -157,7 +157,10 @@ def compute_limits(values: pd.Series) -> tuple[float, float]:
 
 
 def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
-    """Draw distances by method, by clients in a round, and by temperature, from one line on."""
+    """Draw the distances by method, by clients in a round, and by temperature.
+
+    In each panel, everything that does not vary is as in the first line of the table.
+    """
     if table.empty:
         return
     first = table.iloc[0]
@@ -193,14 +196,14 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
 
 
 def plot_marks(axes: Axes, at: pd.Series, part: pd.DataFrame, mark: str, colour: str, name: str):
-    """Draw gains as marks; an interval is left out if one seed has none."""
+    """Draw gains as marks with intervals; a gain of one seed has no interval."""
     ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
     ends = np.where(np.isfinite(ends), ends, 0)
     axes.errorbar(at, part["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines and marks, and give the sizes that decide."""
+    """Describe the lines and marks, and give the largest distance and the printed gains."""
     moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
     sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
     unknown = moved.loc[moved["random"].isna(), "label"].unique()

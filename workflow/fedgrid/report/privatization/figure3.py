@@ -42,7 +42,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 
 def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
-    """Draw one data set."""
+    """Draw the three panels of one data set."""
     ours = ours.astype({"client": int})
     (top, corner), (middle, right) = place.subplots(2, 2, gridspec_kw=INSIDE)
     corner.set_visible(False)

@@ -32,7 +32,7 @@ def draw(
 
 
 def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Draw the panels; a line has the same look in all of them."""
+    """Draw the panels; a method has the same colour and line style in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
     look = figures.lines(table["method"])

@@ -41,7 +41,7 @@ def draw(
 
 
 def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the mean over seeds of a metric, and of its deviation in the tail of each run."""
+    """Average over seeds a metric, and its deviation within the last rounds of each run."""
     tail = runs[(runs["round"] > runs["rounds"] - runs["tail"]) & ~runs["diverged"]]
     within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
     scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
@@ -51,7 +51,7 @@ def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and data set: its kind, split, and name in letters."""
+    """Name the way of each method and data set in letters, with its kind and split."""
     every = fields.read_fields(settings).reset_index().drop_duplicates(["method", "dataset"])
     rows = []
     for run in every.to_dict("records"):
@@ -65,7 +65,7 @@ def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def count_blocks(model: str) -> tuple[int, int]:
-    """Return the number of blocks of a model, and how many of them are the encoder."""
+    """Count the blocks of a model, and those of them that are its encoder."""
     blocks, encoder = (source.literal(f"models.{model}", name) for name in ("BLOCKS", "ENCODER"))
     if not blocks or encoder is None:
         raise UsageError(
@@ -76,7 +76,7 @@ def count_blocks(model: str) -> tuple[int, int]:
 
 
 def write_letters(kind: str, split: int, blocks: int) -> str:
-    """Return a way as the paper writes it: PS at 1 of 2 blocks is aB, SSP at 1 is ABb."""
+    """Write a way as the paper does: PS at 1 of 2 blocks is aB, SSP at 1 is ABb."""
     names = [chr(ord("A") + at) for at in range(blocks)]
     low = {"ps": str.lower, "sps": lambda name: name + name.lower()}.get(kind, str)
     high = {"sp": str.lower, "ssp": lambda name: name + name.lower()}.get(kind, str)

@@ -40,7 +40,10 @@ def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataF
 
 
 def count_samples(clients: pd.DataFrame, dataset: str) -> dict:
-    """Return the numbers of one partition; clients' tests can be parts of the global test set."""
+    """Count clients, classes and samples of one partition.
+
+    If the data set states the size of its test set, that is the number of global test samples.
+    """
     in_file = source.literal(f"datasets.{dataset}", "TEST")
     return {
         "clients": len(clients),
@@ -63,7 +66,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_pair(row: dict, name: str) -> str:
-    """Return our number and the printed one, as far as they are there: `400 (400)`."""
+    """Write our number and the printed one in brackets, if they exist: `400 (400)`."""
     ours, theirs = (row.get(key) for key in (name, f"printed_{name}"))
     texts = "" if pd.isna(ours) else f"{ours:,.10g}", "" if pd.isna(theirs) else f"({theirs:,.10g})"
     return " ".join(filter(None, texts))

@@ -1,9 +1,10 @@
 """Both accuracies of every way to keep a part of the network private, beside the way's placebos.
 
-With a placebo, the private part cannot learn from one participation to the next. Only what a way
-has beyond its placebos speaks for what private parts remember. Of the placebo `forgets` the private
-part is drawn anew for each client and round. Of `resets` it begins each round with the weights with
-which all clients began the run. What `resets` has beyond `forgets` is due to these common weights.
+With a placebo, the private part cannot remember anything from one participation to the next. So
+only the gain of a way over its placebos is due to this memory. With the placebo `forgets`, the
+private part is drawn anew for each client and round. With `resets`, it begins each round with the
+initial weights, which are the same for all clients; its gain over `forgets` is due to these common
+weights.
 """
 
 import pandas as pd
@@ -48,7 +49,7 @@ def draw(
 
 
 def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[str]) -> pd.DataFrame:
-    """Return a row per way, placebo and setting: an accuracy, the placebo's, the difference."""
+    """Summarise one accuracy: of every way, of its placebos, and their difference."""
     scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
     back = match_placebos(scores["method"], ends)
     facts = scores.groupby(CELL, sort=False).agg(
@@ -67,7 +68,7 @@ def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[st
 
 
 def match_placebos(methods: pd.Series, ends: list[str]) -> dict[str, str]:
-    """Return the way of each placebo among the methods; `ends` are the ends of placebos' names."""
+    """Return the way that each placebo belongs to; `ends` are the ends of placebos' names."""
     pairs = [gains.name_pairs(methods, end, needed=False) for end in ends]
     return {placebo: way for placebos in pairs for way, placebo in placebos.items()}
 
@@ -102,7 +103,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
-    """Return a mean with its interval as texts; empty without a mean."""
+    """Write means with their intervals, or how many runs diverged; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
     means = pd.Series([tables.write_interval(*row, sign=sign) for row in rows], table.index)
     if f"{name}_diverged" not in table:
