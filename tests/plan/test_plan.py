@@ -67,7 +67,7 @@ def test_a_part_of_the_papers_grid_can_be_asked_for():
 @pytest.mark.parametrize("seeds", [[2], [""], [7, 8]])
 def test_a_figure_of_partitions_needs_no_run(seeds):
     plan = plan_of(seed=[seed for seed in seeds if seed != ""])
-    drawn = {seed for block in plan.grid.narrowed("fedsls", "quick", "partitions")
+    drawn = {seed for block in plan.grid.narrow_blocks("fedsls", "quick", "partitions")
              for seed in block["seed"]}  # fmt: skip
     jobs = counted(product_of(plan, "figure4"))
     assert jobs == {"data": 1, "partition": 3 * len(drawn), "partition_table": 1}

@@ -748,7 +748,7 @@ def test_a_block_keeps_what_it_has_of_the_names_asked_for(config, main, other):
 
 def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
     made = Grid(STUDIES, {"dataset": "tinyimagenet"})
-    assert made.narrowed("fedsls", "paper", "tau") == []
+    assert made.narrow_blocks("fedsls", "paper", "tau") == []
     assert {run["dataset"] for run in made.runs("fedsls", "paper", "table1")} == {"tinyimagenet"}
 
 
@@ -792,7 +792,7 @@ def test_every_study_obeys_its_schema_and_names_what_exists(name):
     made = Grid(STUDIES)
     for scale, parts in STUDIES[name]["scales"].items():
         for one in parts["grids"]:
-            for block in made.narrowed(name, scale, one):
+            for block in made.narrow_blocks(name, scale, one):
                 runs = runs_of_block(block)
                 assert len({RUN.format(**run) for run in runs}) == len(runs) > 0
     assert made.products(name, "paper") == [

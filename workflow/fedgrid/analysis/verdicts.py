@@ -111,7 +111,10 @@ def count_missing(
 def count_lacking(
     study: dict, grid: list[dict] | None, runs: pd.DataFrame | None
 ) -> dict[int, int]:
-    """Return by claim how many comparisons need runs of the whole `grid` that `runs` lacks."""
+    """Return by claim how many comparisons need runs of the whole `grid` that `runs` lacks.
+
+    Without `grid` nothing is missing.
+    """
     names = [run for block in grid or [] for run in runs_of_block(block)]
     return count_missing(study, pd.DataFrame(names) if names else None, runs)
 
@@ -255,10 +258,10 @@ def combine_verdicts(comparisons: pd.DataFrame, share: float | None, missing: in
 def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
     """Pick the comparison that explains a claim's verdict `said`, and return its numbers.
 
-    If a claim fails, this is the comparison with the least p of those that fail. If it is
-    undecided, it is the one that needs the most seeds; a comparison of a single pair comes first.
-    If it holds, it is the one with the largest p. A comparison without a finite difference, because
-    runs diverged, is picked only if no other has its verdict.
+    It has the same verdict, if any comparison has. Of those that fail, it is the one with the least
+    p. Of undecided ones, it is the one that needs the most seeds; a comparison of a single pair
+    comes first. Of those that hold, it is the one with the largest p. A comparison without a finite
+    difference, because runs diverged, is picked only if no other has its verdict.
     """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)

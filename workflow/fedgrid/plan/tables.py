@@ -37,7 +37,7 @@ class Tables:
 
     def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the files of one kind of those of a grid's runs that are not kept."""
-        protocols = self.plan.grid.protocols_of(self.plan.grid.narrowed(study, scale, grid))
+        protocols = self.plan.grid.list_protocols(self.plan.grid.narrow_blocks(study, scale, grid))
         paths = (
             collected_path(kind, run, protocols[run["protocol"]])
             for run in self.plan.grid.runs(study, scale, grid)
@@ -63,8 +63,8 @@ class Tables:
 
     def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
-        blocks = self.plan.grid.narrowed(study, scale, grid)
-        protocols = self.plan.grid.protocols_of(blocks)
+        blocks = self.plan.grid.narrow_blocks(study, scale, grid)
+        protocols = self.plan.grid.list_protocols(blocks)
         read = {name: collected_fields(kind, protocol) for name, protocol in protocols.items()}
         words = [json.dumps(blocks), "--protocols", json.dumps(read)]
         ids = self.kept_ids(kind, study, scale, grid)

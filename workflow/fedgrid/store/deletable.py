@@ -42,18 +42,18 @@ class Kinds:
     def __init__(self, results: Path, wanted: Wanted):
         self.results, self.wanted = results, wanted
         self.of_run = {*source.literal("training.results", "FILES")}
-        self.states = wanted.states | {*map(self.trained_as, wanted.states)}
+        self.states = wanted.states | {*map(self.find_trained, wanted.states)}
         self.running = source.literal("runtime.watch.trackers.csv", "RUNNING")
 
     def find(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file by the parts of its path below results/; "" if it has none."""
         by_folder: dict[str, Callable] = {
-            "runs": self.in_runs,
-            "interpolation": self.in_interpolation,
-            "checkpoints": self.in_checkpoints,
-            **dict.fromkeys(INPUT_ENDS, self.in_inputs),
-            **dict.fromkeys(("logs", "benchmarks"), self.in_logs),
-            "grids": self.in_grids,
+            "runs": self.find_in_runs,
+            "interpolation": self.find_in_interpolation,
+            "checkpoints": self.find_in_checkpoints,
+            **dict.fromkeys(INPUT_ENDS, self.find_in_inputs),
+            **dict.fromkeys(("logs", "benchmarks"), self.find_in_logs),
+            "grids": self.find_in_grids,
             "compiled": lambda parts: "compiled" if COMPILED.match("/".join(parts[1:])) else "",
             **dict.fromkeys(("data", "weights", "studies"), lambda parts: ""),
         }
@@ -71,7 +71,7 @@ class Kinds:
         """Whether a run is finished and its results exist."""
         return (self.results / "runs" / run / "metrics.csv").exists()
 
-    def trained_as(self, run: str) -> str:
+    def find_trained(self, run: str) -> str:
         """Return the run whose training a run shares; the last state has that run's name."""
         try:
             summary = (self.results / "runs" / run / "summary.json").read_text(encoding="utf-8")
@@ -79,7 +79,7 @@ class Kinds:
         except (OSError, ValueError, KeyError, TypeError):
             return run
 
-    def in_runs(self, parts: tuple[str, ...]) -> str:
+    def find_in_runs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file of a run."""
         *names, file = parts[1:]
         if not is_run(names):
@@ -88,19 +88,19 @@ class Kinds:
         if file == self.running:
             return "" if self.is_there(run) else "checkpoints"
         is_own = strip_record(file) in self.of_run
-        return self.of_no_grid(run) if is_own and self.is_there(run) else ""
+        return self.find_unneeded(run) if is_own and self.is_there(run) else ""
 
-    def of_no_grid(self, run: str) -> str:
+    def find_unneeded(self, run: str) -> str:
         """Return the kind of results that no grid needs; "" for a run that a grid needs."""
         is_needed = run in self.wanted.runs or run in self.states
         return "" if is_needed else f"runs/{run.partition('/')[0]}"
 
-    def in_interpolation(self, parts: tuple[str, ...]) -> str:
+    def find_in_interpolation(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a table between two branches."""
         run = find_run(parts[1:], ".csv")
-        return self.of_no_grid(run) if run else ""
+        return self.find_unneeded(run) if run else ""
 
-    def in_checkpoints(self, parts: tuple[str, ...]) -> str:
+    def find_in_checkpoints(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a checkpoint, of a note or of a lock."""
         if LOCK.fullmatch("/".join(parts[1:])):
             return "leftovers" if is_free(self.results.joinpath(*parts)) else ""
@@ -108,9 +108,9 @@ class Kinds:
             return "notes" if self.is_stale(parts) else ""
         if parts[1] == "pretrain" and len(parts) == 7 and PRETRAINED.fullmatch(parts[6]):
             return "checkpoints"
-        return self.beside_checkpoint(parts[2:]) if parts[1] == "runs" else ""
+        return self.find_beside_checkpoint(parts[2:]) if parts[1] == "runs" else ""
 
-    def beside_checkpoint(self, parts: tuple[str, ...]) -> str:
+    def find_beside_checkpoint(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a run's checkpoint."""
         match = re.fullmatch(r"(seed\d+)\.safetensors(.*)", parts[4] if len(parts) > 4 else "")
         if not match or len(parts) > 6:
@@ -118,8 +118,8 @@ class Kinds:
         run, end = "/".join((*parts[:4], match[1])), match[2]
         if not self.is_known(end, parts[5:]):
             return ""
-        is_other = self.is_there(run) and self.of_no_grid(run)
-        return is_other or self.by_end(run, end)
+        is_other = self.is_there(run) and self.find_unneeded(run)
+        return is_other or self.find_by_ending(run, end)
 
     def is_known(self, end: str, inside: tuple[str, ...]) -> bool:
         """Whether fedgrid writes a file with this ending, or a folder with this file inside."""
@@ -129,7 +129,7 @@ class Kinds:
             return bool(inside) and bool(SEGMENT.fullmatch(inside[0]))
         return end in (*CHECKPOINT, *STATE) and not inside
 
-    def by_end(self, run: str, end: str) -> str:
+    def find_by_ending(self, run: str, end: str) -> str:
         """Return the kind of a file beside a checkpoint by its ending."""
         if end == FINISHED:
             return "" if self.is_there(run) else "copies"
@@ -149,23 +149,23 @@ class Kinds:
         except ValueError:  # no text, or no path
             return True
 
-    def in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
+    def find_in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
         """Return the kind of a file of a run's input, or of a file with one of these endings."""
         path = "/".join((*parts[:-1], strip_record(parts[-1])))
         form = rf"(\w+(?:/[^/]+){{3}}/seed\d+)({ends or INPUT_ENDS[parts[0]]})"
         match = re.fullmatch(form, path)
         return "inputs" if match and match[1] not in self.wanted.inputs else ""
 
-    def in_logs(self, parts: tuple[str, ...]) -> str:
+    def find_in_logs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a log, or of the time of a job."""
         if len(parts) > 1 and parts[1] in INPUT_ENDS:
-            return self.in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
+            return self.find_in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
         run = find_run(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
         if not run or parts[1] not in ("runs", "interpolation") or run in self.wanted.runs:
             return ""
-        return self.of_no_grid(run) if self.is_there(run) else "logs"
+        return self.find_unneeded(run) if self.is_there(run) else "logs"
 
-    def in_grids(self, parts: tuple[str, ...]) -> str:
+    def find_in_grids(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file of arguments."""
         return "notes" if len(parts) == 2 and GRID.fullmatch(parts[1]) else ""
 

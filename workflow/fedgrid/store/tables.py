@@ -59,7 +59,7 @@ def collect_finished(
     Return None if there is no such run. The column `kept` says which runs are kept.
     """
     runs = everything.runs(study, scale, grid)
-    protocols = everything.protocols_of(everything.narrowed(study, scale, grid))
+    protocols = everything.list_protocols(everything.narrow_blocks(study, scale, grid))
     index = kept.read_index(kept.store_folder(study, scale))
     available, ids = [], []
     for path, names in find_files(kind, runs, protocols, results):

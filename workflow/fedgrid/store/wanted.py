@@ -72,9 +72,9 @@ def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
 
 def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
     """Yield the runs of a grid: those of the study, and those that the configuration asks for."""
-    blocks = everything.whole(study, scale, grid)
+    blocks = everything.whole_blocks(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
-        asked = everything.narrowed(study, scale, grid)
+        asked = everything.narrow_blocks(study, scale, grid)
         blocks = [*blocks, *(block for block in asked if block not in blocks)]
     for block in blocks:
         yield from runs_of_block(block)

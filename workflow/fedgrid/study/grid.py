@@ -89,7 +89,7 @@ class Grid(Resolver):
         check_sweep(self, "the configuration", self.sweep)
         check_used(self, self.sweep, self._with_asked(names))
         for name in self._scale(study, scale)["grids"]:
-            self.narrowed(study, scale, name)
+            self.narrow_blocks(study, scale, name)
 
     def _check_dataset(self, study: str, scale: str, name: str, datasets: set[str]) -> None:
         """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
@@ -108,7 +108,9 @@ class Grid(Resolver):
 
     def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
         """Return the names of every run of a grid, as the configuration narrows or widens it."""
-        return [run for block in self.narrowed(study, scale, grid) for run in runs_of_block(block)]
+        return [
+            run for block in self.narrow_blocks(study, scale, grid) for run in runs_of_block(block)
+        ]
 
     def _scale(self, study: str, scale: str) -> dict:
         scales = self.studies[known("study", study, self.studies)]["scales"]
@@ -128,7 +130,7 @@ class Grid(Resolver):
         return [part_for_claim(block, claim) for block in blocks]
 
     @remember_answers
-    def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+    def narrow_blocks(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """Return a grid's blocks, narrowed or widened by the configuration.
 
         Each block has a list of names per axis. It keeps those of its names that are asked for. A
@@ -146,7 +148,7 @@ class Grid(Resolver):
                 narrowed.append(wanted)
         return narrowed
 
-    def whole(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+    def whole_blocks(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
         """Return a grid's blocks as the study has them, whatever the configuration asks for."""
         blocks = self._blocks(study, scale, grid)
         return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
@@ -186,7 +188,7 @@ class Grid(Resolver):
 
     # -- what a grid's products need -------------------------------------------------------------
 
-    def protocols_of(self, blocks: list[dict]) -> dict[str, dict]:
+    def list_protocols(self, blocks: list[dict]) -> dict[str, dict]:
         """Return the protocols of blocks by name, each with all fields and its `cells`."""
         names = sorted({name for block in blocks for name in block["protocol"]})
         return {name: self.protocol(name) | {"cells": self.cells(name)} for name in names}
@@ -226,7 +228,7 @@ class Grid(Resolver):
         kind, _, grid = text.partition("/")
         if kind == "fidelity":
             return bool(self.fidelity(study, scale)["images"])
-        return kind not in COLLECTED or bool(self.narrowed(study, scale, grid))
+        return kind not in COLLECTED or bool(self.narrow_blocks(study, scale, grid))
 
     def sources_of_claim(self, study: str, scale: str, product: str, number: int) -> dict[str, str]:
         """Return the sources that a product needs for one claim; none if nothing can be run."""
@@ -249,7 +251,7 @@ class Grid(Resolver):
         products = self.products(study, scale) if scale in scales else ()
         texts = {t for name in products for t in self.sources(study, scale, name).values()}
         grids = sorted(text.partition("/")[2] for text in texts if text.startswith(f"{kind}/"))
-        return [block for grid in grids for block in self.narrowed(study, scale, grid)]
+        return [block for grid in grids for block in self.narrow_blocks(study, scale, grid)]
 
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
