@@ -19,7 +19,7 @@ from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError
-from fedgrid.store.tables import read_rows
+from fedgrid.store.tables import read_typed
 from fedgrid.study.paths import RUN
 from fedgrid.training import results as written
 
@@ -82,7 +82,7 @@ class Result:
 def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     """Return the result in the files of a finished run."""
     summary = written.read_summary(out)
-    tables = {name: read_rows(out / f"{name}.csv") for name in TABLES}
+    tables = {name: read_typed(out / f"{name}.csv") for name in TABLES}
     private = () if method.served else method.private
     shared = load_file(out / "model.safetensors")
     shared = {name: value for name, value in shared.items() if not name.startswith(private)}

@@ -101,7 +101,7 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
     grids = everything.studies[name]["scales"][scale]["grids"]
 
     @cache
-    def read(source: str) -> pd.DataFrame | None:
+    def read_source(source: str) -> pd.DataFrame | None:
         kind, _, grid = source.partition("/")
         if kind in COLLECTED:
             asked = (kind, everything, name, scale, grid, results)
@@ -109,11 +109,11 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
         path = results / "studies" / name / scale / f"{source}.csv"
         return read_table(path) if path.exists() else None
 
-    def there(entry: dict) -> Tables:
-        sources = {key: read(source) for key, source in entry["from"].items()}
+    def read_existing(entry: dict) -> Tables:
+        sources = {key: read_source(source) for key, source in entry["from"].items()}
         return {key: table for key, table in sources.items() if table is not None}
 
-    return there
+    return read_existing
 
 
 def judge_claims(

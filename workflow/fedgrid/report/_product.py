@@ -65,7 +65,7 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     return stand_in, pd.DataFrame({NOTHING: [reason]})
 
 
-def check_best(metric: str | list, best: dict) -> None:
+def check_best_metrics(metric: str | list, best: dict) -> None:
     """Raise a UsageError if `best` chooses by other models than the product shows."""
     from fedgrid.analysis import choice
 
@@ -88,7 +88,7 @@ def load_product(name: str, product: str, entry: dict) -> SimpleNamespace:
         setattr(loaded, function, bind_options(getattr(file, function), options))
     loaded.best = read_best(module, options)
     if loaded.best and "metric" in options:
-        check_best(options["metric"], loaded.best)
+        check_best_metrics(options["metric"], loaded.best)
     if BEST in options and hasattr(loaded, "caption"):
         loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
     if hasattr(loaded, "caption"):

@@ -45,7 +45,7 @@ class Kinds:
         self.states = wanted.states | {*map(self.find_trained, wanted.states)}
         self.running = source.literal("runtime.watch.trackers.csv", "RUNNING")
 
-    def find(self, parts: tuple[str, ...]) -> str:
+    def find_kind(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file by the parts of its path below results/; "" if it has none."""
         by_folder: dict[str, Callable] = {
             "runs": self.find_in_runs,
@@ -218,7 +218,7 @@ def find_deletable(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
     """Return the files that can be deleted, by their kind."""
     kinds, by_kind = Kinds(results, wanted), {}
     for path in list_files(results):
-        if kind := kinds.find(path.relative_to(results).parts):
+        if kind := kinds.find_kind(path.relative_to(results).parts):
             by_kind.setdefault(kind, []).append(path)
     for kind, path in find_snakemake_files(results):
         by_kind.setdefault(kind, []).append(path)

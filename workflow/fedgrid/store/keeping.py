@@ -63,7 +63,9 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
     for path, item in sorted(items.items()):
         before = index.get(path, {"id": next_id(index), "kinds": ""})
         kinds = sorted(item.kinds | kept.read_hashes(before).keys())
-        rows = {kind: read_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds}
+        rows = {
+            kind: read_item_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds
+        }
         for kind, kind_rows in rows.items():
             tables.setdefault(kind, {})[before["id"]] = kind_rows
         hashes = {kind: kept.hash_rows(kind_rows) for kind, kind_rows in rows.items()}
@@ -86,7 +88,7 @@ def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[st
     return {kind: kept.read_items(folder, kind, index) for kind in kinds}
 
 
-def read_rows(kind: str, path: Path) -> kept.Rows:
+def read_item_rows(kind: str, path: Path) -> kept.Rows:
     """Return the rows of a run's file as texts; UsageError if it is missing or damaged."""
     table = collected.read_checked(collected.READERS[kind], path)
     return [{k: write_value(v) for k, v in row.items()} for row in table.to_dict("records")]

@@ -117,7 +117,7 @@ def read_checked(reader: Callable, path: Path):
         raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
 
 
-def read_rows(path: Path):
+def read_typed(path: Path):
     """Read a run's table; the columns TEXTS stay texts, even with values such as `NA` or `007`."""
     import pandas as pd
 
@@ -162,7 +162,7 @@ def read_summary(path: Path):
 
 def read_predictions(path: Path):
     """Read how many test images a model predicts as each class, by evaluated round."""
-    table, needed = read_rows(path), ["round", "class", "predicted"]
+    table, needed = read_typed(path), ["round", "class", "predicted"]
     if table.empty or [*table] not in (needed, [*needed, "class_name"]):
         raise ValueError("it is not a table of predictions")
     return table.astype(dict.fromkeys(needed, int))
@@ -170,7 +170,7 @@ def read_predictions(path: Path):
 
 def read_clients(path: Path):
     """Read the evaluations of clients: a row per round and client, with accuracies and samples."""
-    table = read_rows(path)
+    table = read_typed(path)
     if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
         raise ValueError("it is not a table of clients: does the protocol set client_test?")
     return table

@@ -92,13 +92,13 @@ def read_best(module: str, options: dict) -> dict | None:
     Without `by`, the metric is that of the product.
     """
     if BEST in options:
-        check_best(source.file(module), options[BEST])
+        check_best_option(source.file(module), options[BEST])
     if BEST not in options or takes_best(module):
         return None
     return {"by": options.get("metric", "accuracy")} | options[BEST]
 
 
-def check_best(where: str, best: Any) -> None:
+def check_best_option(where: str, best: Any) -> None:
     """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
     if not isinstance(best, dict) or not listed(best.get("over")):
         raise UsageError(
