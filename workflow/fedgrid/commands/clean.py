@@ -44,14 +44,14 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
-    found = deletable.find(results, find_wanted(asked.config))
+    found = deletable.find_deletable(results, find_wanted(asked.config))
     if asked.delete is None:
         print(described(found))
         return None
     kinds = chosen(asked.delete or SAFE, found)
     deletable.refuse_work(results)
     print(table({kind: found[kind] for kind in kinds}))
-    deletable.remove((path for kind in kinds for path in found[kind]), results)
+    deletable.remove_files((path for kind in kinds for path in found[kind]), results)
     print("deleted")
     return None
 

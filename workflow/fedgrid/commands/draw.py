@@ -15,15 +15,15 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from fedgrid.report._formats import WRITERS, write
+from fedgrid.report._formats import WRITERS, write_product
 from fedgrid.report._product import (
     KEPT,
     describe_kept,
     draw_or_explain,
+    drop_kept,
     load_product,
-    read,
-    text,
-    without_kept,
+    read_table,
+    write_text,
 )
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
@@ -52,16 +52,16 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     about = entry if asked.entry is None else read_entry(asked.entry)
     product = load_product(path.stem, asked.product, about)
     if asked.show:
-        print(text(product, asked.show))
+        print(write_text(product, asked.show))
         return None
     if not asked.out:
         parser.error("--out or --show is needed")
     paths = sources(asked.sources, product)
-    tables = {name: read(path) for name, path in paths.items()}
+    tables = {name: read_table(path) for name, path in paths.items()}
     said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
-    tables = {name: without_kept(table) for name, table in tables.items()}
+    tables = {name: drop_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
-    write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
+    write_product(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
     code = ["report._formats", product_module(path.stem, asked.product, about)]
     return records.Work(asked.out, paths.values(), code=code)
 

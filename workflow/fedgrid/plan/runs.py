@@ -19,17 +19,17 @@ from fedgrid.runtime.resolved import Names, Run
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
-    code_behind,
     dataset_modules,
+    fingerprint_stages,
     is_state_read,
+    list_needed_stages,
     memory_mb,
-    needed_stages,
     run_of_stage,
     state_gb,
 )
 from fedgrid.study.paths import RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 # The files of a run, by the name of the output.
 FILES = {
@@ -61,7 +61,7 @@ class Runs:
         names["seed"] = int(names["seed"])
         return self.resolve_names(tuple((axis, names[axis]) for axis in AXES))
 
-    @remembered  # a job needs this for its input, its spec and its code
+    @remember_answers  # a job needs this for its input, its spec and its code
     def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> Run:
         """Return the run of ((axis, name), ...), in the order of AXES."""
         return self.plan.grid.resolve(dict(names))
@@ -76,7 +76,7 @@ class Runs:
             run = self.resolve(wildcards)
             paths = input_paths(run)
             wanted = [name for name in names if name != "needs"]
-            wanted += needed_stages(run) if "needs" in names else []
+            wanted += list_needed_stages(run) if "needs" in names else []
             first = self.first_name(run) if "needs" in names else None
             linked = {"first": FILES["metrics"].format(**first)} if first else {}
             return {
@@ -108,7 +108,7 @@ class Runs:
         first = self._first_name(tuple(run["name"].items()))
         return None if first == run["name"] else first
 
-    @remembered  # a job needs this for its inputs, its memory and its GPU
+    @remember_answers  # a job needs this for its inputs, its memory and its GPU
     def _first_name(self, names: tuple[tuple[str, Any], ...]) -> Names:
         return self.plan.grid.first_name(self.resolve_names(names))
 
@@ -131,7 +131,7 @@ class Runs:
         except (OSError, ValueError, KeyError):
             return False
 
-    @remembered  # a run is in several grids, and a table asks for it three times
+    @remember_answers  # a run is in several grids, and a table asks for it three times
     def kept_entry(self, kind: str, study: str, scale: str, names: tuple) -> Entry | None:
         """Return the entry of a run that is kept with its study and is not in results/, or None."""
         if not (index := self.plan.kept.get((study, scale))):
@@ -153,7 +153,7 @@ class Runs:
 
     def code(self, stage: str) -> Asked:
         """Return a hash of all code that can change the stage's result for a job's run."""
-        return asked(lambda wildcards: code_behind(stage, self.resolve(wildcards)))
+        return asked(lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards)))
 
     # -- resources -------------------------------------------------------------------------------
 
@@ -256,4 +256,4 @@ def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
     run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
-    return code_behind("partition", run)
+    return fingerprint_stages("partition", run)

@@ -35,4 +35,4 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the values."""
-    return f"The settings that the runs recorded: {tables.each(table, 'scale')} scale."
+    return f"The settings that the runs recorded: {tables.join_values(table, 'scale')} scale."

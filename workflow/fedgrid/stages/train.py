@@ -119,14 +119,13 @@ def ended_states(run: Run, paths: dict[str, Path], path: Path, home: Path | None
 def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the last state, all evaluations, the state for the results, and facts on the run."""
     from fedgrid.engine.hooks.state import Watch
-    from fedgrid.runtime.watch import energy, progress
+    from fedgrid.runtime.watch import progress
     from fedgrid.training import results, rounds
     from fedgrid.training.build import build_engine
 
     stop = Interrupt()
     engine, start = build_engine(run, paths, machine)
     results.warn_of_idle(engine)
-    meter = energy.Meter(engine.device)
     protocol = run["protocol"]
     start, history = saved.begin(start, engine.device, protocol)
     rows, watch = tracked(history), Watch(engine.method)
@@ -141,7 +140,6 @@ def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracke
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
-    facts |= {"joules": meter.joules()}
     return state, history, replace(state, server=engine.complete(state.server)), facts
 
 

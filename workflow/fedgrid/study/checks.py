@@ -1,4 +1,7 @@
-"""Check the values in studies and configurations; an error is one sentence."""
+"""Check the values in studies and configurations; each error is one sentence.
+
+To refuse something is to raise a UsageError.
+"""
 
 import math
 from collections import Counter
@@ -34,14 +37,14 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    there = [*(statistics or ("standard",))]
-    there += [contract.SCALED] if have_pixels(dataset) else []
-    check_normalization(name, protocol["normalization"], dataset, there)
+    offered = [*(statistics or ("standard",))]
+    offered += [contract.SCALED] if have_pixels(dataset) else []
+    check_normalization(name, protocol["normalization"], dataset, offered)
     check_tokens(f"protocol `{name}`", protocol, dataset)
     check_client_test(f"protocol `{name}`", protocol, dataset)
     for key in protocol["augment"]:
-        there = source.literal("federation.augment", "DRAWS")
-        known(f"augmentation of protocol `{name}`", key, there)
+        offered = source.literal("federation.augment", "DRAWS")
+        known(f"augmentation of protocol `{name}`", key, offered)
     if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
         raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
     samples = source.literal(f"datasets.{dataset}", "TRAIN")
@@ -65,7 +68,7 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
 
 
 def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse a model of tokens with images; with tokens, one of images, and augmentation."""
+    """Refuse a model that cannot read the dataset's inputs, and augmentation without images."""
     tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
     if tokens and not reads_tokens:
@@ -92,7 +95,7 @@ def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
 
 
 def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse tests of writers beside other tests, and with a dataset that does not give them."""
+    """Refuse `client_test_from: writers` beside other tests, or with a dataset without writers."""
     if protocol["client_test_from"] != "writers":
         return
     if protocol["client_test"]:
@@ -114,17 +117,18 @@ def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
         )
 
 
-def check_normalization(name: str, asked: str, dataset: str, there: list[str]) -> None:
+def check_normalization(name: str, asked: str, dataset: str, offered: list[str]) -> None:
     """Refuse a normalisation that the dataset does not have."""
-    if asked not in there:
+    if asked not in offered:
         raise UsageError(
             f"protocol `{name}`: the dataset {dataset} has no normalization `{asked}`, "
-            f"only {' and '.join(there)}: for it take the protocol {name}-normalization{there[0]}"
+            f"only {' and '.join(offered)}: for it take the protocol "
+            f"{name}-normalization{offered[0]}"
         )
 
 
 def check_local(where: str, protocol: Protocol) -> None:
-    """Refuse fields of local training that do not go together, and others by method."""
+    """Refuse fields of local training that contradict each other, also in `by_method`."""
     check_optimiser(where, protocol)
     check_steps(where, protocol)
     for part, fields in protocol["by_method"].items():
@@ -138,7 +142,7 @@ def check_local(where: str, protocol: Protocol) -> None:
 
 
 def check_steps(where: str, protocol: Protocol) -> None:
-    """Refuse limits of local steps where local work is counted in steps, or that cross."""
+    """Refuse limits of local steps if local work is counted in steps, or if least is above most."""
     least, most = protocol["least_steps"], protocol["most_steps"]
     if (least or most) and protocol["local_unit"] == "steps":
         raise UsageError(
@@ -162,7 +166,7 @@ def check_optimiser(where: str, protocol: Protocol) -> None:
 
 
 def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method in cohorts of fewer clients than one of its files can use."""
+    """Refuse a method if a round has fewer clients than one of the method's files needs."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
     size = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
@@ -175,9 +179,9 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
 
 
 def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method one of whose files has equations that do not hold for the optimiser.
+    """Refuse a method whose equations do not hold for the protocol's optimiser.
 
-    `protocol` has the method's own fields of `by_method`.
+    `protocol` includes the fields that `by_method` changes for this method.
     """
     for part in method:
         allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
@@ -185,7 +189,7 @@ def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
 
 
 def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None:
-    """Refuse a method whose equations hold for these optimisers with a protocol of another one."""
+    """Refuse a protocol whose optimiser is not among those for which a method's equations hold."""
     optimiser = protocol.get("optimiser", "sgd")
     if not allowed:
         raise UsageError(
@@ -205,7 +209,7 @@ def check_partition(partition: str, dataset: str) -> None:
 
 
 def check_whole_writers(name: str, protocol: Protocol, partition: str) -> None:
-    """Refuse tests of writers with a partition that does not deal out whole writers."""
+    """Refuse `client_test_from: writers` with a partition in which clients share writers."""
     kind, _ = parse_name(partition)
     whole = source.literal(f"partitions.{kind}", "WRITERS", False)
     if protocol["client_test_from"] == "writers" and protocol["clients"] > 1 and not whole:
@@ -245,7 +249,7 @@ def check_needs(name: str, method: MethodParts, dataset: str) -> None:
 
 
 def needs_client_test(method: str) -> str:
-    """Return the error for a method whose clients are evaluated, without test data for them."""
+    """Return the error for a method that evaluates clients, if clients have no test data."""
     return (
         f"method `{method}` is evaluated on every client's own test data, and the protocol gives "
         "clients none: set its `client_test`, for example to 0.2, or `client_test_from: writers`"
@@ -253,7 +257,7 @@ def needs_client_test(method: str) -> str:
 
 
 def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method with private parameters where its clients cannot be evaluated."""
+    """Refuse a method with private parameters if its clients have no data for evaluation."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
     if not has_client_test(protocol):
@@ -266,7 +270,7 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 
 
 def check_model(name: str, method: MethodParts, model: str) -> None:
-    """Refuse a method that encodes single images with a model that mixes images, or has no maps."""
+    """Refuse a method that encodes images with a model that cannot encode them one by one."""
     needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
     if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(

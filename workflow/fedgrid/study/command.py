@@ -37,11 +37,11 @@ from fedgrid.study.checks import (
     check_type,
     check_whole_writers,
 )
-from fedgrid.study.grid import Grid, configured
-from fedgrid.study.jobs import stage_fields, stage_modules
+from fedgrid.study.grid import Grid, read_grid
+from fedgrid.study.jobs import list_stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
-from fedgrid.study.reading import CONFIG, obey
+from fedgrid.study.reading import CONFIG, check_schema
 from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
@@ -92,7 +92,7 @@ class Machine(NamedTuple):
     compile: str = "auto"
 
 
-def machine_of(asked: argparse.Namespace) -> Machine:
+def choose_machine(asked: argparse.Namespace) -> Machine:
     """Return the machine that the options of `add_machine` choose.
 
     The code of torch's compiler goes into the folder of results, where jobs share it.
@@ -133,7 +133,7 @@ def set_fields(run: Run, texts: list[str]) -> None:
         known("field of the protocol", field, before)
         if not value:
             raise UsageError(f"--set {field} has no value: write --set {field}=VALUE")
-        given = parsed(field, value)
+        given = parse_value(field, value)
         check_type(f"--set {field}", given, before[field])
         run["protocol"] = changed_protocol(run["protocol"], {field: given})
         run.get("own", {}).pop(field, None)
@@ -142,7 +142,7 @@ def set_fields(run: Run, texts: list[str]) -> None:
             del run["cells"][stage]
 
 
-def parsed(field: str, text: str):
+def parse_value(field: str, text: str):
     """Return the YAML value of a text."""
     try:
         return load_yaml(text)
@@ -152,7 +152,7 @@ def parsed(field: str, text: str):
 
 def check_ranges(protocol: Protocol) -> None:
     """Raise a UsageError for a value out of its range."""
-    obey("--set", protocol, "study", "protocol")
+    check_schema("--set", protocol, "study", "protocol")
 
 
 def run_of_json(text: str, stage: str) -> Run:
@@ -168,7 +168,7 @@ def run_of_json(text: str, stage: str) -> Run:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not like {example!r}")
     if missing := sorted({*AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
-    for field in stage_fields(stage, run):
+    for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
         check_type(f"the run's protocol: {field}", run["protocol"][field], PROTOCOL[field])
@@ -189,7 +189,7 @@ def run_of_name(name: str) -> Run:
             "protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    return run_of_names(names, configured(CONFIG))
+    return run_of_names(names, read_grid(CONFIG))
 
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
@@ -213,7 +213,7 @@ def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, 
         paths[name] = Path(path)
     for one in wanted:
         if one in paths and not paths[one].exists():
-            require(paths[one], how_to_make(asked, run, one))
+            require_file(paths[one], write_maker(asked, run, one))
         elif one not in paths and one in BY_NAME:
             refuse_input(asked, run, one)
     return {one: paths[one] for one in wanted if one in paths}
@@ -223,20 +223,20 @@ BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's 
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
 
 
-def how_to_make(asked: argparse.Namespace, run: Run, name: str) -> str:
+def write_maker(asked: argparse.Namespace, run: Run, name: str) -> str:
     """Return the command that makes an input of a run, with the fields of --set."""
     maker, of = MAKERS.get(name, name), {"data": run["dataset"]}
     of["weights"] = run["protocol"].get("model")
-    named = of.get(name) or name_by_rule(asked, run, STAGES.get(maker, ()))
+    named = of.get(name) or write_name(asked, run, STAGES.get(maker, ()))
     return f"python -m fedgrid {maker} {named}"
 
 
-def name_by_rule(asked: argparse.Namespace, run: Run, fields: Iterable[str] = PROTOCOL) -> str:
+def write_name(asked: argparse.Namespace, run: Run, fields: Iterable[str] = PROTOCOL) -> str:
     """Return the run's name with those values of --set, of these fields, that a name can have."""
     name, values = run["name"]["protocol"], Fields(**run["protocol"])
-    given = {field: values[field] for field in set_names(asked) if field in fields}
-    if given := {field: value for field, value in given.items() if has_name(field, value)}:
-        everything = configured(CONFIG)
+    given = {field: values[field] for field in list_set_fields(asked) if field in fields}
+    if given := {field: value for field, value in given.items() if fits_name(field, value)}:
+        everything = read_grid(CONFIG)
         found = None if name in everything.protocols else everything.split_protocol(name)
         name, own = found or (name, {})
         parts = (f"-{field}{write_value(value)}" for field, value in (own | given).items())
@@ -244,12 +244,12 @@ def name_by_rule(asked: argparse.Namespace, run: Run, fields: Iterable[str] = PR
     return RUN.format(**run["name"] | {"protocol": name})
 
 
-def set_names(asked: argparse.Namespace) -> list[str]:
+def list_set_fields(asked: argparse.Namespace) -> list[str]:
     """Return the fields that --set changes."""
     return [*dict.fromkeys(text.partition("=")[0] for text in asked.set)]
 
 
-def has_name(field: str, value: Any) -> bool:
+def fits_name(field: str, value: Any) -> bool:
     """Whether the value of a field can be a part of a protocol's name; a list cannot."""
     return read_value(write_value(value), PROTOCOL[field]) == value
 
@@ -260,8 +260,8 @@ def refuse_input(asked: argparse.Namespace, run: Run, name: str) -> None:
     if not asked.set:
         raise UsageError(f"a run in JSON does not say where its input `{name}` is: {by_path}")
     fields = Fields(**run["protocol"])
-    if all(has_name(field, fields[field]) for field in set_names(asked)):
-        instead = f"give the run the name `{name_by_rule(asked, run)}`"
+    if all(fits_name(field, fields[field]) for field in list_set_fields(asked)):
+        instead = f"give the run the name `{write_name(asked, run)}`"
     else:
         instead = (
             f"write a protocol with these fields and `base: {run['name']['protocol']}` under "
@@ -273,13 +273,13 @@ def refuse_input(asked: argparse.Namespace, run: Run, name: str) -> None:
     )
 
 
-def work_on(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) -> records.Work:
+def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) -> records.Work:
     """Return the work of a stage for its record, without pretrained models: they are temporary."""
     inputs = [path for name, path in paths.items() if name != "pretrain"]
     return records.Work(outputs, inputs, run, stage_modules(stage, run))
 
 
-def require(path: Path, how: str) -> Path:
+def require_file(path: Path, how: str) -> Path:
     """Return `path` if it exists; else raise a UsageError that says how to make it."""
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")

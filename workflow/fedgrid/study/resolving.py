@@ -17,12 +17,12 @@ from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
 from fedgrid.study.protocol import DEFAULTS, PROTOCOL, STAGES
-from fedgrid.study.reading import obey
+from fedgrid.study.reading import check_schema
 from fedgrid.study.records import Study
-from fedgrid.study.variants import readable, split_name, write_value
+from fedgrid.study.variants import list_examples, split_name, write_value
 
 
-def remembered(function: Callable) -> Callable:
+def remember_answers(function: Callable) -> Callable:
     """Have an object remember what its method returned for these arguments; do not change that.
 
     A grid of thousands of runs asks the same of every run.
@@ -47,15 +47,15 @@ class Resolver:
             f"{study}.yaml": about for study, about in studies.items()
         }
         sources["config.yaml"] = config
-        self.protocols = merged("protocols", sources)
-        self.variants = merged("variants", sources)
-        self.tuned = merged("tuned", sources)
+        self.protocols = merge_entries("protocols", sources)
+        self.variants = merge_entries("variants", sources)
+        self.tuned = merge_entries("tuned", sources)
         for file, about in sources.items():
             with within(file):
                 check_entries(about, self)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
-        self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
+        self._in_grids = {axis: list_grid_names(studies, axis) for axis in ("protocol", "method")}
         self._first: dict[tuple, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
         self._filled: dict[str, Protocol] = {}
@@ -72,8 +72,8 @@ class Resolver:
     def _fill(self, name: str, above: tuple[str, ...]) -> Protocol:
         if name not in self.protocols and (found := self.split_protocol(name)):
             named, own = found
-            obey(f"protocol `{name}`", own, "study", "protocol")
-            return with_fields(self.protocol(named), own)
+            check_schema(f"protocol `{name}`", own, "study", "protocol")
+            return set_for_all(self.protocol(named), own)
         own = {**self.protocols[self._known_protocol(name)]}
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
@@ -160,7 +160,7 @@ class Resolver:
         """Return all names of methods and variants, without those by the rule of their name."""
         return [*self._named_methods()]
 
-    @remembered
+    @remember_answers
     def _named_methods(self) -> dict[str, None]:
         """Return the names of `methods`, in which one can be found at once."""
         return dict.fromkeys([*registered("methods"), *self.variants])
@@ -177,12 +177,12 @@ class Resolver:
         """
         return {part: dict(fields) for part, fields in self._method(name, dataset).items()}
 
-    @remembered
+    @remember_answers
     def _method(self, name: str, dataset: str) -> MethodParts:
         parts = self.parts(name)
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
-    @remembered
+    @remember_answers
     def parts(self, name: str) -> MethodParts:
         """Return the method files of a name, each with the hyper-parameters that the name gives."""
         if name in self.variants:
@@ -194,13 +194,13 @@ class Resolver:
             return self.with_values(self.parts(base), values)
         self._refuse_method(name)
 
-    @remembered
+    @remember_answers
     def hyper_parameters(self, name: str) -> dict[str, Any]:
         """Return the hyper-parameters of a method or variant with their defaults.
 
         One that several of its files have is left out, because its name does not say whose it is.
         """
-        found = [defaults_of(part) for part in self.parts(name)]
+        found = [list_defaults(part) for part in self.parts(name)]
         every = [key for defaults in found for key in defaults]
         return {k: v for of in found for k, v in of.items() if every.count(k) == 1}
 
@@ -208,7 +208,7 @@ class Resolver:
     def with_values(parts: MethodParts, values: Fields) -> MethodParts:
         """Return the parts of a method, each with those values that are its own."""
         return {
-            part: (given or {}) | {k: v for k, v in values.items() if k in defaults_of(part)}
+            part: (given or {}) | {k: v for k, v in values.items() if k in list_defaults(part)}
             for part, given in parts.items()
         }
 
@@ -218,7 +218,7 @@ class Resolver:
         if not bases:
             known("method", name, self.methods())
         base = max(bases, key=len)
-        there = ", ".join(readable(self.hyper_parameters(base))) or "none"
+        there = ", ".join(list_examples(self.hyper_parameters(base))) or "none"
         raise UsageError(
             f"no method is called `{shown(name)}`: after `{base}-` there must be a hyper-parameter "
             f"of {base} with its value; its hyper-parameters, with their defaults, are {there}"
@@ -226,7 +226,7 @@ class Resolver:
 
     def _keywords(self, part: str, dataset: str, given: Fields) -> Fields:
         contract.method(part)
-        defaults = defaults_of(part)
+        defaults = list_defaults(part)
         found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
         return {key: same_type(value, defaults[key]) for key, value in found.items()}
 
@@ -273,8 +273,8 @@ class Resolver:
         names = chain(self._in_grids["method"], self._named_methods())
         methods = self._first_of((dataset,), names, lambda name: self.method(name, dataset))
         name = run["name"].copy()
-        name["protocol"] = protocols.get(text_of(content["protocol"]), name["protocol"])
-        name["method"] = methods.get(text_of(content["method"]), name["method"])
+        name["protocol"] = protocols.get(write_meaning(content["protocol"]), name["protocol"])
+        name["method"] = methods.get(write_meaning(content["method"]), name["method"])
         return name
 
     def _first_of(self, key: tuple, names, meaning: Callable[[str], dict]) -> dict[str, str]:
@@ -283,7 +283,7 @@ class Resolver:
             found: dict[str, str] = {}
             for name in names:
                 try:
-                    found.setdefault(text_of(meaning(name)), name)
+                    found.setdefault(write_meaning(meaning(name)), name)
                 except UsageError:
                     continue  # it is refused where it is asked for
             self._first[key] = found
@@ -297,7 +297,7 @@ class Resolver:
         return name in there or split_name(name, there, self.hyper_parameters) is not None
 
 
-def with_fields(protocol: Protocol, values: Fields) -> Protocol:
+def set_for_all(protocol: Protocol, values: Fields) -> Protocol:
     """Return a protocol with these values for all methods, also for those with fields of their own.
 
     The values are those that a user asked for, by a protocol's name or on the command line.
@@ -330,7 +330,7 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
                 check_keywords(dataset, part, given)
 
 
-def merged(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
+def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
     """Return the entries of all sources; UsageError if a name means two things."""
     found: dict[str, Fields] = {}
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
@@ -343,14 +343,14 @@ def merged(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]
     return found
 
 
-def names_in_grids(studies: dict[str, Study], axis: str) -> list[str]:
+def list_grid_names(studies: dict[str, Study], axis: str) -> list[str]:
     """Return the names of an axis that the grids of studies have, each once."""
     scales = [scale for about in studies.values() for scale in about["scales"].values()]
     blocks = [block for scale in scales for grid in scale["grids"].values() for block in grid]
     return [*dict.fromkeys(name for block in blocks for name in listed(block.get(axis)))]
 
 
-def defaults_of(part: str) -> dict[str, Any]:
+def list_defaults(part: str) -> dict[str, Any]:
     """Return the hyper-parameters of a method's file with their defaults."""
     return source.keywords(f"methods.{part}", "method")
 
@@ -360,6 +360,6 @@ def same_type(value: Any, default: Any) -> Any:
     return float(value) if type(default) is float and type(value) is int else value
 
 
-def text_of(meaning: dict) -> str:
+def write_meaning(meaning: dict) -> str:
     """Return a meaning as a text that is the same for equal meanings."""
     return json.dumps(meaning, sort_keys=True)

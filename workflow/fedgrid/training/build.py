@@ -21,7 +21,7 @@ from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.study.checks import check_allowed, needs_client_test
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages
+from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.protocol import has_client_test
 
 
@@ -34,7 +34,7 @@ def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[En
     schedule.check_someone_trains([*map(len, data.members)], protocol)
     clients = len(data.members)
     artifacts = {
-        name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
+        name: read_artifact(name, paths[name], where, clients) for name in list_needed_stages(run)
     }
     build, method = architecture(run, paths, data), build_method(run)
     made = Engine(build, method, protocol, data, machine.backend, artifacts, machine.compile)

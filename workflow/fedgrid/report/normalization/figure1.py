@@ -41,20 +41,20 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     methods = table["method"].unique()
     figure, grid = figures.panels(len(settings), len(methods), sharex="row", sharey="row")
     look = figures.lines(table["client"])
-    for ((dataset, partition, _), of), row in zip(settings, grid, strict=True):
+    for ((dataset, partition, _), part), row in zip(settings, grid, strict=True):
         for method, axes in zip(methods, row, strict=True):
-            curves(axes, of[of["method"] == method], look)
-            title = figures.setting(study, dataset, partition)
+            plot_curves(axes, part[part["method"] == method], look)
+            title = figures.write_setting(study, dataset, partition)
             axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
         row[0].set_ylabel("cosine of the local\nand the server's model")
     figures.legend(figure, grid[0])
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
+def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every client."""
-    for client, of in table.groupby("client", sort=False):
-        figures.plot_band(axes, of, "round", look[client], label=f"client {client}")
+    for client, line in table.groupby("client", sort=False):
+        figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -63,10 +63,11 @@ def caption(table: pd.DataFrame) -> str:
         return "There is nothing to show: runs diverged before their first evaluation."
     last = table[table["round"] == table["round"].max()]
     ends = last.groupby("label", sort=False)["mean"].agg(
-        lambda of: ", ".join(map("{:.4f}".format, of))
+        lambda numbers: ", ".join(map("{:.4f}".format, numbers))
     )
     said = "; ".join(f"{name} {values}" for name, values in ends.items())
     return (
         "Similarity of each client's local model and the server's new model, mean and standard "
-        f"deviation over seeds: {tables.scope(table)}. After the last round, by client: {said}."
+        f"deviation over seeds: {tables.describe_scope(table)}. After the last round, by client: "
+        f"{said}."
     )

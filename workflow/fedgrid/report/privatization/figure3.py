@@ -36,14 +36,14 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     rows = -(-len(settings) // 2)
     figure = Figure(figsize=(7.2 if len(settings) > 1 else 3.6, 2.9 * rows), layout="constrained")
     places = figure.subfigures(rows, min(len(settings), 2), squeeze=False).flat
-    for place, ((dataset, partition), of) in zip(places, settings, strict=False):
-        place.suptitle(figures.setting(study, dataset, partition), size=8)
-        show(place, of[of["of"] == CLIENT], of[of["of"] == CLASS])
+    for place, ((dataset, partition), part) in zip(places, settings, strict=False):
+        place.suptitle(figures.write_setting(study, dataset, partition), size=8)
+        plot_dataset(place, part[part["of"] == CLIENT], part[part["of"] == CLASS])
     return figure
 
 
-def show(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
-    """Draw one data set."""
+def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
+    """Draw the three panels of one data set."""
     ours = ours.astype({"client": int})
     (top, corner), (middle, right) = place.subplots(2, 2, gridspec_kw=INSIDE)
     corner.set_visible(False)
@@ -70,6 +70,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Training samples. Middle: the share of each class in a client's samples, of at most "
         f"{SHOWN} clients. Top: samples of each of these clients. Right: samples of each class "
-        f"over all clients. Partitions of seed {tables.each(table, 'seed')} (1 seed), "
-        f"{tables.each(table, 'scale')} scale."
+        f"over all clients. Partitions of seed {tables.join_values(table, 'seed')} (1 seed), "
+        f"{tables.join_values(table, 'scale')} scale."
     )
