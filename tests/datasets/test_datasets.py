@@ -801,7 +801,7 @@ def test_an_interrupted_move_leaves_no_dataset(decoded, tmp_path, monkeypatch):
     def interrupted(source, target):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data.os, "replace", interrupted)
+    monkeypatch.setattr(os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
         data.main(["digits", "--root", str(tmp_path), "--out", str(decoded)])
     with pytest.raises(UsageError, match=r"meta.json is missing"):

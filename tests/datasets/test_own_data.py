@@ -21,7 +21,7 @@ from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
 from fedgrid.runtime.code import contract, own_data, source
-from fedgrid.runtime.names import UsageError, registered
+from fedgrid.runtime.names import UsageError
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
@@ -561,7 +561,7 @@ def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
     npz()
     Path("config.yaml").write_text("datasets: {mine: {npz: my.npz}}")
     source.forget()
-    assert "mine" in registered("datasets")
+    assert "mine" in own_data.list_datasets()
     data.main(["mine"])
     assert json.loads(Path("results/data/mine/meta.json").read_text())["classes"] == 3
 

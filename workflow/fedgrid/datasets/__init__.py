@@ -38,7 +38,7 @@ import numpy as np
 from fedgrid.datasets._statistics import rounded
 from fedgrid.datasets._stream import Stream, save
 from fedgrid.federation.stored import check_arrays, check_writers
-from fedgrid.runtime.code import contract
+from fedgrid.runtime.code import contract, own_data
 from fedgrid.runtime.names import UsageError, known, registered
 
 
@@ -115,5 +115,5 @@ def describe(name: str, split: Split) -> dict[str, Any]:
 
 def module(name: str) -> ModuleType:
     """Return the module of a dataset, checked; UsageError if it is missing or incomplete."""
-    contract.dataset(known("dataset", name, registered("datasets")))
+    contract.dataset(known("dataset", name, own_data.list_datasets()))
     return contract.imported(f"datasets.{name}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgrid.runtime import cli, files, records
-from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images
 from fedgrid.study.command import add_machine
@@ -77,7 +77,7 @@ def check(setting: dict) -> None:
             wanted = "a whole number from 1" if kind is int else "a name"
             raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
     contract.model(known("model", setting["model"], registered("models")))
-    contract.dataset(known("dataset", setting["dataset"], registered("datasets")))
+    contract.dataset(known("dataset", setting["dataset"], own_data.list_datasets()))
     check_images("the setting", setting["dataset"])
     if source.literal(f"datasets.{setting['dataset']}", "TRAIN") is None:
         raise UsageError(

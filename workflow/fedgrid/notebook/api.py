@@ -23,7 +23,7 @@ from fedgrid.notebook.result import Result
 from fedgrid.notebook.session import explain_errors, isolate_settings
 from fedgrid.notebook.stages import make_inputs, open_folder, train_run
 from fedgrid.runtime import cli
-from fedgrid.runtime.code import source
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, registered
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.command import Machine
@@ -99,5 +99,6 @@ def list_names(kind: str) -> list[str]:
     """Return the names of `methods`, `datasets`, `models`, `partitions`, `protocols`, `studies`."""
     studies = read_studies()
     other: dict[str, Iterable[str]] = {"protocols": Grid(studies).protocols, "studies": studies}
-    kinds = ("methods", "datasets", "models", "partitions", *other)
-    return sorted(other[kind]) if kind in other else registered(known("kind of name", kind, kinds))
+    other["datasets"] = own_data.list_datasets()
+    known("kind of name", kind, ("methods", "models", "partitions", *other))
+    return sorted(other[kind]) if kind in other else registered(kind)

@@ -34,17 +34,14 @@ class NothingToDrawError(UsageError):
 
 
 def registered(kind: str) -> list[str]:
-    """Return the names of a registry: the files of methods/, datasets/, models/ or report/.
-
-    A configuration's own data are datasets, too.
-    """
+    """Return the names of a registry: the files of methods/, datasets/, models/ or report/."""
     folder = f"{PACKAGE}/{kind}"
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
         changed = 0
     read = read_folder if time.time_ns() - changed > RECENT else read_folder.__wrapped__
-    return sorted([*read(folder, changed), *(own_datasets() if kind == "datasets" else ())])
+    return sorted(read(folder, changed))
 
 
 @cache  # a plan of thousands of runs asks for each of them
@@ -53,13 +50,6 @@ def read_folder(folder: str, changed: int) -> tuple[str, ...]:
     files = os.listdir(folder) if changed and os.path.isdir(folder) else []
     plain = (name for name in files if name.endswith(".py") and name[0] not in "_.")
     return tuple(name.removesuffix(".py") for name in plain)
-
-
-def own_datasets() -> list[str]:
-    """Return the names of the data of one's own."""
-    from fedgrid.runtime.code import own_data  # which needs this module
-
-    return [*own_data.entries()]
 
 
 def known(kind: str, name: str, among: Iterable[str]) -> str:

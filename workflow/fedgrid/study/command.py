@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from fedgrid.runtime import cli, records
-from fedgrid.runtime.code import contract
-from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.code import contract, own_data
+from fedgrid.runtime.names import UsageError, known, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.resolved import (
     Fields,
@@ -194,7 +194,7 @@ def run_of_name(name: str) -> Run:
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
     """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
-    known("dataset", names["dataset"], registered("datasets"))
+    known("dataset", names["dataset"], own_data.list_datasets())
     check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
     check_protocol(names["protocol"], run["protocol"], run["dataset"])

@@ -19,7 +19,7 @@ from fedgrid.claim import (
     split_grid,
 )
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.runtime.resolved import Fields, Named, Names, changed_protocol
 from fedgrid.study.checks import (
     EXPERIMENTS,
@@ -96,7 +96,7 @@ class Grid(Resolver):
 
     def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
         """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
-        if name in there or name not in registered("datasets"):
+        if name in there or name not in own_data.list_datasets():
             known(f"dataset of {study} at the {scale} scale", name, there)
             return
         scales = self.studies[study]["scales"]
@@ -373,7 +373,7 @@ class Grid(Resolver):
     @remember_answers  # the blocks of a study share most of their names
     def _check_protocol(self, name: str, dataset: str) -> None:
         """Refuse a protocol that a dataset cannot be trained by."""
-        known("dataset", dataset, registered("datasets"))
+        known("dataset", dataset, own_data.list_datasets())
         check_protocol(name, self.protocol(name), dataset)
 
     @remember_answers

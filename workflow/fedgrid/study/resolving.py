@@ -10,7 +10,7 @@ from functools import wraps
 from itertools import chain
 from typing import Any, NoReturn
 
-from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
 from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run, changed_protocol
 from fedgrid.study.checks import check_keywords
@@ -326,7 +326,7 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
         with within(f"tuned.{part}"):
             known("method", part, registered("methods"))
             for dataset, given in datasets.items():
-                known("dataset", dataset, registered("datasets"))
+                known("dataset", dataset, own_data.list_datasets())
                 check_keywords(dataset, part, given)
 
 

@@ -21,8 +21,8 @@ from fedgrid.claim import (
     others,
 )
 from fedgrid.partitions import match_name, parse_name
-from fedgrid.runtime.code import source
-from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.runtime.code import own_data, source
+from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.runtime.resolved import Named
 from fedgrid.study.checks import check_type
 from fedgrid.study.records import Product, Study
@@ -212,7 +212,7 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
 
 def check_labels(labels: dict[str, Any], names) -> None:
     """Refuse a label for an unknown name; `names` is the Resolver."""
-    datasets, methods = registered("datasets"), {*names.methods()}
+    datasets, methods = own_data.list_datasets(), {*names.methods()}
     every = [*methods, *datasets, *list_maps(), "original-grey"]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
@@ -239,7 +239,7 @@ def check_known(axis: str, name: str, names) -> None:
     if axis == "partition":
         parse_name(name)
     elif axis == "dataset":
-        known(axis, name, registered("datasets"))
+        known(axis, name, own_data.list_datasets())
     elif not names.knows(axis, name):
         known(axis, name, names.protocols if axis == "protocol" else names.methods())
 

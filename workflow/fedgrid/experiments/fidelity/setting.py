@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedgrid.experiments.fidelity.greymaps import CONTRASTS
 from fedgrid.runtime import cli
-from fedgrid.runtime.code import contract, source
+from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images, check_type
 
@@ -113,7 +113,7 @@ def check_setting(setting: dict[str, Any]) -> None:
 
 def check_counts(setting: dict[str, Any]) -> None:
     """Raise a UsageError unless datasets and encoders are known and their numbers positive."""
-    members = {"images": ("dataset", registered("datasets")), "encoders": ("encoder", MAPS)}
+    members = {"images": ("dataset", own_data.list_datasets()), "encoders": ("encoder", MAPS)}
     for field, (kind, among) in members.items():
         for name, count in setting[field].items():
             known(kind, name, among)

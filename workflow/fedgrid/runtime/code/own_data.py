@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from fedgrid.runtime.hashes import hash_text
-from fedgrid.runtime.names import PACKAGE, UsageError, shown
+from fedgrid.runtime.names import PACKAGE, UsageError, registered, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 
 VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
@@ -33,6 +33,11 @@ def entries() -> dict[str, dict[str, Any]]:
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
     return dict(entries_in(config_text()))
+
+
+def list_datasets() -> list[str]:
+    """List the names of all datasets: the files of datasets/, and the entries."""
+    return sorted([*registered("datasets"), *entries()])
 
 
 def config_text() -> str:
