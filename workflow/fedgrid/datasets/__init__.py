@@ -39,7 +39,7 @@ from fedgrid.datasets._statistics import rounded
 from fedgrid.datasets._stream import Stream, save
 from fedgrid.federation.stored import check_arrays, check_writers
 from fedgrid.runtime.code import contract, own_data
-from fedgrid.runtime.names import UsageError, known, registered
+from fedgrid.runtime.names import UsageError, known
 
 
 class Split(NamedTuple):
