@@ -417,7 +417,7 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
-    monkeypatch.setattr(keep, "configured", lambda: GRID)
+    monkeypatch.setattr(keep, "read_grid", lambda: GRID)
     asked = making.find_grids(STUDIES["fedsls"], "quick")
     keep.main(["fedsls", "quick", "--results", str(results), "--grid", *asked])
     page = tmp_path / "page.html"
