@@ -251,7 +251,7 @@ def test_code_that_draws_nothing_and_docstrings_do_not_count_for_products(drawn_
         (f"{REPORT}/figure4", "Draw one partition."),
         ("analysis/scores", "Return the interquartile range."),
         ("analysis/verdicts", "Return Student's two-sided"),
-        ("report/_formats", "Write the product in every format"),
+        ("report/_formats", "Write the product to each path"),
     ]
     edit_all(package, edits + [(*one, "Something else") for one in documented])
     assert changed(drawn_before, drawn()) == set()

@@ -108,7 +108,7 @@ def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataF
 
 
 def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
-    """Return a row per printed gain (`gains.printed_pairs`)."""
+    """Return a row per printed gain (`gains.list_printed_pairs`)."""
     cells = gains.list_printed_pairs(study, suffix)
     names = {"method": "original", "printed_gain": "gain"}
     return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
