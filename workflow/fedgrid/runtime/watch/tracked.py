@@ -74,5 +74,5 @@ def said_by(problem: Exception) -> str:
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of a row, without lists such as the predictions and missing values."""
-    left_out = list[Any] | dict[str, Any] | None
+    left_out = list | dict | None
     return {name: value for name, value in row.items() if not isinstance(value, left_out)}
