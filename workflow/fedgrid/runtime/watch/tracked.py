@@ -74,5 +74,4 @@ def said_by(problem: Exception) -> str:
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of a row, without lists such as the predictions and missing values."""
-    left_out = (list, dict, type(None))
-    return {name: value for name, value in row.items() if not isinstance(value, left_out)}
+    return {name: of for name, of in row.items() if not isinstance(of, list | dict | None)}
