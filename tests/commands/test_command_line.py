@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-import yaml
 
 import conftest
 from conftest import forget
