@@ -78,6 +78,7 @@ lint: $(VENV)/ready
 	ruff format --check
 	snakefmt --check Snakefile workflow/rules
 	lint-imports
+	mypy
 	snakemake --lint
 
 # uv, itself pinned, installs the pinned packages in about half a minute, plus their download. The

@@ -24,7 +24,7 @@ from fedgrid.plan.runs import Runs, dataset_code, partition_code, partition_spec
 from fedgrid.plan.tables import Tables, place_of_table
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN
-from fedgrid.study.reading import laid_over, read_config
+from fedgrid.study.reading import merge_configs, read_config
 from made import STUDIES
 
 READ = {**STUDIES}
@@ -55,7 +55,7 @@ def plan_of(started: Invocation | None = None, **config) -> Plan:
 def configured(config: str) -> Plan:
     """The plan of a configuration, which several tests may ask."""
     with patch.object(configuration, "read_studies", copies):
-        return make_plan(laid_over(CONFIG, json.loads(config)), {}, snakemake(), {})
+        return make_plan(merge_configs(CONFIG, json.loads(config)), {}, snakemake(), {})
 
 
 def copies() -> dict[str, dict]:

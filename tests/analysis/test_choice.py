@@ -163,9 +163,9 @@ def test_a_product_is_drawn_of_the_best_runs_and_says_so():
 
 
 def test_a_choice_on_validation_data_is_not_too_good():
-    said = choice.describe({"over": ["lr", "local"], "by": "validation_accuracy"})
+    said = choice.describe_choice({"over": ["lr", "local"], "by": "validation_accuracy"})
     assert said == "Of each method, the best lr and local by validation accuracy."
-    said = choice.describe({"over": "lr", "by": "validation_own_mean"})
+    said = choice.describe_choice({"over": "lr", "by": "validation_own_mean"})
     assert said.endswith("by validation accuracy of clients' own models (mean over clients).")
 
 

@@ -44,7 +44,9 @@ def above(least: float = 0, **more) -> dict:
 
 
 def judged(sample: list[float], bounds: tuple = (0, inf), comparisons: int = 1) -> dict:
-    return verdicts.judged(np.array(sample, float), bounds, verdicts.levels(comparisons))
+    return verdicts.judge_sample(
+        np.array(sample, float), bounds, verdicts.correct_levels(comparisons)
+    )
 
 
 def quantile(n: int) -> float:
@@ -57,16 +59,22 @@ def quantile(n: int) -> float:
 def test_students_interval_of_three_by_hand():
     # 1, 2, 6: mean 3, deviation sqrt((4 + 1 + 9) / 2)
     half = T2 * sqrt(7) / sqrt(3)
-    assert verdicts.interval(np.array([1.0, 2, 6])) == pytest.approx((3 - half, 3 + half), rel=1e-6)
+    assert verdicts.confidence_interval(np.array([1.0, 2, 6])) == pytest.approx(
+        (3 - half, 3 + half), rel=1e-6
+    )
 
 
 def test_students_interval_of_two_and_of_another_level_by_hand():
     # 0, 2: mean 1, deviation sqrt(2), so that half the interval is the quantile itself
-    assert verdicts.interval(np.array([0.0, 2])) == pytest.approx((1 - 12.7062, 1 + 12.7062))
+    assert verdicts.confidence_interval(np.array([0.0, 2])) == pytest.approx(
+        (1 - 12.7062, 1 + 12.7062)
+    )
     # with 2 degrees of freedom the quantile p is (2p - 1) / sqrt(2p (1 - p))
     p, half = 0.995, sqrt(7) / sqrt(3)
     half *= (2 * p - 1) / sqrt(2 * p * (1 - p))
-    assert verdicts.interval(np.array([1.0, 2, 6]), 0.01) == pytest.approx((3 - half, 3 + half))
+    assert verdicts.confidence_interval(np.array([1.0, 2, 6]), 0.01) == pytest.approx(
+        (3 - half, 3 + half)
+    )
 
 
 def test_one_seed_decides_nothing():
@@ -157,9 +165,9 @@ def test_a_difference_must_be_between_both_bounds(sample, verdict):
 def test_a_claim_may_have_the_upper_bound_alone():
     lower = {"method": "a", "over": "b", "most": 0}
     below = values({"a": [1, 1.1, 0.9], "b": [2, 2, 2]})
-    assert verdicts.compare(lower, below)["verdict"].tolist() == [verdicts.HOLDS]
+    assert verdicts.compare_claim(lower, below)["verdict"].tolist() == [verdicts.HOLDS]
     over = values({"a": [3, 3.1, 2.9], "b": [2, 2, 2]})
-    assert verdicts.compare(lower, over)["verdict"].tolist() == [verdicts.FAILS]
+    assert verdicts.compare_claim(lower, over)["verdict"].tolist() == [verdicts.FAILS]
 
 
 def test_only_does_not_hold_is_corrected_for_the_number_of_comparisons():
@@ -175,11 +183,14 @@ def test_only_does_not_hold_is_corrected_for_the_number_of_comparisons():
 
 def test_levels_are_those_of_a_partial_conjunction():
     level = verdicts.LEVEL
-    assert verdicts.levels(1) == (level, level)
-    assert verdicts.levels(10) == (level, level / 10)  # all must hold, and one failure is enough
+    assert verdicts.correct_levels(1) == (level, level)
+    assert verdicts.correct_levels(10) == (
+        level,
+        level / 10,
+    )  # all must hold, and one failure is enough
     # more than half of 10 are 6: 5 may fail by chance, and 5 failures are needed
-    assert verdicts.levels(10, 0.5) == (level / 5, level / 6)
-    assert verdicts.levels(6, 0.8) == (level / 2, level / 5)
+    assert verdicts.correct_levels(10, 0.5) == (level / 5, level / 6)
+    assert verdicts.correct_levels(6, 0.8) == (level / 2, level / 5)
 
 
 def test_a_claim_about_most_comparisons_needs_clearer_ones():
@@ -187,21 +198,23 @@ def test_a_claim_about_most_comparisons_needs_clearer_ones():
     near, clear, nothing = [1, 1.3, 0.7], [2, 2.3, 1.7], [0, 0, 0]
     some = values({"a": near, "b": nothing, "c": nothing})
     most = above(over=["b", "c"], share=0.4)  # one of two
-    assert verdicts.compare(above(over=["b", "c"]), some)["verdict"].unique() == [verdicts.HOLDS]
-    assert verdicts.compare(most, some)["verdict"].unique() == [verdicts.UNDECIDED]
+    assert verdicts.compare_claim(above(over=["b", "c"]), some)["verdict"].unique() == [
+        verdicts.HOLDS
+    ]
+    assert verdicts.compare_claim(most, some)["verdict"].unique() == [verdicts.UNDECIDED]
     some = values({"a": clear, "b": nothing, "c": nothing})
-    assert verdicts.compare(most, some)["verdict"].unique() == [verdicts.HOLDS]
+    assert verdicts.compare_claim(most, some)["verdict"].unique() == [verdicts.HOLDS]
     # It does not hold if both fail, which chance does not do to one of them alone.
     bad = values({"a": [-1, -1.3, -0.7], "b": nothing, "c": nothing})
-    assert verdicts.compare(most, bad)["verdict"].unique() == [verdicts.FAILS]
-    assert verdicts.compare(above(over=["b", "c"]), bad)["verdict"].unique() == ["undecided"]
+    assert verdicts.compare_claim(most, bad)["verdict"].unique() == [verdicts.FAILS]
+    assert verdicts.compare_claim(above(over=["b", "c"]), bad)["verdict"].unique() == ["undecided"]
 
 
 def chosen(share: float | None = None, **numbers: list) -> str:
     """The other method of the comparison that decides a claim on `a`, whose value is 0."""
     table = values({"a": [0, 0, 0], **numbers})
-    found = verdicts.compare(above(over=[*numbers], share=share), table)
-    return verdicts.deciding(found, verdicts.verdict(found, share))["over"]
+    found = verdicts.compare_claim(above(over=[*numbers], share=share), table)
+    return verdicts.find_deciding(found, verdicts.combine_verdicts(found, share))["over"]
 
 
 def test_the_clearest_failure_decides():
@@ -240,8 +253,8 @@ def test_what_decides_a_claim_about_most_comparisons_has_the_verdict_of_the_clai
 
 def test_comparisons_of_a_claim_are_counted_for_the_correction():
     numbers = {"a": [1, 1.3, 0.7], "b": [2, 2.6, 1.4], "c": [0, 0, 0]}  # a - b: -1, -1.3, -0.7
-    one = verdicts.compare(above(), values(numbers))
-    two = verdicts.compare(above(over=["b", "c"]), values(numbers))
+    one = verdicts.compare_claim(above(), values(numbers))
+    two = verdicts.compare_claim(above(over=["b", "c"]), values(numbers))
     assert one["verdict"].tolist() == [verdicts.FAILS]
     assert two.set_index("over")["verdict"].to_dict() == {
         "b": verdicts.UNDECIDED,
@@ -254,24 +267,24 @@ def test_comparisons_of_a_claim_are_counted_for_the_correction():
 
 def test_differences_are_of_the_same_seed():
     # by seeds 10 - 1, 20 - 2, 60 - 3; were they not paired, the deviation would be another
-    found = verdicts.differences(
+    found = verdicts.compute_differences(
         above(), values({"a": [10, 20, 60], "b": [1, 2, 3], "c": [0, 0, 0]})
     )
     assert found.set_index("seed")["value"].to_dict() == {0: 9, 1: 18, 2: 57}
     shuffled = values({"a": [10, 20, 60], "b": [1, 2, 3]}).sample(frac=1, random_state=1)
-    again = verdicts.differences(above(), shuffled)
+    again = verdicts.compute_differences(above(), shuffled)
     assert again.set_index("seed")["value"].to_dict() == {0: 9, 1: 18, 2: 57}
 
 
 def test_a_constant_shift_of_a_seed_does_not_count():
-    (found,) = verdicts.compare(above(), values({"a": [11, 31, 91], "b": [10, 30, 90]})).to_dict(
-        "records"
-    )
+    (found,) = verdicts.compare_claim(
+        above(), values({"a": [11, 31, 91], "b": [10, 30, 90]})
+    ).to_dict("records")
     assert (found["difference"], found["low"], found["high"]) == (1, 1, 1)
 
 
 def test_a_seed_that_only_one_method_has_is_left_out():
-    found = verdicts.compare(above(), values({"a": [3, 4, 5, 99], "b": [1, 2, 3]}))
+    found = verdicts.compare_claim(above(), values({"a": [3, 4, 5, 99], "b": [1, 2, 3]}))
     assert found[["difference", "seeds"]].values.tolist() == [[2, 3]]
 
 
@@ -286,7 +299,7 @@ def test_settings_are_compared_apart_and_may_be_chosen():
     everything = pd.concat(parts)
 
     def found(**claim):
-        return sorted(verdicts.compare(above(**claim), everything)["difference"])
+        return sorted(verdicts.compare_claim(above(**claim), everything)["difference"])
 
     assert found() == [2, 4, 6, 8]
     assert found(dataset="e") == [4, 6, 8]
@@ -299,7 +312,7 @@ def test_settings_are_compared_apart_and_may_be_chosen():
 
 def test_every_method_is_compared_with_every_other():
     numbers = {"a": [1, 1], "b": [2, 2], "c": [4, 4], "d": [8, 8]}
-    found = verdicts.compare(above(method=["a", "b"], over=["c", "d"]), values(numbers))
+    found = verdicts.compare_claim(above(method=["a", "b"], over=["c", "d"]), values(numbers))
     pairs = found.set_index(["method", "over"])["difference"].to_dict()
     assert pairs == {("a", "c"): -3, ("a", "d"): -7, ("b", "c"): -2, ("b", "d"): -6}
 
@@ -307,7 +320,7 @@ def test_every_method_is_compared_with_every_other():
 def test_a_method_may_be_compared_with_its_own_others_only():
     numbers = {"a": [1, 1], "b": [2, 2], "c": [4, 4], "d": [8, 8]}
     own = above(method=["a", "b"], over={"a": "c", "b": ["c", "d"]})
-    found = verdicts.compare(own, values(numbers))
+    found = verdicts.compare_claim(own, values(numbers))
     pairs = found.set_index(["method", "over"])["difference"].to_dict()
     assert pairs == {("a", "c"): -3, ("b", "c"): -2, ("b", "d"): -6}
 
@@ -321,7 +334,7 @@ def grown(**claim) -> pd.DataFrame:
         values({"a": [10 + one, 20 + other], "b": [10, 20]}, partition=partition)
         for partition, one, other in zip(reversed(ALONG), (9, 4, 1), (4, 3, 2), strict=True)
     )
-    return verdicts.differences(above(along={"partition": ALONG}) | claim, table)
+    return verdicts.compute_differences(above(along={"partition": ALONG}) | claim, table)
 
 
 def test_growth_is_taken_seed_by_seed_from_one_partition_to_the_next():
@@ -347,7 +360,7 @@ def test_growth_along_protocols_or_methods(axis):
     table = pd.concat(tables) if axis == "protocol" else values(numbers)
     along = ["one", "nobody", "two", "three"]
     claim = {"method": "a" if axis == "protocol" else along, "along": {axis: along}, "least": 0}
-    found = verdicts.differences(claim, table).set_index([axis, "seed"])["value"].to_dict()
+    found = verdicts.compute_differences(claim, table).set_index([axis, "seed"])["value"].to_dict()
     first, second = "one to two", "two to three"
     assert found == {(first, 0): 3, (first, 1): 1, (second, 0): 5, (second, 1): 1}
 
@@ -358,7 +371,10 @@ def test_growth_to_or_from_a_run_that_diverged_is_unknown():
         for partition, one in zip(ALONG, (1, np.inf, 3), strict=True)
     )
     along = {"partition": ALONG}
-    assert verdicts.differences(above(along=along), table)["value"].isna().tolist() == [True, True]
+    assert verdicts.compute_differences(above(along=along), table)["value"].isna().tolist() == [
+        True,
+        True,
+    ]
 
 
 def test_a_method_alone_may_grow():
@@ -367,7 +383,7 @@ def test_a_method_alone_may_grow():
         values({"a": [5, 6, 7], "b": [0, 0, 0]}, partition="dir0.5"),
         values({"a": [5.1, 6, 7.1], "b": [9, 9, 9]}, partition="dir0.1"),
     ])  # fmt: skip
-    found = verdicts.compare(numbers, table)
+    found = verdicts.compare_claim(numbers, table)
     assert found["difference"].tolist() == [pytest.approx(0.2 / 3)]
     assert found["over"].tolist() == [""]
     assert found["verdict"].tolist() == [verdicts.HOLDS]
@@ -378,7 +394,7 @@ def test_a_method_alone_may_grow():
 
 def together(held: int, failed: int, undecided: int = 0, share: float | None = None) -> str:
     found = [verdicts.HOLDS] * held + [verdicts.FAILS] * failed + [verdicts.UNDECIDED] * undecided
-    return verdicts.verdict(pd.DataFrame({"verdict": found}, dtype=object), share)
+    return verdicts.combine_verdicts(pd.DataFrame({"verdict": found}, dtype=object), share)
 
 
 @pytest.mark.parametrize(
@@ -417,11 +433,11 @@ def test_more_than_a_share_of_the_comparisons_may_be_asked_for(counts, verdict):
 
 def test_a_run_that_diverged_leaves_its_comparison_undecided():
     runs = made.runs({"a": [60, 61, None, 62], "b": [50, 50, 50, 50], "c": [40, 40, 40, 40]})
-    found = verdicts.compare(above(over=["b", "c"]), measures.accuracies(runs))
+    found = verdicts.compare_claim(above(over=["b", "c"]), measures.measure_accuracies(runs))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED] * 2
     assert found["seeds"].tolist() == [4, 4]
     assert found["difference"].isna().all()
-    other = verdicts.compare(above(method="b", over="c"), measures.accuracies(runs))
+    other = verdicts.compare_claim(above(method="b", over="c"), measures.measure_accuracies(runs))
     assert other["verdict"].tolist() == [verdicts.HOLDS]
 
 
@@ -434,15 +450,15 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
 
 def test_a_method_that_always_diverged_is_worse_than_one_that_never_did():
     runs = made.runs({"a": [60, 61, 62], "b": [None] * 3, "c": [None] * 3})
-    measured = measures.accuracies(runs)
+    measured = measures.measure_accuracies(runs)
     beaten, beats, both = (
-        verdicts.compare(above(method=one, over=other), measured).iloc[0]
+        verdicts.compare_claim(above(method=one, over=other), measured).iloc[0]
         for one, other in (("a", "b"), ("b", "a"), ("b", "c"))
     )
     assert (beaten["verdict"], beaten["difference"], beaten["p"]) == (verdicts.HOLDS, inf, 0)
     assert (beats["verdict"], beats["difference"], beats["p"]) == (verdicts.FAILS, -inf, 0)
     assert (both["verdict"], isnan(both["difference"])) == (verdicts.UNDECIDED, True)
-    one_seed = verdicts.compare(above(), measured[measured["seed"] == 0]).iloc[0]
+    one_seed = verdicts.compare_claim(above(), measured[measured["seed"] == 0]).iloc[0]
     assert one_seed["verdict"] == verdicts.UNDECIDED
 
 
@@ -450,12 +466,12 @@ def test_a_gain_over_what_diverged_cannot_grow():
     growing = above(along={"partition": ["dir0.5", "dir0.1"]})
     parts = [made.runs({"a": [60, 61], "b": [None] * 2}).assign(partition="dir0.5")]
     parts += [made.runs({"a": [50, 51], "b": [10, 11]}).assign(partition="dir0.1")]
-    found = verdicts.compare(growing, measures.accuracies(pd.concat(parts)))
+    found = verdicts.compare_claim(growing, measures.measure_accuracies(pd.concat(parts)))
     assert found["verdict"].tolist() == [verdicts.UNDECIDED]
 
 
 def test_accuracies_are_tail_means_in_percent():
-    found = measures.accuracies(made.run(55, "a", 3))
+    found = measures.measure_accuracies(made.run(55, "a", 3))
     assert found[["measure", "method", "seed", "value"]].values.tolist() == [
         ["accuracy", "a", 3, pytest.approx(55)]
     ]
@@ -464,7 +480,7 @@ def test_accuracies_are_tail_means_in_percent():
 def test_early_accuracies_are_means_of_the_first_quarter_without_round_0():
     by_round = {0: 0.1, 1: 0.2, 2: 0.4, 3: 0.9, 10: 0.9}  # of 10 rounds, 1 and 2
     runs = pd.concat([made.evaluations(by_round), made.lost(seed=1)])
-    found = measures.early_accuracies(runs).set_index("seed")["value"].to_dict()
+    found = measures.measure_early_accuracies(runs).set_index("seed")["value"].to_dict()
     assert found == {0: pytest.approx(30), 1: -inf}
     asked = measures.measure_all({"claims": [above(measure="early accuracy")]}, runs)
     assert set(asked["measure"]) == {"accuracy", "early accuracy"}
@@ -562,7 +578,7 @@ MAPS = pd.concat([
 
 
 def similarity(measure: str, method: str) -> dict[int, float]:
-    found = measures.similarities(MAPS)
+    found = measures.measure_similarities(MAPS)
     found = found[(found["measure"] == measure) & (found["method"] == method)]
     assert found["seed"].is_unique
     return found.set_index("seed")["value"].to_dict()
@@ -585,7 +601,7 @@ def test_maps_count_with_median_mean_and_box_over_all_images(measure, first):
 def test_a_map_without_seeds_is_the_same_for_all_seeds():
     assert similarity("ssim mean", "area-f2") == {0: pytest.approx(0.6), 1: pytest.approx(0.6)}
     claim = above(method="saliency-input", over="area-f2", measure="ssim mean")
-    found = verdicts.compare(claim, measures.similarities(MAPS))
+    found = verdicts.compare_claim(claim, measures.measure_similarities(MAPS))
     # 0.35 - 0.6 and 1 - 0.6
     assert found[["difference", "seeds"]].values.tolist() == [[pytest.approx(0.075), 2]]
 
@@ -600,7 +616,7 @@ def test_a_seed_of_maps_is_compared_with_the_same_seed():
         for seed, value in enumerate(all_seeds)
     )
     claim = above(method="saliency-input", over="autoencoder-f2", measure="ssim median")
-    (found,) = verdicts.compare(claim, measures.similarities(maps)).to_dict("records")
+    (found,) = verdicts.compare_claim(claim, measures.measure_similarities(maps)).to_dict("records")
     assert found["low"] == pytest.approx(0.1)
     assert found["high"] == pytest.approx(0.1)
 
@@ -614,7 +630,7 @@ def claim_of(words: str, study: dict = STUDY) -> dict:
 
 
 def printed(words: str, study: dict = STUDY) -> tuple[str, str]:
-    found = verdicts.printed(claim_of(words, study), measures.measure_printed(study))
+    found = verdicts.judge_printed(claim_of(words, study), measures.measure_printed(study))
     return found["published"], found["published_verdict"]
 
 
@@ -622,7 +638,9 @@ def test_the_highest_accuracies_everywhere_are_contradicted_by_two_cells():
     text, verdict = printed("highest accuracies")
     assert verdict == verdicts.CONTRADICTED
     assert text.startswith("94 of 96 comparisons, -4.11 (cinic10 dir0.5 fedsl-f4) to ")
-    gaps = verdicts.differences(claim_of("highest accuracies"), measures.measure_printed(STUDY))
+    gaps = verdicts.compute_differences(
+        claim_of("highest accuracies"), measures.measure_printed(STUDY)
+    )
     below = gaps[gaps["value"] < 0]
     where = below.set_index(["dataset", "partition", "over"])["value"].round(2).to_dict()
     # 65.43 - 69.48 and 65.43 - 69.54
@@ -668,8 +686,10 @@ def test_another_printed_number_is_another_verdict():
 
 def test_the_share_counts_for_printed_numbers_too():
     half = values({"a": [1, 1], "b": [0, 2]})  # as if each seed were a comparison
-    assert verdicts.printed(above(share=0.4), half)["published_verdict"] == "consistent"
-    assert verdicts.printed(above(share=0.5), half)["published_verdict"] == verdicts.CONTRADICTED
+    assert verdicts.judge_printed(above(share=0.4), half)["published_verdict"] == "consistent"
+    assert (
+        verdicts.judge_printed(above(share=0.5), half)["published_verdict"] == verdicts.CONTRADICTED
+    )
 
 
 # --- the product -----------------------------------------------------------------------------
@@ -770,23 +790,27 @@ def test_contrasts_are_numbered_by_their_claims():
 def test_the_claim_says_what_equality_means(bounds, tie, said):
     claim = {k: v for k, v in (above() | bounds | tie).items() if v is not None}
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 63]})
-    assert verdicts.compare(claim, measures.accuracies(runs))["verdict"].tolist() == [said]
+    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
+        said
+    ]
 
 
 def test_a_tie_is_only_one_in_every_seed():
     claim = above(tie="holds")
     runs = made.runs({claim["method"]: [60, 61, 63], claim["over"]: [60, 61, 62]})
-    assert verdicts.compare(claim, measures.accuracies(runs))["verdict"].tolist() == ["undecided"]
+    assert verdicts.compare_claim(claim, measures.measure_accuracies(runs))["verdict"].tolist() == [
+        "undecided"
+    ]
 
 
 def test_a_comparison_without_runs_counts_as_undecided():
     held = pd.DataFrame({"verdict": ["holds", "holds", "does not hold"]})
-    assert verdicts.verdict(held[:2], None) == "holds"
-    assert verdicts.verdict(held[:2], None, missing=1) == "undecided"
-    assert verdicts.verdict(held, None, missing=9) == "does not hold"
-    assert verdicts.verdict(held[:2], 0.5, missing=1) == "holds"
-    assert verdicts.verdict(held[:2], 0.5, missing=2) == "undecided"
-    assert verdicts.verdict(held[:0], None, missing=2) == "undecided"
+    assert verdicts.combine_verdicts(held[:2], None) == "holds"
+    assert verdicts.combine_verdicts(held[:2], None, missing=1) == "undecided"
+    assert verdicts.combine_verdicts(held, None, missing=9) == "does not hold"
+    assert verdicts.combine_verdicts(held[:2], 0.5, missing=1) == "holds"
+    assert verdicts.combine_verdicts(held[:2], 0.5, missing=2) == "undecided"
+    assert verdicts.combine_verdicts(held[:0], None, missing=2) == "undecided"
 
 
 def test_a_part_of_a_grid_counts_the_comparisons_that_it_lacks():
@@ -821,12 +845,12 @@ def test_the_correction_of_contrasts_counts_missing_comparisons():
 def test_what_a_paper_prints_in_part_is_not_consistent_as_a_whole():
     """A placebo is not printed: the printed half alone says nothing on the claim."""
     printed = values({"a": [5], "b": [3], "d": [9]})
-    one = verdicts.printed(above(), printed)
+    one = verdicts.judge_printed(above(), printed)
     assert one["published_verdict"] == verdicts.CONSISTENT
-    both = verdicts.printed(above(over=["b", "placebo"]), printed)
+    both = verdicts.judge_printed(above(over=["b", "placebo"]), printed)
     assert both["published_verdict"] == verdicts.PARTLY
     assert both["published"].startswith("1 of 1 comparisons")
-    against = verdicts.printed(above(over=["d", "placebo"]), printed)
+    against = verdicts.judge_printed(above(over=["d", "placebo"]), printed)
     assert against["published_verdict"] == verdicts.CONTRADICTED
 
 
@@ -1026,7 +1050,7 @@ def test_a_typo_in_a_claim_is_found(words, change):
 
 
 def test_the_measures_are_those_of_the_scores():
-    found = measures.similarities(made.fidelity_scores())
+    found = measures.measure_similarities(made.fidelity_scores())
     assert set(found["measure"]) == MEASURES
     assert set(found["method"]) == MAP_NAMES
 

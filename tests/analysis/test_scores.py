@@ -177,7 +177,7 @@ def test_claims_leave_out_runs_without_an_accuracy():
     study = {"claims": [claim | {"measure": ["accuracy", "speed-up", "steadiness"]}]}
     values = measures.measure_all(study, mixed())
     assert set(values["method"]) == {"fedavg"}
-    assert verdicts.compare(claim, values).empty
+    assert verdicts.compare_claim(claim, values).empty
 
 
 # --- words -----------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def test_claims_leave_out_runs_without_an_accuracy():
 
 def said(of: str = "accuracy", metrics: dict = METRICS, **names) -> str:
     runs = made.measured(metrics, **names)
-    return tables.counted(mean_over_seeds(score_runs(runs, of), CELL, of))
+    return tables.describe_score(mean_over_seeds(score_runs(runs, of), CELL, of))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_caption_says_on_what_the_round_was_chosen(asked, expected):
 
 def test_a_caption_names_every_way_of_runs_that_differ():
     runs = pd.concat([made.measured(METRICS), made.measured(METRICS, metric="best", method="moon")])
-    found = tables.counted(mean_over_seeds(score_runs(runs), CELL))
+    found = tables.describe_score(mean_over_seeds(score_runs(runs), CELL))
     assert found == "mean test accuracy of the last 4 rounds or best test accuracy over all rounds"
 
 
@@ -238,4 +238,4 @@ def test_a_caption_names_every_way_of_runs_that_differ():
     ],
 )
 def test_a_metric_has_words(metric, expected):
-    assert metrics.words(metric) == expected
+    assert metrics.describe_metric(metric) == expected

@@ -71,7 +71,7 @@ def plot(rows, machine: str, path: Path) -> None:
     """Bars of how many times faster than its base every contestant is, in processor seconds."""
     from fedgrid.analysis import figures
 
-    with figures.style():
+    with figures.use_style():
         names, contestants = list(rows.workload.unique()), list(rows.contestant.unique())
         figure, [[axes]] = figures.panels(1, 1, width=max(3.4, 1.1 * len(names)))
         colours, width = figures.colours(contestants), 0.8 / len(contestants)
@@ -83,4 +83,4 @@ def plot(rows, machine: str, path: Path) -> None:
         axes.set(xticks=range(len(names)), xticklabels=names, yscale="log")
         axes.set(xlabel="workload", ylabel="times faster than the base (CPU time)")
         figures.legend(figure, [axes], columns=4)
-        figures.save(figures.explain(figure, machine), path, "svg")
+        figures.save_figure(figures.add_caption(figure, machine), path, "svg")

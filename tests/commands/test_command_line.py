@@ -30,7 +30,7 @@ from fedgrid.runtime.names import PACKAGE, UsageError, registered
 from fedgrid.study import command, reading
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
-from fedgrid.study.reading import check_config, laid_over, read_config, read_studies
+from fedgrid.study.reading import check_config, merge_configs, read_config, read_studies
 from made import STUDIES
 
 STAGES = [
@@ -266,7 +266,7 @@ def configured(studies: dict[str, dict], mistake: Mistake) -> None:
     """What workflow/rules/common.smk does with a configuration before anything is planned."""
     given = dict(pair.split("=", 1) for pair in mistake.given)
     everything = read_config(PACKAGE.parents[1] / "config.yaml")
-    everything = laid_over(everything, given | (mistake.keys or {}))
+    everything = merge_configs(everything, given | (mistake.keys or {}))
     check_config("config.yaml", everything)
     Grid(studies, everything)
     for scale in (scale for about in studies.values() for scale in about["scales"].values()):

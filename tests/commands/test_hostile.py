@@ -494,10 +494,10 @@ def test_a_cut_table_of_metrics_is_not_taken_for_a_run(length, tmp_path):
     (tmp_path / "summary.json").write_text('{"rounds": 10}')
     path = tmp_path / "metrics.csv"
     path.write_text(METRICS)
-    assert not collected.read(collected.metrics, path)["diverged"].any()
+    assert not collected.read_checked(collected.read_metrics, path)["diverged"].any()
     path.write_text(METRICS[:length])
     with pytest.raises(UsageError, match=r"metrics\.csv cannot be read"):
-        collected.read(collected.metrics, path)
+        collected.read_checked(collected.read_metrics, path)
 
 
 @pytest.mark.parametrize(("old", "new"), [("0.4", "0.4x"), ("10,", "ten,"), ("0.6", "\udcff")])
@@ -505,7 +505,7 @@ def test_a_table_of_metrics_with_other_bytes_is_refused(old, new, tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_bytes(METRICS.replace(old, new).encode(errors="surrogateescape"))
     with pytest.raises(UsageError, match=r"metrics\.csv cannot be read"):
-        collected.read(collected.metrics, path)
+        collected.read_checked(collected.read_metrics, path)
 
 
 @pytest.mark.parametrize("kind", ["seconds", "settings", "encoding", "saliency", "partition"])
@@ -516,7 +516,7 @@ def test_other_results_of_noise_are_refused(kind, text, tmp_path):
     if kind in ("seconds", "encoding") and text == b"{}":
         return  # says nothing, and that is what is collected
     with pytest.raises(UsageError, match="file"):
-        collected.read(collected.READERS[kind], path)
+        collected.read_checked(collected.READERS[kind], path)
 
 
 def test_a_source_without_its_columns_is_named(tmp_path):
@@ -602,7 +602,9 @@ def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
     history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
     state.round = 3
     results.write(tmp_path, state, history, {})
-    assert not collected.read(collected.metrics, tmp_path / "metrics.csv")["diverged"].any()
+    assert not collected.read_checked(collected.read_metrics, tmp_path / "metrics.csv")[
+        "diverged"
+    ].any()
 
 
 def test_clients_that_no_round_samples_keep_nothing_and_change_nothing():
@@ -688,7 +690,7 @@ def shown(tmp_path: Path, *simulations) -> tuple[pd.DataFrame, str]:
         *("--out", str(tmp_path / "runs.csv")),
         *("--protocols", json.dumps({"p": {"rounds": 4, "tail": 4}})),
     ])  # fmt: skip
-    table = table1.draw(_product.read(tmp_path / "runs.csv"), {}, "quick")
+    table = table1.draw(_product.read_table(tmp_path / "runs.csv"), {}, "quick")
     return table, table1.wide(table).to_string()
 
 
@@ -910,7 +912,7 @@ def test_folders_may_have_any_name(strange):
     root = """data_root=it's {here} $(touch evil) "quoted" `touch evil` ünï"""
     process = snakemake(strange, root)
     assert process.returncode == 0, process.stdout
-    assert len(_product.read(strange / TABLE)) == 2
+    assert len(_product.read_table(strange / TABLE)) == 2
     assert not list(strange.parent.rglob("evil*"))
 
 
@@ -933,7 +935,7 @@ def test_names_for_the_shell_are_refused(strange, tmp_path):
         for name in HOSTILE:
             overlay = {kind: {name: {"fedavg": {}} if kind == "variants" else {"rounds": 3}}}
             try:
-                schema.check("config.yaml", overlay | CONFIG, CONFIG_RULES)
+                schema.check_schema("config.yaml", overlay | CONFIG, CONFIG_RULES)
             except UsageError as problem:
                 assert "is not a name" in str(problem)  # noqa: PT017
             else:
@@ -964,7 +966,7 @@ def test_a_name_of_letters_of_any_script_works(tmp_path):
     options = ("--cores", 1, "--configfile", "tiny.yaml", "overlay.yaml", "--", TABLE)
     process = command(project, "snakemake", *options, env={"PYTHONPATH": ""})
     assert process.returncode == 0, process.stdout
-    assert _product.read(project / TABLE)["method"].tolist() == ["größer+=1"]
+    assert _product.read_table(project / TABLE)["method"].tolist() == ["größer+=1"]
 
 
 @pytest.mark.slow

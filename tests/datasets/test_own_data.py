@@ -24,7 +24,7 @@ from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import code_behind
+from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import held_fields
 from made import STUDIES
 
@@ -420,7 +420,7 @@ def test_results_have_the_names_of_clients_and_classes():
     members = read_partition(partition_file).members
     x = np.load("my.npz")["x_train"][:, 0]
     assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
-    found = collected.predictions(next(Path("results/runs").rglob("predictions.csv")))
+    found = collected.read_predictions(next(Path("results/runs").rglob("predictions.csv")))
     assert [*found] == ["round", "class", "predicted", "class_name"]
 
 
@@ -433,7 +433,7 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts():
     assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
     assert {*made.predictions["class_name"]} == {"1e3", "nan"}
     assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
-    found = collected.clients(next(Path("r/runs").rglob("clients.csv")))
+    found = collected.read_clients(next(Path("r/runs").rglob("clients.csv")))
     assert {*found["client_name"]} == {"007", "NA"}
 
 
@@ -506,7 +506,7 @@ def test_a_grid_takes_data_that_no_study_has():
 
 def behind() -> str:
     """The code of a run on `photos`, which has a hash of the files in it."""
-    return code_behind("train", Grid(STUDIES).resolve(NAMES | {"dataset": "photos"}))
+    return fingerprint_stages("train", Grid(STUDIES).resolve(NAMES | {"dataset": "photos"}))
 
 
 def test_other_files_make_other_results_and_a_moved_folder_does_not():

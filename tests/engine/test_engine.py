@@ -906,7 +906,7 @@ def test_a_diverged_run_is_a_cell_without_a_mean(tmp_path):
         *("--out", str(tmp_path / "runs.csv")),
         *("--protocols", json.dumps({"p": {"rounds": 9, "tail": 9}})),
     ])  # fmt: skip
-    table = table1.draw(_product.read(tmp_path / "runs.csv"), {}, "quick")
+    table = table1.draw(_product.read_table(tmp_path / "runs.csv"), {}, "quick")
     assert table["mean"].isna().all()
     assert table["std"].isna().all()
     assert (table.loc[0, "diverged"], table.loc[0, "seeds"]) == (1, 2)

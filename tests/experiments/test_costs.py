@@ -79,8 +79,8 @@ def study(*figures: dict, dataset: str = "cifar10") -> dict:
     ],
 )
 def test_multiply_accumulates_of_the_resnets(model, shape, classes, millions):
-    found = resources.macs(counted(model, shape, classes)) / 1e6
-    assert resources.agrees(found, millions)
+    found = resources.count_macs(counted(model, shape, classes)) / 1e6
+    assert resources.agrees_in_print(found, millions)
 
 
 def test_a_model_counted_by_hand():
@@ -94,16 +94,16 @@ def test_a_model_counted_by_hand():
     assert found["side#1", "elements"] == 54
     assert found["side#1", "macs"] == 54 * 4 * 1 * 2
     assert found["head"].to_dict() == {"elements": 5, "macs": 30}
-    assert resources.macs(table) == 1620 + 432 + 30
+    assert resources.count_macs(table) == 1620 + 432 + 30
     kinds = table.drop_duplicates("layer").set_index("layer")["kind"].to_dict()
     assert kinds == {"first#0": "main", "side#1": "side", "head": "linear"}
 
 
 def test_layers_of_resnet18_in_mb_for_a_thousand_images(resnet):
-    size = 4 * 1000 * resources.layers(resnet, side=False)["elements"] / 1e6
+    size = 4 * 1000 * resources.list_convolutions(resnet, side=False)["elements"] / 1e6
     expected = [65.536, *[16.384] * 4, *[8.192] * 4, *[4.096] * 4, *[2.048] * 4]
     assert size.tolist() == pytest.approx(expected)
-    both = resources.layers(resnet, side=True)
+    both = resources.list_convolutions(resnet, side=True)
     side = [name for name in both.index if "downsample" in name]
     assert (4e-3 * both.loc[side, "elements"]).tolist() == pytest.approx([8.192, 4.096, 2.048])
     assert [int(name.partition("#")[2]) for name in both.index] == list(range(20))
@@ -128,7 +128,7 @@ def test_a_model_that_cannot_take_the_images_is_refused():
     ],
 )
 def test_agreement_is_to_half_a_unit_of_the_last_printed_digit(value, printed, same):
-    assert resources.agrees(value, printed) == same
+    assert resources.agrees_in_print(value, printed) == same
 
 
 def drawn(table: pd.DataFrame, *figures: dict) -> list[dict]:

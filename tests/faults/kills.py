@@ -28,7 +28,7 @@ from fedgrid.commands import data, partition, pretrain, saliency
 from fedgrid.stages.train import train as train_run
 from fedgrid.study.command import Machine
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import needed_stages
+from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import AXES
 from fedgrid.study.reading import read_studies
@@ -47,7 +47,7 @@ class Subject:
         everything = Grid(read_studies(), {"protocols": {"killed": PROTOCOL}})
         names = ("killed", "digits", "dir0.1", method, 0)
         self.run = everything.resolve(dict(zip(AXES, names, strict=True)))
-        wanted = ("data", "partition", *needed_stages(self.run))
+        wanted = ("data", "partition", *list_needed_stages(self.run))
         self.paths = {name: results / input_paths(self.run)[name] for name in wanted}
         self.out, self.checkpoint = place / "out", place / "kept" / "checkpoint"
 

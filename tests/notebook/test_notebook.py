@@ -199,18 +199,18 @@ def test_a_kept_run_is_not_trained_again(monkeypatch):
 
 
 def test_an_input_that_several_need_is_made_once(monkeypatch):
-    config = names.known_data(None, "digits")
+    config = names.read_configuration(None, "digits")
     called = {"protocol": "fedsls-quick", "dataset": "digits", "partition": "dir0.1", "seed": 0}
-    spec = names.resolve(called | {"method": "fedavg"}, {}, config, None)
+    spec = names.resolve_run(called | {"method": "fedavg"}, {}, config, None)
     given = spec, Path("there"), Path("data"), Machine("cpu", "auto", 1)
-    command, made = stages.command, []
+    command, made = stages.run_command, []
 
     def command_slowly(stage: str, *what) -> None:
         made.append(stage)
         time.sleep(0.2)
         command(stage, *what)
 
-    monkeypatch.setattr(stages, "command", command_slowly)
+    monkeypatch.setattr(stages, "run_command", command_slowly)
     with ThreadPoolExecutor(4) as pool:  # stand for processes: each waits for the others' files
         list(pool.map(lambda _: stages.make_inputs(*given), range(4)))
     assert made == ["data", "partition"]
@@ -481,7 +481,7 @@ def test_a_config_yaml_of_another_program_is_ignored_with_a_warning(name, caplog
     (warning,) = (record.getMessage() for record in caplog.records)
     assert "the config.yaml of this folder is ignored, because it is not fedgrid's" in warning
     assert "\n" not in warning
-    assert names.known_data(None, "digits")["dataset"] == ["digits"]
+    assert names.read_configuration(None, "digits")["dataset"] == ["digits"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def results(tmp_path_factory) -> Path:
     """A folder of results with a part of three quick grids, and one run that diverged."""
     folder = tmp_path_factory.mktemp("made") / "results"
     for study, part in PARTS.items():
-        runs = making.grid_of(study, "quick", GRID)[making.RUN].to_dict("records")
+        runs = making.list_grid_runs(study, "quick", GRID)[making.RUN].to_dict("records")
         for names in filter(part, runs):
             leave(folder, names, is_diverged(names))
     scores = folder / "studies/fedsls/quick/fidelity/scores.csv"
@@ -210,7 +210,7 @@ def test_marks_differ_by_shape_and_by_colour():
 
 
 def test_verdicts_are_those_of_the_product_claims(out, results):
-    runs = evidence.reader("fedsls", "quick", GRID, results)
+    runs = evidence.make_reader("fedsls", "quick", GRID, results)
     sources = runs(STUDIES["fedsls"]["products"]["claims"])
     table = claims.draw(STUDIES["fedsls"], "quick", **sources)
     for ours, theirs in zip(rows(out, "fedsls_quick_claims.csv"), table.itertuples(), strict=True):
@@ -221,7 +221,7 @@ def test_verdicts_are_those_of_the_product_claims(out, results):
 
 def test_a_part_of_a_grid_is_counted_and_compared(out):
     total, digits = rows(out, "fedsls_quick_runs.csv")
-    grids = making.grids_of(STUDIES["fedsls"], "quick")
+    grids = making.find_grids(STUDIES["fedsls"], "quick")
     every = {tuple(run.items()) for grid in grids for run in GRID.runs("fedsls", "quick", grid)}
     assert int(total["grid"]) == len(every) > 100
     assert (total["there"], total["kept"]) == ("54", "0")
@@ -247,7 +247,9 @@ def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
     study["claims"].append(claim | {"over": ["fedavg", "moon"], "least": 12})  # outside for k = 1
     study["claims"].append(claim | {"over": "fedavg", "least": 12})
     study["products"] = {"claims": {"from": {"runs": "runs/main"}}}
-    found = evidence.judged("p", "small", study, lambda entry: {"runs": runs}, every[making.RUN])
+    found = evidence.judge_claims(
+        "p", "small", study, lambda entry: {"runs": runs}, every[making.RUN]
+    )
     table = found["claims"]
     assert table["missing"].tolist() == [0, 1, 1, 1, 1, 0]
     said = ["holds", "undecided", "holds", "does not hold", "undecided", "does not hold"]
@@ -271,7 +273,7 @@ def test_a_method_without_the_measure_is_not_missing():
 
 
 def test_what_all_seeds_share_is_said(tmp_path):
-    runs = making.grid_of("fedlmd", "small", GRID).to_dict("records")
+    runs = making.list_grid_runs("fedlmd", "small", GRID).to_dict("records")
     for names in (of for of in runs if of["method"] in ("fedavg", "fedlmd")):
         leave(tmp_path, {name: names[name] for name in making.RUN})
     page = ask(tmp_path / "page.html", tmp_path, "fedlmd")
@@ -302,7 +304,7 @@ def test_hours_are_those_of_the_summaries(out, results):
 def test_a_run_that_is_a_link_took_no_time(tmp_path):
     path = tmp_path / "summary.json"
     path.write_text(json.dumps({"seconds": 7, "trained_as": {}, "threads": 1}))
-    assert making.recorded(path)["seconds"] == 0
+    assert making.read_maker(path)["seconds"] == 0
 
 
 def test_seeds_are_those_of_the_deciding_comparison(out):
@@ -324,7 +326,7 @@ def test_seeds_that_would_decide_are_said_of_undecided_comparisons(out, page):
 
 def test_a_comparison_that_is_decided_needs_no_further_seeds(tmp_path):
     """The claim is undecided, because others of its comparisons have no runs."""
-    runs = making.grid_of("fedsls", "quick", GRID)[making.RUN].to_dict("records")
+    runs = making.list_grid_runs("fedsls", "quick", GRID)[making.RUN].to_dict("records")
     for names in (of for of in runs if of["method"] in ("fedavg", "fedsls")):
         leave(tmp_path, names)
         if names["method"] == "fedsls":
@@ -372,7 +374,9 @@ def test_a_scale_without_runs_says_how_to_make_them(page, out):
 
 def test_printed_tables_of_a_claim_are_those_that_it_compares():
     every = [printed_row((STUDIES["fedlmd"], one)) for one in STUDIES["fedlmd"]["claims"]]
-    named = evidence.tables_of(STUDIES["fedlmd"], [one["published_verdict"] for one in every])
+    named = evidence.list_compared_tables(
+        STUDIES["fedlmd"], [one["published_verdict"] for one in every]
+    )
     assert named[0] == "table1 cifar10"
     assert named[15] == "table5 cifar10"
     assert "table3 all" in named[5]
@@ -397,7 +401,7 @@ TIE = "In this comparison both have the same value with every seed."
 
 
 def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
-    runs = making.grid_of("privatization", "quick", GRID)[making.RUN].to_dict("records")
+    runs = making.list_grid_runs("privatization", "quick", GRID)[making.RUN].to_dict("records")
     there = [names for names in runs if names["method"] in ("AB", "AaBb")]
     for names in there:
         leave(tmp_path, names)
@@ -414,7 +418,7 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
     monkeypatch.setattr(keep, "configured", lambda: GRID)
-    asked = making.grids_of(STUDIES["fedsls"], "quick")
+    asked = making.find_grids(STUDIES["fedsls"], "quick")
     keep.main(["fedsls", "quick", "--results", str(results), "--grid", *asked])
     page = tmp_path / "page.html"
     ask(page, tmp_path / "no results", "fedsls")
@@ -451,8 +455,8 @@ def test_controls_of_a_claim_are_those_of_its_methods_and_settings(tmp_path):
         "contrasts": Sheet(tmp_path / "contrasts.csv", pd.DataFrame([CONTRAST])),
         "controls": Sheet(tmp_path / "controls.csv", pd.DataFrame(controls)),
     }
-    assert sections.controls_of("1", sheets) == sheets["controls"].rows[:2]
-    assert sections.controls_of("2", sheets) == []
+    assert sections.find_controls("1", sheets) == sheets["controls"].rows[:2]
+    assert sections.find_controls("2", sheets) == []
 
 
 def test_controls_of_the_study_are_beside_the_claims_about_its_method(page, out):
@@ -467,7 +471,7 @@ def test_a_comparison_with_the_placebo_has_its_control_too(tmp_path):
     of_placebo = CONTRAST | {"over": "uniform"}
     (contrast,) = Sheet(tmp_path / "contrasts.csv", pd.DataFrame([of_placebo])).rows
     (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL])).rows
-    assert sections.same_place(control, contrast)
+    assert sections.is_about_comparison(control, contrast)
 
 
 @pytest.mark.parametrize(
@@ -484,7 +488,7 @@ def test_a_control_is_beside_comparisons_of_its_own_measure(measure, of, same, t
     one = pd.DataFrame([CONTRAST | {"measure": measure}])
     (contrast,) = Sheet(tmp_path / "contrasts.csv", one).rows
     (control,) = Sheet(tmp_path / "controls.csv", pd.DataFrame([CONTROL | {"of": of}])).rows
-    assert sections.same_place(control, contrast) is same
+    assert sections.is_about_comparison(control, contrast) is same
 
 
 def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, monkeypatch):
@@ -497,7 +501,7 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
         control |= {name: at + 0.25, f"{name}_low": at - 0.5, f"{name}_high": at + 1.5}
     table = {"controls": pd.DataFrame([control])}
     monkeypatch.setattr(
-        evidence, "controlled", lambda n, scale, *_: table if scale == "quick" else {}
+        evidence, "draw_controls", lambda n, scale, *_: table if scale == "quick" else {}
     )
     page = ask(tmp_path / "page.html", results, "fedsls")
     (first,) = re.findall(r'<article class="claim" id="fedsls-1">.*?</article>', page, re.DOTALL)
@@ -607,7 +611,7 @@ def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
     row = {"measure": "early accuracy", "method": "fedsls", "over": "fedavg", "dataset": "cifar10"}
     row |= {"partition": "dir0.5 to dir0.1", "protocol": ""}
     words = "FedSLS minus FedAvg; early accuracy; CIFAR-10, alpha=0.5 to alpha=0.1"
-    assert evidence.compared(row, STUDIES["fedsls"]) == words
+    assert evidence.write_comparison(row, STUDIES["fedsls"]) == words
 
 
 def test_a_claim_is_of_no_other_scale(results):
@@ -618,13 +622,13 @@ def test_scales_are_in_order_and_the_papers_is_the_last():
     study = read_study(find_study("fedsls"))
     scales = {"paper": {}, "quick": {}, "small": {}}
     grid = type("Studies", (), {"studies": {"a": study | {"scales": scales}}})
-    assert write.scales_of(grid) == ["quick", "small", "paper"]
+    assert write.list_scales(grid) == ["quick", "small", "paper"]
 
 
 def test_printed_evidence_has_a_mark():
     words = {row["published_verdict"] for row in map(printed_row, all_claims())}
     assert words == {"", judging.CONSISTENT, judging.PARTLY, judging.CONTRADICTED}
-    assert {marks.mark_of(word).name for word in words} == {"none", "holds", "contradicted"}
+    assert {marks.find_mark(word).name for word in words} == {"none", "holds", "contradicted"}
 
 
 def all_claims() -> list[tuple[dict, dict]]:
@@ -633,11 +637,11 @@ def all_claims() -> list[tuple[dict, dict]]:
 
 def printed_row(of: tuple[dict, dict]) -> dict:
     study, claim = of
-    return judging.printed(claim, measures.measure_printed(study))
+    return judging.judge_printed(claim, measures.measure_printed(study))
 
 
 def test_the_reader_leaves_out_runs_that_are_not_finished(results):
-    read = evidence.reader("fedsls", "quick", GRID, results)
+    read = evidence.make_reader("fedsls", "quick", GRID, results)
     there = read({"from": {"runs": "runs/claims", "none": "runs/nogrid"}})
     assert [*there] == ["runs"]
     assert there["runs"].groupby(making.RUN).ngroups == 45

@@ -58,9 +58,9 @@ PLAIN = {("fedavg", None): [40, 42]}
 
 def plotted(module, found: pd.DataFrame, **options):
     """The figure of a table as it is read again, laid out without a warning."""
-    with figures.style(), warnings.catch_warnings():
+    with figures.use_style(), warnings.catch_warnings():
         warnings.simplefilter("error")
-        figure = _product.with_options(module.plot, options)(made.read(found), STUDY)
+        figure = _product.bind_options(module.plot, options)(made.read(found), STUDY)
         figure.canvas.draw()
     return figure
 
@@ -68,9 +68,9 @@ def plotted(module, found: pd.DataFrame, **options):
 def written(module, found: pd.DataFrame, folder, *forms: str, **options) -> dict[str, bytes]:
     """The bytes of a product's files."""
     names = [name for name in _product.FUNCTIONS if hasattr(module, name)]
-    bound = {name: _product.with_options(getattr(module, name), options) for name in names}
+    bound = {name: _product.bind_options(getattr(module, name), options) for name in names}
     paths = [folder / f"a.{form}" for form in forms]
-    _formats.write(SimpleNamespace(**bound), found, STUDY, paths)
+    _formats.write_product(SimpleNamespace(**bound), found, STUDY, paths)
     return {path.suffix: path.read_bytes() for path in paths}
 
 
@@ -123,7 +123,7 @@ def test_methods_of_the_same_files_are_a_family():
             "fedavg": {},
         }.items()
     )
-    assert fields.families(made.read(settings)) == {
+    assert fields.find_families(made.read(settings)) == {
         **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "alone", "fedavg": "fedavg"},
         **{"both-a": "fedprox+scaffold", "both-b": "fedprox+scaffold"},
     }

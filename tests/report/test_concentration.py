@@ -208,8 +208,8 @@ def test_without_a_line_the_figure_says_so(tmp_path):
     table = drawn(line={"gone": 1})
     assert table.empty
     product = _product.load_product("fedsls", "concentration", {"with": {"line": {"gone": 1}}})
-    _formats.write(product, table, {}, [tmp_path / "none.csv", tmp_path / "none.svg"])
-    assert "nothing to show" in _product.text(product, tmp_path / "none.csv")
+    _formats.write_product(product, table, {}, [tmp_path / "none.csv", tmp_path / "none.svg"])
+    assert "nothing to show" in _product.write_text(product, tmp_path / "none.csv")
 
 
 def test_another_metric_has_its_own_unit():

@@ -221,9 +221,9 @@ def test_a_part_of_the_grid_without_any_pair_says_so_in_every_format(tmp_path):
     assert table.empty
     product = _product.load_product("fedsls", "controls", {"with": {"placebos": PLACEBOS}})
     paths = [tmp_path / f"controls.{ext}" for ext in ("csv", "tex", "html")]
-    _formats.write(product, table, {}, paths)
+    _formats.write_product(product, table, {}, paths)
     assert all("Nothing is compared" in path.read_text() for path in paths[1:])
-    assert "Nothing is compared" in _product.text(product, paths[0])
+    assert "Nothing is compared" in _product.write_text(product, paths[0])
 
 
 # --- options ---------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 import made
 from fedgrid.analysis import figures, measures, verdicts
-from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import CELL, score_runs
 from fedgrid.federation import schedule
 from fedgrid.partitions import write_label
@@ -128,7 +128,7 @@ def test_networks_are_named_in_the_heading_not_the_method():
 
 def test_claims_speak_of_the_comparisons_of_their_sentences():
     printed = measures.measure_printed(STUDY)
-    of = {c["says"]: len(verdicts.differences(c, printed)) for c in STUDY["claims"]}
+    of = {c["says"]: len(verdicts.compute_differences(c, printed)) for c in STUDY["claims"]}
     assert of["From Tab. 1, we can find that FedLMD has significant superiority"] == 3
     # 8 others in 14 settings; of speed-ups 7, since FedAvg has none
     assert of["FedLMD outperforms the previous results in the vast most of cases"] == 112
@@ -137,7 +137,9 @@ def test_claims_speak_of_the_comparisons_of_their_sentences():
 
 def test_a_claim_over_a_method_that_failed_in_print_has_no_numbers_to_name():
     claim = {"measure": "speed-up", "method": "fedlmd", "over": "fednova", "least": 0}
-    found = verdicts.printed(claim | {"partition": "dir0.05"}, measures.measure_printed(STUDY))
+    found = verdicts.judge_printed(
+        claim | {"partition": "dir0.05"}, measures.measure_printed(STUDY)
+    )
     assert found["published"] == "1 of 1 comparisons, no comparison has two numbers"
     assert found["published_verdict"] == "consistent"
 
@@ -150,7 +152,7 @@ def test_claims_of_speed_ups_are_decided_by_the_runs():
         *(curve([20], "scaffold", seed=s, diverged=True) for s in (0, 1)),
     ])  # fmt: skip
     claim = {"measure": "speed-up", "method": "fedlmd", "over": ["fedntd", "scaffold"], "least": 0}
-    found = verdicts.compare(claim, measures.speedups(runs)).set_index("over")
+    found = verdicts.compare_claim(claim, measures.measure_speedups(runs)).set_index("over")
     assert found["difference"].to_dict() == {"fedntd": 4 - 2, "scaffold": np.inf}
     assert set(found["verdict"]) == {verdicts.HOLDS}
 
@@ -161,7 +163,7 @@ def test_accuracies_that_move_less_are_steadier():
         curve([20, 30, 40, 45], "fedlmd"),
         curve([20], "scaffold", diverged=True),
     ])  # fmt: skip
-    found = measures.steadiness(runs).set_index("method")["value"].to_dict()
+    found = measures.measure_steadiness(runs).set_index("method")["value"].to_dict()
     expected = {"fedavg": -(10 + 30 + 10 + 20) / 4, "fedlmd": -35 / 4, "scaffold": -np.inf}
     assert found == pytest.approx(expected)
 
@@ -226,7 +228,7 @@ def test_a_protocol_of_no_printed_column_has_nothing_published_beside_it():
 
 
 def test_printed_speed_ups_are_two_hundred_rounds_over_a_number_of_rounds():
-    cells = published_cells(STUDY)
+    cells = list_published_cells(STUDY)
     printed = pd.to_numeric(cells["published_speedup"], errors="coerce")
     over = {
         rounds: {round(rounds / n, 2) for n in range(1, rounds + 1)} for rounds in range(1, 201)
@@ -237,7 +239,7 @@ def test_printed_speed_ups_are_two_hundred_rounds_over_a_number_of_rounds():
 
 
 def test_every_published_cell_is_read_once():
-    cells = published_cells(STUDY)
+    cells = list_published_cells(STUDY)
     assert not cells.duplicated(["method", "dataset", "partition", "as_protocol"]).any()
     # table 3 has 9 x 14, tables 1 and 2 one and three more, table 4 5 x 2 and table 5 three
     assert len(cells) == 9 * 14 + 1 + 3 + 10 + 3
@@ -291,7 +293,7 @@ def test_labels_are_those_of_the_rounds_clients():
     counts = counts.assign(samples=range(1, 21), **made.NAMES)
     about = made.NAMES | {"clients": 20, "participation": 0.2, "sampler": "round"}
     said = pd.DataFrame([{"round": 3, "class": 0, "predicted": 7} | about])
-    found = figure2.labels(counts, said).set_index("class")["number"]
+    found = figure2.count_labels(counts, said).set_index("class")["number"]
     cohort = schedule.cohort(20, 0.2, 2, sampler="round")  # rounds of the schedule count from 0
     expected = {c: sum(k + 1 for k in cohort if k % 3 == c) for c in range(3)}
     assert found.to_dict() == {c: n for c, n in expected.items() if n}
@@ -374,7 +376,7 @@ def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     drawn_from_runs = bool(STUDY["products"][name]["from"])  # or from what is kept with the study
     assert ("quick scale" in product.caption(table)) == drawn_from_runs
     paths = [tmp_path / f"{name}.{form}" for form in STUDY["products"][name]["formats"]]
-    _formats.write(product, table, STUDY, paths)
+    _formats.write_product(product, table, STUDY, paths)
     assert all(path.stat().st_size > 200 for path in paths)
     again = product.draw(**sources(name), study=STUDY, scale="quick")
     pd.testing.assert_frame_equal(table, again)
@@ -384,7 +386,7 @@ def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
 def test_a_figures_lines_can_be_told_apart(name):
     product = module(name)
     table = product.draw(**sources(name), study=STUDY, scale="quick")
-    with figures.style():
+    with figures.use_style():
         figure = product.plot(table, STUDY)
         figure.canvas.draw()
     for legend in figure.legends:

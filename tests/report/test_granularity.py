@@ -53,21 +53,21 @@ def numbers(text: str) -> list[Decimal]:
     ],
 )
 def test_a_value_is_possible_if_a_number_of_images_gives_it(value, images, expected):
-    assert granularity.possible(Decimal(value), 2, images) == expected
+    assert granularity.is_possible(Decimal(value), 2, images) == expected
 
 
 def test_other_decimals_are_other_units():
-    assert granularity.possible(Decimal("66.7"), 1, 3)
-    assert not granularity.possible(Decimal("66.700"), 3, 3)
-    assert granularity.possible(Decimal(67), 0, 3)
-    assert not granularity.possible(Decimal(66), 0, 3)
+    assert granularity.is_possible(Decimal("66.7"), 1, 3)
+    assert not granularity.is_possible(Decimal("66.700"), 3, 3)
+    assert granularity.is_possible(Decimal(67), 0, 3)
+    assert not granularity.is_possible(Decimal(66), 0, 3)
 
 
 def test_with_images_as_close_as_the_print_every_value_is_possible():
     every = [Decimal(unit).scaleb(-1) for unit in range(1001)]
     assert granularity.size_of_print(1) == 1000
-    assert granularity.fits(every, 1, 1000)
-    assert not granularity.fits(every, 1, 999)
+    assert granularity.all_possible(every, 1, 1000)
+    assert not granularity.all_possible(every, 1, 999)
 
 
 def test_the_least_and_the_largest_number_of_images_that_fit():
@@ -103,7 +103,7 @@ def test_the_coarsest_step_of_which_all_values_are_multiples(values, step):
 def test_last_digits_are_counted_with_their_zeros():
     values = numbers("71.20 72.00 13.07 99.99")
     assert granularity.last_digits(values, 2) == [2, 0, 0, 0, 0, 0, 0, 1, 0, 1]
-    assert granularity.even([2, 0, 0, 0, 0, 0, 0, 1, 0, 1]) == 2
+    assert granularity.count_even([2, 0, 0, 0, 0, 0, 0, 1, 0, 1]) == 2
 
 
 def ways(counts: tuple[int, ...]) -> int:
@@ -141,7 +141,7 @@ def test_the_test_of_even_digits_is_exact(even):
 def test_the_digits_of_a_paper_whose_tables_are_even(table, even, p_even, p_uniform, least, step):
     values = numbers(table)
     counts = granularity.last_digits(values, 2)
-    assert granularity.even(counts) == even
+    assert granularity.count_even(counts) == even
     assert granularity.p_even(counts) == pytest.approx(p_even, rel=1e-4)
     assert granularity.p_uniform(counts) == pytest.approx(p_uniform, rel=1e-4)
     assert granularity.least_fit(values, 2) == least
@@ -265,7 +265,7 @@ def test_a_dataset_without_a_column_has_no_test_images():
 def test_the_tables_of_a_study_say_nothing_and_no_value_is_impossible(study, values, tmp_path):
     path = tmp_path / "granularity.csv"
     draw.main(["granularity", "--study", study, "--out", str(path)])
-    table = _product.read(path)
+    table = _product.read_table(path)
     whole = table.groupby("table", sort=False)["values"].max()
     assert whole.tolist() == values
     assert (table["possible"] == table["values"]).all()

@@ -19,7 +19,7 @@ EVERY = {"ranked": lambda row, column: True}
 
 
 def write(wide: pd.DataFrame, study: dict = STUDY, caption: str = "All.", **options) -> str:
-    return latex.write(wide, study, caption, "mine", **EVERY | options)
+    return latex.write_table(wide, study, caption, "mine", **EVERY | options)
 
 
 def body(text: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_a_lost_run_has_no_rank():
 
 def test_what_is_not_compared_is_not_marked():
     wide = pd.DataFrame({("d", "ours"): ["1.0", "2.0"], ("d", "published"): ["9.0", "8.0"]})
-    rows = body(latex.write(wide, {}, "", "x", table1.ranked))
+    rows = body(latex.write_table(wide, {}, "", "x", table1.ranked))
     assert r"\best{\num{2.0}} & \num{8.0}" in rows[1]
     assert r"\num{9.0} \\" in rows[0]
     assert comparison.ranked(("FedAvg", "ours"), ()) > comparison.ranked(("FedAvg", "smoothed"), ())
@@ -105,16 +105,16 @@ def test_methods_have_the_labels_of_the_study():
 
 
 def test_a_concentration_is_a_formula_and_a_name_is_upright():
-    assert latex.escape("alpha=0.05") == r"$\alpha = 0.05$"
-    assert latex.escape("s=2, lr = 1e-3.") == r"$s = 2$, $\mathrm{lr} = \num{1e-3}$."
-    assert latex.escape("a_b & 5% #1 {x} ~ ^ \\") == (
+    assert latex.write_latex("alpha=0.05") == r"$\alpha = 0.05$"
+    assert latex.write_latex("s=2, lr = 1e-3.") == r"$s = 2$, $\mathrm{lr} = \num{1e-3}$."
+    assert latex.write_latex("a_b & 5% #1 {x} ~ ^ \\") == (
         r"a\_b \& 5\% \#1 \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{}"
     )
 
 
 def test_letters_of_mathematics_and_what_latex_reads_at_the_beginning_of_a_line():
-    assert latex.escape("λ ≤ Δ") == r"$\lambda$ $\le$ $\Delta$"
-    assert latex.escape("[x]\ny") == "{[}x] y"
+    assert latex.write_latex("λ ≤ Δ") == r"$\lambda$ $\le$ $\Delta$"
+    assert latex.write_latex("[x]\ny") == "{[}x] y"
 
 
 def test_small_numbers_are_numbers():
@@ -196,7 +196,7 @@ def test_the_table_of_the_paper_compiles(tmp_path):
     table = table1.draw(made.sources("table1", "paper")["runs"], STUDY, "paper")
     product = _product.load_product("fedsls", "table1", STUDY["products"]["table1"])
     path = tmp_path / "table1.tex"
-    _formats.write(product, table, STUDY, [path])
+    _formats.write_product(product, table, STUDY, [path])
     compiled(path)
 
 
@@ -205,7 +205,7 @@ def test_figures_can_be_png_with_the_same_bytes_each_time(tmp_path):
     sources = made.sources("weights", partition=["dir0.1"])
     table = product.draw(**sources, study=STUDY, scale="quick")
     paths = [tmp_path / name for name in ("a.png", "b.png")]
-    _formats.write(product, table, STUDY, paths)
+    _formats.write_product(product, table, STUDY, paths)
     first, second = (path.read_bytes() for path in paths)
     assert first == second
     assert first.startswith(b"\x89PNG")
@@ -215,4 +215,4 @@ def test_figures_can_be_png_with_the_same_bytes_each_time(tmp_path):
 def test_every_label_of_a_study_is_written_in_latex(study):
     labels = STUDIES[study]["labels"]
     for label in [one for one in labels.values() if isinstance(one, str)]:
-        assert not re.search(r"(?<!\\)[%&#_]", latex.escape(label))
+        assert not re.search(r"(?<!\\)[%&#_]", latex.write_latex(label))

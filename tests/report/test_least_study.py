@@ -90,7 +90,7 @@ def test_a_product_for_any_study_is_drawn_in_all_formats(product, runs, mine, tm
         assert said == UNCLAIMED[product]
         assert f"<p>{said}</p>" in (tmp_path / f"{product}.html").read_text()
         assert f"% {said}\n" in (tmp_path / f"{product}.tex").read_text()
-        assert len(_product.read(out[0])) == 0
+        assert len(_product.read_table(out[0])) == 0
 
 
 def test_an_entry_of_a_product_needs_its_sources_only(tmp_path):

@@ -34,7 +34,7 @@ def drawn(runs: pd.DataFrame, **more) -> pd.DataFrame:
 
 
 def plotted(product, table: pd.DataFrame):
-    with figures.style():
+    with figures.use_style():
         figure = product.plot(made.read(table), STUDY)
         figure.canvas.draw()
     return figure
@@ -221,7 +221,7 @@ def test_a_normalised_method_is_solid_and_its_original_dashed_in_the_same_colour
 def test_random_weights_have_the_effective_number_that_is_asked_for(clients, wanted):
     weights = concentration.random_weights(clients, wanted)
     assert weights.sum(axis=1) == pytest.approx(1)
-    assert concentration.effective(weights) == pytest.approx(wanted)
+    assert concentration.effective_number(weights) == pytest.approx(wanted)
     assert len({*weights[:, 0]}) > 0.9 * len(weights)  # every draw is another
 
 

@@ -61,7 +61,7 @@ WAYS = {
 
 
 def plotted(product, table: pd.DataFrame):
-    with figures.style():
+    with figures.use_style():
         figure = product.plot(made.read(table), STUDY)
         figure.canvas.draw()
     return figure
@@ -208,7 +208,7 @@ def test_both_accuracies_of_several_settings_are_rows_and_columns():
     ],
 )
 def test_a_way_has_a_letter_for_each_block(kind, split, way):
-    assert figure8.letters(kind, split, 3) == way
+    assert figure8.write_letters(kind, split, 3) == way
 
 
 def split_runs() -> dict[str, pd.DataFrame]:
@@ -240,7 +240,7 @@ def test_bars_are_in_the_order_of_kinds_and_splits():
 def test_without_ways_that_split_there_is_only_the_line_of_a_method_that_shares_all(tmp_path):
     table = figure8.draw(**split_runs(), study=STUDY, scale="quick")
     figure = plotted(figure8, table[table["method"] == "AB"])
-    figures.save(figure, tmp_path / "figure8.svg", "svg")
+    figures.save_figure(figure, tmp_path / "figure8.svg", "svg")
     assert [len(axes.patches) for axes in figure.axes] == [0, 0]
     assert [line.get_label() for axes in figure.axes for line in axes.lines] == [
         "ABCD (all shared)"
@@ -249,7 +249,7 @@ def test_without_ways_that_split_there_is_only_the_line_of_a_method_that_shares_
 
 def test_a_model_without_blocks_has_no_splits():
     with pytest.raises(UsageError, match=r"models/resnet18.py has no BLOCKS and ENCODER, by which"):
-        figure8.blocks_of("resnet18")
+        figure8.count_blocks("resnet18")
 
 
 # --- figure 9 --------------------------------------------------------------------------------

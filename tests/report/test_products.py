@@ -21,7 +21,7 @@ import yaml
 import made
 from conftest import ENVIRONMENT
 from fedgrid.analysis import figures, latex, tables
-from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
 from fedgrid.commands import draw
 from fedgrid.report import _formats, _product, ablation, convergence
@@ -82,13 +82,13 @@ def table_of(name: str) -> pd.DataFrame:
 
 def written(name: str, table: pd.DataFrame, folder: Path, *forms: str) -> list[Path]:
     paths = [folder / f"{name}.{form}" for form in forms or STUDY["products"][name]["formats"]]
-    _formats.write(module(name), table, STUDY, paths)
+    _formats.write_product(module(name), table, STUDY, paths)
     return paths
 
 
 def plotted(product, table: pd.DataFrame, study: dict = STUDY) -> matplotlib.figure.Figure:
     """The figure in the style of all figures, laid out."""
-    with figures.style():
+    with figures.use_style():
         figure = product.plot(table, study)
         figure.canvas.draw()
     return figure
@@ -157,7 +157,7 @@ def test_a_product_is_written_in_all_its_formats_with_the_same_bytes_twice(name,
     """The second time from the table as it was written and read."""
     paths = written(name, table_of(name), tmp_path / "a")
     (csv,) = written(name, drawn(name, sources(name)), tmp_path / "b", "csv")
-    again = written(name, _product.read(csv), tmp_path / "c", *drawn_again(name))
+    again = written(name, _product.read_table(csv), tmp_path / "c", *drawn_again(name))
     again = {path.name: path for path in again}
     for path in paths:
         assert_whole(path, module(name).caption(table_of(name)))
@@ -189,10 +189,10 @@ def assert_whole(path: Path, caption: str) -> None:
         assert content.decode().count("<tr") > 1
     elif path.suffix == ".tex":
         assert content.decode().startswith(f"% {caption}\n")
-        assert f"\\caption{{{latex.escape(caption)}}}" in content.decode()
+        assert f"\\caption{{{latex.write_latex(caption)}}}" in content.decode()
         assert r"\toprule" in content.decode()
     else:
-        assert len(_product.read(path)) > 0
+        assert len(_product.read_table(path)) > 0
 
 
 def test_another_process_writes_the_same_bytes(tmp_path):
@@ -214,7 +214,7 @@ def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name,
     given, study = sources(name), copy.deepcopy(STUDY)
     table = module(name).draw(**given, study=study, scale="quick")
     before = table.copy(deep=True)
-    _formats.write(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
+    _formats.write_product(module(name), table, study, [tmp_path / "a.csv", tmp_path / "a.html"])
     if name in FIGURES:
         module(name).plot(table, study)
     for key, fresh in sources(name).items():
@@ -235,9 +235,9 @@ def test_a_product_does_not_depend_on_the_order_of_the_rows(name):
 def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
     product, table = module(name), table_of(name)
     (path,) = written(name, table, tmp_path, "csv")
-    read = _product.read(path)
+    read = _product.read_table(path)
     assert product.caption(read) == product.caption(table)
-    assert _product.text(product, path).startswith(product.caption(table))
+    assert _product.write_text(product, path).startswith(product.caption(table))
     assert read.columns.tolist() == table.columns.tolist()
     if hasattr(product, "wide"):
         assert product.wide(read).to_html() == product.wide(table).to_html()
@@ -246,7 +246,7 @@ def test_a_table_is_the_same_after_it_was_written_and_read(name, tmp_path):
 def test_names_that_look_like_numbers_or_like_nothing_are_texts(tmp_path):
     text = "dataset,method,over,mean\n007,NA,,1.50\n2024,null,1e3,NA\n"
     (tmp_path / "a.csv").write_text(text)
-    read = _product.read(tmp_path / "a.csv")
+    read = _product.read_table(tmp_path / "a.csv")
     assert read[["dataset", "method"]].to_numpy().tolist() == [["007", "NA"], ["2024", "null"]]
     assert (read["over"].isna().tolist(), read["over"][1]) == ([True, False], "1e3")
     assert (read["mean"][0], read["mean"].isna().tolist()) == (1.5, [False, True])
@@ -291,7 +291,7 @@ def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
 @pytest.mark.parametrize("name", [name for name in PRODUCTS if name not in FIGURES])
 def test_a_table_of_one_seed_is_shown_without_missing_numbers(name, tmp_path):
     (path,) = written(name, drawn(name, one_seed(name)), tmp_path, "csv")
-    said = _product.text(module(name), path).replace("[", " ").replace(",", " ").split()
+    said = _product.write_text(module(name), path).replace("[", " ").replace(",", " ").split()
     assert not {"NaN", "nan", "+nan", "<NA>"} & set(said)
 
 
@@ -316,7 +316,7 @@ def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
     assert len(touched) > 0
     assert touched["mean"].isna().all()
     if hasattr(module(name), "wide"):
-        assert "1/3 diverged" in _product.laid_out(module(name), table).to_string()
+        assert "1/3 diverged" in _product.lay_out(module(name), table).to_string()
 
 
 # --- draw: the command -----------------------------------------------------------------------
@@ -409,7 +409,7 @@ def test_a_cell_stands_beside_the_published_one():
 
 
 def test_published_cells_are_read_by_their_columns():
-    found = published_cells(STUDY).set_index(["method", "dataset", "partition"])
+    found = list_published_cells(STUDY).set_index(["method", "dataset", "partition"])
     assert len(found) == 9 * 12
     for cell, expected in {
         ("fedavg", "cifar10", "dir0.5"): (70.77, 0.1),
@@ -418,7 +418,7 @@ def test_published_cells_are_read_by_their_columns():
         ("fedsl-f8", "tinyimagenet", "dir0.05"): (56.85, 0.4),
     }.items():
         assert tuple(found.loc[cell, ["published", "published_std"]]) == expected
-    assert len(published_cells({})) == 0
+    assert len(list_published_cells({})) == 0
 
 
 def test_a_diverged_cell_has_no_mean_and_says_how_many_are_lost():
@@ -463,10 +463,11 @@ def test_protocols_that_share_a_dataset_are_in_the_heading():
 def test_captions_count_what_the_runs_are_of():
     runs = made.runs({"fedavg": [50, 51], "moon": [50, 52, 53]})
     table = table1.draw(runs, STUDY, "paper")
-    assert tables.scope(table) == "2 or 3 seeds, 10 rounds, paper scale"
+    assert tables.describe_scope(table) == "2 or 3 seeds, 10 rounds, paper scale"
     assert "last 4 rounds" in table1.caption(table)
     assert (
-        tables.scope(table1.draw(made.run(5), STUDY, "quick")) == "1 seed, 10 rounds, quick scale"
+        tables.describe_scope(table1.draw(made.run(5), STUDY, "quick"))
+        == "1 seed, 10 rounds, quick scale"
     )
 
 
@@ -585,7 +586,7 @@ def test_the_area_of_a_dot_is_the_number_of_samples():
 
 def test_a_box_by_hand():
     # quartiles of 1..9 are 3 and 7, so that whiskers reach to -3 and 13: 14 and -4 lie outside
-    found = figure5.box(pd.Series([9, 1, 2, 8, 3, 5, 4, 6, 7], dtype=float))
+    found = figure5.compute_box(pd.Series([9, 1, 2, 8, 3, 5, 4, 6, 7], dtype=float))
     assert found == {
         **{"mean": 5, "median": 5, "q1": 3, "q3": 7, "box": 4},
         **{"whisker_low": 1, "whisker_high": 9, "outliers": ""},
@@ -595,11 +596,11 @@ def test_a_box_by_hand():
 def test_whiskers_end_at_the_last_value_inside_and_outliers_are_told():
     # 0, 10, 10, 11, 12, 12, 40: quartiles 10 and 12, so that whiskers reach to 7 and 15
     values = pd.Series([0, 10, 10, 11, 12, 12, 40, 40.0001], dtype=float)[:7]
-    found = figure5.box(values)
+    found = figure5.compute_box(values)
     assert (found["q1"], found["median"], found["q3"], found["box"]) == (10, 11, 12, 2)
     assert (found["whisker_low"], found["whisker_high"]) == (10, 12)
     assert found["outliers"] == "0.0 40.0"
-    edge = figure5.box(pd.Series([7, 10, 10, 11, 12, 12, 15], dtype=float))
+    edge = figure5.compute_box(pd.Series([7, 10, 10, 11, 12, 12, 15], dtype=float))
     assert (edge["whisker_low"], edge["whisker_high"], edge["outliers"]) == (7, 15, "")
 
 
@@ -815,7 +816,7 @@ def test_the_colours_are_those_for_all_kinds_of_colour_vision():
 
 def test_nine_methods_look_different_even_without_colours_that_repeat():
     names = STUDY["scales"]["quick"]["grids"]["table1"][0]["method"]
-    with figures.style():
+    with figures.use_style():
         looks = figures.lines(names)
     pairs = {(look["color"], str(look["linestyle"])) for look in looks.values()}
     assert len(names) == len(pairs) == 9
@@ -894,7 +895,7 @@ def test_two_protocols_of_a_method_have_names_of_their_own():
 
 def test_more_methods_than_styles_are_drawn():
     names = [f"method{i}" for i in range(30)]
-    with figures.style():
+    with figures.use_style():
         assert len(figures.lines(names)) == 30
 
 

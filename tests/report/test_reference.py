@@ -153,16 +153,16 @@ def test_curves_have_their_moving_averages_and_the_published_value():
 
 def test_a_round_without_an_accuracy_is_left_out():
     ours = kept_curve({0: 10, 1: "", 2: 60})
-    table = curves.kept_curves(with_curves(ours=ours))
+    table = curves.read_curves(with_curves(ours=ours))
     assert table["average"].tolist() == pytest.approx([10, 0.6 * 10 + 0.4 * 60])
 
 
 def test_each_run_has_a_moving_average_of_its_own():
     first, second = kept_curve({1: 10, 2: 60}), kept_curve({1: 20, 2: 30}, 1)
     other = kept_curve({1: 50, 2: 50}, method="fedntd")
-    table = curves.kept_curves(with_curves(ours=first + second + other))
+    table = curves.read_curves(with_curves(ours=first + second + other))
     assert table["average"].tolist() == pytest.approx([10, 30, 20, 24, 50, 50])
-    ends = curves.last_numbers(table)
+    ends = curves.summarise_curves(table)
     assert ends["average"].tolist() == pytest.approx([30, 24, 50])
     assert ends["best_round"].tolist() == [2, 2, 1]
 
@@ -179,7 +179,7 @@ def test_a_curve_of_another_protocol_or_partition_is_not_compared():
     ours = kept_curve({1: 10})
     for other in ({"protocol": "fedlmd-bf16"}, {"partition": "shards2"}, {"dataset": "mnist"}):
         study = with_curves(ours=ours, theirs=kept_curve({1: 20}, **other))
-        assert curves.kept_curves(study).empty
+        assert curves.read_curves(study).empty
         assert "figure" not in product.caption(product.draw(study, "quick"))
 
 
@@ -188,7 +188,7 @@ def test_the_caption_has_the_numbers_of_each_curve_and_their_differences():
     ours = {r: 50 + (r - 1) // 20 for r in range(1, 101)} | {0: 0, 70: 90, 101: 99}
     theirs = dict.fromkeys(range(1, 101), 49.0) | {0: 10, 70: 86}
     table = product.draw(with_curves(ours=kept_curve(ours), theirs=kept_curve(theirs, 3)), "quick")
-    gaps = curves.block_differences(table)
+    gaps = curves.compare_blocks(table)
     assert gaps["difference"].tolist() == pytest.approx([1, 2, 3, 4, 5])
     found = product.caption(table)
     assert "Curves of FedAvg, CIFAR-10, alpha=0.05: ours (seed 0) has 99.00 at best" in found
@@ -201,7 +201,7 @@ def test_the_figure_shows_all_curves_and_the_published_value():
     ours, theirs = kept_curve({0: 10, 1: 60, 2: 40}), kept_curve({1: 20, 2: 30}, 7)
     study = with_curves(ours=ours, theirs=theirs)
     table = product.draw(study, "quick")
-    with figures.style():
+    with figures.use_style():
         (axes,) = product.plot(table, study).axes
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
     assert lines["ours"] == [10, 60, 40]
@@ -218,7 +218,7 @@ def test_the_kept_runs_stand_on_the_page_without_the_curves():
     cells = table[table["curve"].isna()]
     assert len(product.wide(table)) == len(cells) == len(curve_cells(study))
     written = pd.read_csv(io.StringIO(table.to_csv(index=False)))
-    assert _product.laid_out(product_of_study, written).equals(product.wide(table))
+    assert _product.lay_out(product_of_study, written).equals(product.wide(table))
     assert product.caption(written) == product.caption(table)
 
 
@@ -230,10 +230,10 @@ def curve_cells(study: dict) -> set[tuple]:
 def test_fedlmds_public_code_is_compared_in_all_200_rounds():
     table = product.draw(made.STUDIES["fedlmd"], "quick")
     evaluations = table[table["curve"].notna()]
-    ends = curves.last_numbers(evaluations).set_index("curve")
+    ends = curves.summarise_curves(evaluations).set_index("curve")
     assert ends.index.tolist() == ["ours", "the paper's public code"]
     assert set(ends["method"]) == {"fedavg"}
-    blocks = curves.block_differences(evaluations)
+    blocks = curves.compare_blocks(evaluations)
     assert blocks["block"].tolist() == list(range(200 // curves.BLOCK))
     # the run of the table and that of the curve are the same
     kept = table[table["curve"].isna()].set_index(CELL)

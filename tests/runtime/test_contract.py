@@ -19,7 +19,7 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.options import Checker
 from fedgrid.study.products import check_product
 from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.stated import names_of
+from fedgrid.study.stated import collect_names
 from fedgrid.training.build import ARTIFACTS, build_method
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
@@ -532,7 +532,7 @@ def test_a_wrong_product_is_named_with_its_file(old, new, message, write):
 def test_a_product_says_what_its_options_name(options, given, message, write):
     write("report", f"OPTIONS = {options}\ndef draw(runs, study, scale, over=''): ...\n")
     block = {"protocol": "p", "dataset": "digits", "partition": "dir0.1", "method": "fedavg"}
-    checker = Checker(None, names_of([block]), {})
+    checker = Checker(None, collect_names([block]), {})
     assert re.search(message, said(checker.check, "report.mine", given))
     write("report", "OPTIONS = {'over': 'method'}\ndef draw(runs, study, scale, over=''): ...\n")
     checker.check("report.mine", {"over": ["fedavg"]})

@@ -76,9 +76,10 @@ def product(study: str, name: str) -> tuple[dict, list]:
         kind, _, of = text.partition("/")
         runs = map(grid.resolve, grid.runs(study, "small", of))
         entries = [kept.find_kept(index, kind, run) for run in runs]
-        blocks = grid.narrowed(study, "small", of)
+        blocks = grid.narrow_blocks(study, "small", of)
         protocols = {
-            one: collected_fields(kind, fields) for one, fields in grid.protocols_of(blocks).items()
+            one: collected_fields(kind, fields)
+            for one, fields in grid.list_protocols(blocks).items()
         }
         ids = sorted({entry["id"] for entry in entries if entry})
         found[source_name] = [kind, json.dumps(blocks), "--protocols", json.dumps(protocols)]

@@ -748,7 +748,7 @@ def test_a_block_keeps_what_it_has_of_the_names_asked_for(config, main, other):
 
 def test_a_dataset_of_another_grid_of_the_scale_is_no_mistake():
     made = Grid(STUDIES, {"dataset": "tinyimagenet"})
-    assert made.narrowed("fedsls", "paper", "tau") == []
+    assert made.narrow_blocks("fedsls", "paper", "tau") == []
     assert {run["dataset"] for run in made.runs("fedsls", "paper", "table1")} == {"tinyimagenet"}
 
 
@@ -775,7 +775,7 @@ def test_a_dataset_of_no_grid_of_the_scale_is_named(dataset, message):
 def check_study(**changes) -> None:
     study = copy.deepcopy(SMALL)
     study["protocols"]["base"] |= changes
-    schema.check("study.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
+    schema.check_schema("study.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
 
 
 def test_the_schema_knows_exactly_the_fields_of_a_protocol():
@@ -788,11 +788,11 @@ SMALL_ONLY = {"pilot_small"}  # the other products are drawn at the quick and th
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_obeys_its_schema_and_names_what_exists(name):
-    schema.check(name, STUDIES[name], WORKFLOW / "schemas/study.schema.yaml")
+    schema.check_schema(name, STUDIES[name], WORKFLOW / "schemas/study.schema.yaml")
     made = Grid(STUDIES)
     for scale, parts in STUDIES[name]["scales"].items():
         for one in parts["grids"]:
-            for block in made.narrowed(name, scale, one):
+            for block in made.narrow_blocks(name, scale, one):
                 runs = runs_of_block(block)
                 assert len({RUN.format(**run) for run in runs}) == len(runs) > 0
     assert made.products(name, "paper") == [
@@ -833,7 +833,7 @@ def test_an_unknown_key_names_the_nearest():
 def config(**changes) -> None:
     file = WORKFLOW.parent / "config.yaml"
     value = yaml.safe_load(file.read_text()) | changes
-    schema.check("config.yaml", value, WORKFLOW / "schemas/config.schema.yaml")
+    schema.check_schema("config.yaml", value, WORKFLOW / "schemas/config.schema.yaml")
 
 
 def test_the_configuration_obeys_its_schema():

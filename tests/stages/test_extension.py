@@ -18,7 +18,7 @@ from fedgrid.stages import pretrain
 from fedgrid.stages.train import train as train_run
 from fedgrid.study import jobs
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages, run_of_stage
+from fedgrid.study.jobs import list_needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES
 from fedgrid.training import checkpoint, extension, same_work
@@ -49,7 +49,7 @@ def trained(results: Path, protocol: str, method: str = PLAIN, place: str = "one
     run, stages = named(protocol, method), ("data", "partition")
     name = RUN.format(**run["name"])
     there = input_paths(run | {"cells": GRID.cells(run["name"]["protocol"])})
-    paths = {stage: results / there[stage] for stage in (*stages, *needed_stages(run))}
+    paths = {stage: results / there[stage] for stage in (*stages, *list_needed_stages(run))}
     if not paths["partition"].exists():
         partition.main([name, "--results", str(results)])
     home = results.parent / place

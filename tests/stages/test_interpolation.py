@@ -23,7 +23,7 @@ from fedgrid.federation.federation import Pool
 from fedgrid.runtime.names import UsageError
 from fedgrid.stages import interpolation as stage
 from fedgrid.stages.interpolation import GRID
-from fedgrid.study.jobs import code_behind, run_of_stage, stages_until, state_gb
+from fedgrid.study.jobs import fingerprint_stages, list_stages_until, run_of_stage, state_gb
 from fedgrid.study.protocol import AXES
 from made import GRID as STUDY
 
@@ -221,12 +221,12 @@ def test_a_state_that_is_not_kept_is_one_sentence(results, damage, tmp_path):
 def test_it_depends_on_all_that_the_training_depends_on():
     run = resolved(DOUBLE)
     assert run_of_stage("interpolation", run) == run_of_stage("train", run)
-    assert stages_until("interpolation", run) == {"partition", "train", "interpolation"}
-    assert code_behind("interpolation", run) != code_behind("train", run)
+    assert list_stages_until("interpolation", run) == {"partition", "train", "interpolation"}
+    assert fingerprint_stages("interpolation", run) != fingerprint_stages("train", run)
     other = resolved(NAME.format(PROTOCOL, "autocs"))
-    assert code_behind("interpolation", run) != code_behind("interpolation", other)
+    assert fingerprint_stages("interpolation", run) != fingerprint_stages("interpolation", other)
     fedsls = resolved(NAME.format(PROTOCOL, "fedsls"))
-    assert {"pretrain", "saliency"} < stages_until("interpolation", fedsls)
+    assert {"pretrain", "saliency"} < list_stages_until("interpolation", fedsls)
 
 
 def test_the_size_of_a_state_is_the_servers_model_and_the_clients():

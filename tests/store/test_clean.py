@@ -14,7 +14,7 @@ from fedgrid.commands import clean
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import deletable
-from fedgrid.store.wanted import find_wanted, places, runs_of
+from fedgrid.store.wanted import find_wanted, list_grids, list_runs
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.reading import CONFIG
@@ -209,7 +209,7 @@ def test_a_run_that_runs_of_a_grid_are_linked_to_stays(wanted):
     name |= {"partition": "writers", "method": "fedavg", "seed": 0}
     everything = Grid(STUDIES, QUICK)
     first = everything.first_name(everything.resolve(name))
-    in_grids = [run for one in places(everything) for run in runs_of(everything, *one)]
+    in_grids = [run for one in list_grids(everything) for run in list_runs(everything, *one)]
     assert name in in_grids
     assert first not in in_grids
     assert RUN.format(**first) in wanted.runs
@@ -230,7 +230,7 @@ def test_all_files_of_an_input_that_no_grid_reads_are_listed(tmp_path, wanted):
     mine = ("pretrain/digits/dir9/0a/seed0/notes.txt", "logs/partition/a/b/c/seed0.txt")
     for path in (*unused, *sorted(read)[:2], *mine):
         write(tmp_path / "results" / path.removeprefix("../"))
-    found = deletable.find(tmp_path / "results", wanted)
+    found = deletable.find_deletable(tmp_path / "results", wanted)
     assert {str(path.relative_to(tmp_path / "results")) for path in found.pop("inputs")} == unused
     assert not found
 
@@ -271,7 +271,7 @@ def test_nothing_behind_a_link_is_deleted(results, tmp_path):
 
 
 def test_a_file_with_another_name_frees_nothing_alone(results, wanted):
-    kept = deletable.find(results, wanted)
+    kept = deletable.find_deletable(results, wanted)
     paths = kept["runs/old protocol"]
     model = [path for path in paths if path.name == "model.safetensors"]
     assert len(model) == 2

@@ -264,7 +264,7 @@ def test_a_file_that_protocols_share_is_there_for_each(results):
 def test_what_the_command_is_told_of_a_protocol_is_short_and_enough(kind):
     """Linux allows 128 KiB for one argument: a sweep over 200 protocols must fit into it."""
     grid = Grid(STUDIES)
-    whole = grid.protocols_of([{"protocol": ["fedsls-quick"]}])["fedsls-quick"]
+    whole = grid.list_protocols([{"protocol": ["fedsls-quick"]}])["fedsls-quick"]
     told = collected_fields(kind, whole)
     assert len(json.dumps({"fedsls-quick-lr0.1-local20": told})) < 500
     run = dict(zip(AXES, ("fedsls-quick", "digits", "dir0.1", "fedsls", 0), strict=True))

@@ -151,7 +151,7 @@ def keep_all(results: Path, *options: str) -> None:
 
 
 def there(kind: str, results: Path, everything: Grid = GRID, grid: str = "main"):
-    return collected.collect_there(kind, everything, "mini", "quick", grid, results)
+    return collected.collect_finished(kind, everything, "mini", "quick", grid, results)
 
 
 NOWHERE = Path("nowhere")
@@ -177,8 +177,8 @@ def test_a_table_from_kept_runs_is_that_from_results(kind, results):
 @pytest.mark.parametrize("kind", COLLECTED)
 def test_the_command_reads_what_the_function_reads(kind, results, tmp_path):
     keep_all(results)
-    blocks = GRID.narrowed(*WHAT)
-    protocols = json.dumps(GRID.protocols_of(blocks))
+    blocks = GRID.narrow_blocks(*WHAT)
+    protocols = json.dumps(GRID.list_protocols(blocks))
     ids = [entry["id"] for entry in kept.read_index(tmp_path / "reference/mini/quick").values()]
     ids = [i for i in ids if kind_has(kind, i, tmp_path / "reference/mini/quick")]
     command = [kind, json.dumps(blocks), "--kept", "mini/quick", "--ids", *ids]
@@ -201,8 +201,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 def test_a_table_without_kept_runs_has_no_new_column(results, tmp_path):
     keep_all(results)
-    out, blocks = tmp_path / "out.csv", GRID.narrowed(*WHAT)
-    protocols = json.dumps(GRID.protocols_of(blocks))
+    out, blocks = tmp_path / "out.csv", GRID.narrow_blocks(*WHAT)
+    protocols = json.dumps(GRID.list_protocols(blocks))
     command = ["runs", json.dumps(blocks), "--protocols", protocols, "--results", str(results)]
     collect.main([*command, "--out", str(out)])
     assert "kept" not in pd.read_csv(out)
@@ -692,7 +692,7 @@ def test_an_id_that_is_not_kept_is_refused(of, results, store):
     keep_all(results)
     number = kept.read_index(store)[path_of("partition")]["id"] if "partition" in of else "77"
     where = "mini/paper" if of == "elsewhere" else "mini/quick"
-    command = ["runs", json.dumps(GRID.narrowed(*WHAT)), "--kept", where, "--ids", number]
+    command = ["runs", json.dumps(GRID.narrow_blocks(*WHAT)), "--kept", where, "--ids", number]
     with pytest.raises(UsageError, match=f"no id of runs in .*index.csv is called `{number}`"):
         collect.main([*command, "--out", "out.csv"])
 
@@ -784,7 +784,7 @@ def test_a_product_says_how_its_runs_were_chosen_and_that_they_are_kept(results,
     keep_all(results)
     entry = {"with": {"best": {"over": "lr"}}, **PRODUCTS["table"]}
     product = _product.load_product("mini", "table", entry)
-    tables = {kind: _product.without_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
+    tables = {kind: _product.drop_kept(there(kind, NOWHERE)) for kind in ("runs", "settings")}
     table = _product.draw_table(product, tables, MINI, "quick")
     caption = product.caption(table.assign(kept="They are kept."))
     assert re.search(r"Of each method, the best lr by .* They are kept\.$", caption)

@@ -21,9 +21,9 @@ from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import again, identity, verifying
 from fedgrid.study import sizes
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import memory_mb
-from fedgrid.study.reading import laid_over
+from fedgrid.study.reading import merge_configs
 from made import GRID
 
 NAME = "tiny/digits/dir0.1/{}/seed0"
@@ -165,12 +165,12 @@ def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, mo
 def test_what_is_no_configuration_is_told_in_one_sentence(text, tmp_path):
     (tmp_path / "short.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"short\.yaml.* is not (`key: value` pairs|YAML)"):
-        configured(tmp_path / "short.yaml")
+        read_grid(tmp_path / "short.yaml")
 
 
 def test_a_configuration_that_is_not_there_is_told():
     with pytest.raises(UsageError, match=r"nowhere\.yaml cannot be read"):
-        configured(Path("nowhere.yaml"))
+        read_grid(Path("nowhere.yaml"))
 
 
 def test_configurations_are_merged_as_snakemake_merges_them():
@@ -181,7 +181,7 @@ def test_configurations_are_merged_as_snakemake_merges_them():
     merged = {}
     for one in copy.deepcopy(files):
         update_config(merged, one)
-    assert reduce(laid_over, files, {}) == merged
+    assert reduce(merge_configs, files, {}) == merged
 
 
 def flip(path: Path) -> None:
@@ -263,7 +263,7 @@ def test_a_run_says_where_it_comes_from(finished):
     assert re.fullmatch(r"[0-9a-f]{12}", summary["code"])
     assert summary["versions"].keys() >= {"python", "torch", "numpy", "safetensors"}
     assert summary["run"]["seed"] == 0
-    assert {"device", "threads", "seconds", "peak_memory_mb", "joules"} <= summary.keys()
+    assert {"device", "threads", "seconds", "peak_memory_mb"} <= summary.keys()
     record = json.loads((finished / RUN / ".metrics.csv.record").read_text())
     assert record["command"][0] == "fedgrid.commands.train"
     assert set(record["inputs"]) == {
@@ -300,7 +300,7 @@ def test_every_stage_stays_under_the_memory_that_its_rule_asks_for(finished):
 
 def test_memory_is_for_the_model_the_cohort_and_what_clients_keep(monkeypatch):
     size = {"weights": 45, "training": 3, "evaluation": 0.5}
-    monkeypatch.setattr(sizes, "measured", lambda model, inputs: size)
+    monkeypatch.setattr(sizes, "measure_sizes", lambda model, inputs: size)
     protocol = {"model": "resnet18", "clients": 100, "participation": 0.1, "batch": 64}
     run = {"protocol": protocol, "dataset": "cifar10"}
     asked = [memory_mb(run | {"method": {name: {}}}) for name in ("fedavg", "moon")]
@@ -322,35 +322,35 @@ def asked(tmp_path, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sizes.subprocess, "run", run)
-    sizes.measured.cache_clear()
+    sizes.measure_sizes.cache_clear()
     yield commands
-    sizes.measured.cache_clear()
+    sizes.measure_sizes.cache_clear()
 
 
 def test_a_model_is_measured_once_for_each_shape_and_each_code(asked, monkeypatch):
     for model, inputs in (("cnn", "{}"), ("cnn", "{}"), ("cnn", '{"shape": [1]}'), ("mlp", "{}")):
-        assert sizes.measured(model, inputs)["weights"] == 2
-        sizes.measured.cache_clear()  # as in the next command
+        assert sizes.measure_sizes(model, inputs)["weights"] == 2
+        sizes.measure_sizes.cache_clear()  # as in the next command
     assert asked == [["cnn", "{}"], ["cnn", '{"shape": [1]}'], ["mlp", "{}"]]
     monkeypatch.setattr(source, "fingerprint", lambda *modules: "other")
-    sizes.measured("cnn", "{}")
+    sizes.measure_sizes("cnn", "{}")
     assert len(asked) == 4
 
 
 def test_a_model_that_cannot_be_measured_is_told_once_and_asked_again(asked, capsys, monkeypatch):
     monkeypatch.setattr(source, "fingerprint", lambda *modules: "any")
-    assert [sizes.measured("broken", "{}") for _ in range(2)] == [sizes.UNKNOWN] * 2
+    assert [sizes.measure_sizes("broken", "{}") for _ in range(2)] == [sizes.UNKNOWN] * 2
     said = capsys.readouterr().err
     assert said.count("the memory of the model broken cannot be measured (error: a reason)") == 1
-    sizes.measured.cache_clear()
-    sizes.measured("broken", "{}")
+    sizes.measure_sizes.cache_clear()
+    sizes.measure_sizes("broken", "{}")
     assert len(asked) == 2
 
 
 def test_a_folder_of_caches_that_cannot_be_written_stops_nothing(asked, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert sizes.measured("cnn", "{}")["weights"] == 2
+    assert sizes.measure_sizes("cnn", "{}")["weights"] == 2
 
 
 def test_a_fingerprint_is_of_these_modules_only():

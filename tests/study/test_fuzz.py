@@ -66,10 +66,10 @@ def assert_one_sentence(problem: UsageError) -> None:
 def accepted(config: dict, study: dict = STUDY) -> Grid | None:
     """What the Snakefile does with a configuration and a study; nothing if they are refused."""
     try:
-        schema.check("config.yaml", config, CONFIG_RULES)
-        schema.check("fedsls.yaml", study, STUDY_RULES)
+        schema.check_schema("config.yaml", config, CONFIG_RULES)
+        schema.check_schema("fedsls.yaml", study, STUDY_RULES)
         for name, protocol in config.get("protocols", {}).items():
-            schema.check(f"config.yaml: protocols.{name}", protocol, STUDY_RULES, "protocol")
+            schema.check_schema(f"config.yaml: protocols.{name}", protocol, STUDY_RULES, "protocol")
         return Grid({"fedsls": study}, config)
     except UsageError as problem:
         assert_one_sentence(problem)
@@ -185,7 +185,7 @@ def test_yaml_that_is_no_study_is_named(tmp_path):
     for text in bad:
         (tmp_path / "s.yaml").write_bytes(text)
         with pytest.raises(UsageError, match=r"s\.yaml") as problem:
-            schema.check("s.yaml", read_study(tmp_path / "s.yaml"), STUDY_RULES)
+            schema.check_schema("s.yaml", read_study(tmp_path / "s.yaml"), STUDY_RULES)
         assert_one_sentence(problem.value)
 
 
@@ -282,6 +282,11 @@ def test_any_bytes_are_no_dataset_and_no_run(tmp_path_factory, content):
         (folder / name).write_bytes(content)
     with pytest.raises(UsageError):
         open_data(folder)
-    for reader in (collected.metrics, collected.saliency, collected.settings, collected.counts):
+    for reader in (
+        collected.read_metrics,
+        collected.read_saliency,
+        collected.read_settings,
+        collected.read_counts,
+    ):
         with pytest.raises(UsageError):
-            collected.read(reader, folder / "metrics.csv")
+            collected.read_checked(reader, folder / "metrics.csv")

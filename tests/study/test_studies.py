@@ -15,7 +15,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.plain_yaml import FastLoader, Loader
 from fedgrid.study import command
 from fedgrid.study.given import read_given
-from fedgrid.study.grid import Grid, configured
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import STUDIES, read_studies
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
@@ -105,7 +105,7 @@ def test_names_that_look_like_numbers_are_names_and_numbers_are_numbers_everywhe
     assert made.method("prox", "digits") == {"fedprox": {"mu": 0.5}}
     path = tmp_path / "config.yaml"
     path.write_text("protocols: {08: {base: fedsls-quick, weight_decay: 5e-4}}")
-    assert configured(path).protocol("08")["weight_decay"] == 5e-4
+    assert read_grid(path).protocol("08")["weight_decay"] == 5e-4
     run = {"protocol": {"weight_decay": 0.0}}
     command.set_fields(run, ["weight_decay=5e-4"])
     assert run["protocol"] == {"weight_decay": 5e-4}
@@ -330,15 +330,15 @@ def test_a_wrong_study_is_named_when_a_product_is_drawn(tmp_path):
 def test_a_wrong_configuration_of_a_command_is_answered_in_one_sentence(text, message, tmp_path):
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert re.search(message, said(configured, path))
+    assert re.search(message, said(read_grid, path))
 
 
 def test_a_configuration_of_a_command_need_not_be_whole(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump({"variants": {"mine": {"fedprox": {}}}}))
-    assert "mine" in configured(path).methods()
+    assert "mine" in read_grid(path).methods()
     path.write_text("")
-    assert "mine" not in configured(path).methods()
+    assert "mine" not in read_grid(path).methods()
 
 
 # -- a scale without some of the grids -----------------------------------------------------------

@@ -29,7 +29,7 @@ def resolved(**names) -> dict:
 
 def table1(**config) -> dict:
     """The one block of table 1 under a configuration."""
-    (block,) = configured(**config).narrowed("fedsls", "quick", "table1")
+    (block,) = configured(**config).narrow_blocks("fedsls", "quick", "table1")
     return block
 
 
@@ -133,7 +133,7 @@ def test_a_protocols_fields_are_swept(name):
 def test_a_name_of_a_method_and_a_protocol_gives_each_its_own_fields():
     sweep = {"fedsls": {"tau": [0.5, 1], "lr": [0.1]}}
     block = {"protocol": "fedsls", "dataset": "cifar10", "method": "fedsls"}
-    found = Grid(STUDIES | study(block=block, sweep=sweep)).narrowed("mine", "quick", "main")
+    found = Grid(STUDIES | study(block=block, sweep=sweep)).narrow_blocks("mine", "quick", "main")
     assert found[0]["method"] == ["fedsls-tau0.5", "fedsls-tau1"]
     assert found[0]["protocol"] == ["fedsls-lr0.1"]
 
@@ -156,10 +156,10 @@ def study(**more) -> dict:
 def test_a_study_has_sweeps_for_all_grids_or_for_a_block(where):
     sweep = {"sweep": {"fedprox": {"mu": [0.1, 1]}}}
     found = Grid(STUDIES | study(**(sweep if where == "study" else {"block": sweep})))
-    (block,) = found.narrowed("mine", "quick", "main")
+    (block,) = found.narrow_blocks("mine", "quick", "main")
     assert block["method"] == ["fedavg", "fedprox-mu0.1", "fedprox-mu1"]
     narrowed = Grid(found.studies, {"method": ["fedprox-mu1"]})
-    assert narrowed.narrowed("mine", "quick", "main")[0]["method"] == ["fedprox-mu1"]
+    assert narrowed.narrow_blocks("mine", "quick", "main")[0]["method"] == ["fedprox-mu1"]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def asked_of_grid(count: int, monkeypatch) -> dict[str, int]:
         for run in runs:
             everything.first_name(run)
         everything.products("fedsls", "quick")
-        everything.narrowed("fedsls", "quick", "table1")
+        everything.narrow_blocks("fedsls", "quick", "table1")
     return found
 
 
@@ -312,8 +312,8 @@ def test_more_runs_are_planned_without_more_looks_into_folders(monkeypatch):
 
 def test_a_grid_is_checked_once_however_many_products_are_drawn_from_it():
     everything = configured()
-    first = everything.narrowed("fedsls", "quick", "table1")
-    assert everything.narrowed("fedsls", "quick", "table1") is first
+    first = everything.narrow_blocks("fedsls", "quick", "table1")
+    assert everything.narrow_blocks("fedsls", "quick", "table1") is first
 
 
 class Word(str):

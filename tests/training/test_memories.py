@@ -174,7 +174,7 @@ def listed(history) -> list[dict]:
 
 def test_evaluations_are_read_as_they_were_written(tmp_path):
     rows = [row(0), row(1, 3), row(2), row(3, 0), row(4, 2)]
-    written = History.copy(tmp_path / "history", rows)
+    written = History.copied(tmp_path / "history", rows)
     assert listed(written) == rows
     read = History.read(tmp_path / "history", written.save(tmp_path / "history"))
     assert listed(read) == rows
@@ -185,7 +185,7 @@ def test_evaluations_are_read_as_they_were_written(tmp_path):
 
 def test_evaluations_after_a_checkpoint_are_left_out(tmp_path):
     path, other = tmp_path / "history", tmp_path / "other"
-    written = History.copy(path, [row(0), row(1, 2)])
+    written = History.copied(path, [row(0), row(1, 2)])
     about = written.save(path)
     written.append(row(2, 2))
     assert (longer := written.save(other)) != about
@@ -197,14 +197,14 @@ def test_evaluations_after_a_checkpoint_are_left_out(tmp_path):
 
 def test_a_new_history_leaves_a_second_name_of_the_old_one(tmp_path):
     path, other = tmp_path / "history", tmp_path / "other"
-    about = History.copy(path, [row(0)]).save(other)
+    about = History.copied(path, [row(0)]).save(other)
     History(path).append(row(9))
     assert listed(History.read(other, about)) == [row(0)]
 
 
 @pytest.mark.parametrize("change", [b"", b"x", None])
 def test_a_damaged_history_is_seen(change, tmp_path):
-    about = History.copy(tmp_path / "history", [row(0), row(1, 2)]).save(tmp_path / "history")
+    about = History.copied(tmp_path / "history", [row(0), row(1, 2)]).save(tmp_path / "history")
     content = (tmp_path / "history").read_bytes()
     (tmp_path / "history").unlink()
     if change is not None:

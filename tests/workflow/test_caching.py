@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ENVIRONMENT, copied
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import read_grid
 from fedgrid.study.paths import input_paths
 
 pytestmark = pytest.mark.slow
@@ -16,7 +16,7 @@ NAMES = {"protocol": "tiny", "dataset": "digits", "partition": "dir0.1", "seed":
 
 def saliency_of(project: Path, names: dict) -> str:
     """The file of a cell's saliency."""
-    run = configured(project / "tiny.yaml").resolve(names | {"method": "fedsls"})
+    run = read_grid(project / "tiny.yaml").resolve(names | {"method": "fedsls"})
     return f"results/{input_paths(run)['saliency']}"
 
 

@@ -21,7 +21,7 @@ import pytest
 
 from conftest import CURVES, ENVIRONMENT, TABLE, TEX, copied, saved_round
 from fedgrid.runtime.code import source
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.protocol import ANY_METHOD, AXES, STAGES
 from made import GRID, STUDY
@@ -204,7 +204,7 @@ def test_a_runs_summary_says_all_that_was_run(finished):
 
 DATA, DEALT = "data/digits/meta.json", "partition/digits/dir0.1/classwise-5/seed0.npz"
 CELL = "tiny/digits/dir0.1"
-ENCODED_BY = configured(HERE / "tiny.yaml").cells("tiny")["saliency"]
+ENCODED_BY = read_grid(HERE / "tiny.yaml").cells("tiny")["saliency"]
 SHARED = f"digits/dir0.1/{ENCODED_BY}/seed0"  # pretrained models, saliency
 ENCODED_IN = f"saliency/{SHARED}.npz"
 INPUTS = {  # by result: what it is made from
@@ -235,7 +235,7 @@ def test_the_inputs_of_a_result_count(result, counted):
 
 def run_of(method: str) -> dict:
     """A run of tiny.yaml, every name spelled out."""
-    everything = configured(HERE / "tiny.yaml")
+    everything = read_grid(HERE / "tiny.yaml")
     names = dict(zip(AXES, ("tiny", "digits", "dir0.1", method, 0), strict=True))
     return everything.resolve(names)
 

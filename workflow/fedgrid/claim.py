@@ -3,10 +3,16 @@
 `analysis/measures.py` computes the measures that claims can name.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, NotRequired, TypedDict
 
 from fedgrid.runtime.names import UsageError, known, listed
 
+SETTING: tuple[Literal["protocol", "dataset", "partition"], ...] = (
+    "protocol",
+    "dataset",
+    "partition",
+)
 MARK = "@"  # between the name of a grid and the number of a claim
 SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
 OVER = "fedavg"
@@ -16,27 +22,45 @@ COEFFICIENT = "coefficient "  # before the name of a column that a method logs
 # Other measures are those of the fidelity study.
 
 
+class Claim(TypedDict):
+    """A claim of a paper: measure(method) - measure(over) is between least and most.
+
+    Of a key that takes one name or several, `listed` gives the list.
+    """
+
+    says: str
+    section: str
+    measure: NotRequired[str | list[str]]
+    method: str | list[str]
+    over: NotRequired[str | list[str] | dict[str, str | list[str]]]
+    protocol: NotRequired[str | list[str]]
+    dataset: NotRequired[str | list[str]]
+    partition: NotRequired[str | list[str]]
+    along: NotRequired[dict[str, list[str]]]
+    least: NotRequired[float]
+    most: NotRequired[float]
+    tie: NotRequired[str]
+    share: NotRequired[float]
+
+
 def split_grid(grid: str) -> tuple[str, int]:
     """Return the grid and the claim in a name such as claims@3; 0 for a grid as a whole."""
     name, mark, number = grid.rpartition(MARK)
     return (name, int(number)) if mark and number.isdecimal() else (grid, 0)
 
 
-def find_claim(study: str, about: dict, number: int) -> dict[str, Any]:
+def find_claim(study: str, claims: list[Claim], number: int) -> Claim:
     """Return a claim by its number, from 1 on; UsageError if the study has no such claim."""
-    claims = about.get("claims", [])
     if not 0 < number <= len(claims):
         raise UsageError(f"the study {study} has {len(claims)} claims: there is no claim {number}")
     return claims[number - 1]
 
 
-def part_for_claim(block: dict, claim: dict) -> dict[str, list]:
+def part_for_claim(block: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
     """Return a block with those names only that the claim compares; an axis may become empty."""
     if not needs_runs(claim):
-        return block | {"method": []}
-    needed = {
-        axis: listed(claim[axis]) for axis in ("protocol", "dataset", "partition") if axis in claim
-    }
+        return {**block, "method": []}
+    needed: dict[str, list[str]] = {axis: listed(claim[axis]) for axis in SETTING if axis in claim}
     needed["method"] = listed(claim["method"]) + [n for of in others(claim).values() for n in of]
     if SPEED_UP in measures(claim):
         needed["method"].append(OVER)
@@ -45,17 +69,17 @@ def part_for_claim(block: dict, claim: dict) -> dict[str, list]:
             name for name in needed.get(axis, names) if name in names or axis == "method"
         ]
     kept = {axis: [n for n in listed(block[axis]) if n in names] for axis, names in needed.items()}
-    return block | kept
+    return {**block, **kept}
 
 
-def others(claim: dict) -> dict[str, list[str]]:
+def others(claim: Claim) -> dict[str, list[str]]:
     """Return by method what a claim compares it with; `over` may have other names by method."""
     over = claim.get("over")
     by_method = over if isinstance(over, dict) else dict.fromkeys(listed(claim["method"]), over)
     return {method: listed(names) for method, names in by_method.items()}
 
 
-def check_others(where: str, claim: dict) -> None:
+def check_others(where: str, claim: Claim) -> None:
     """Raise a UsageError unless an `over` by method has all methods of the claim and no other."""
     methods, compared = listed(claim["method"]), others(claim)
     for name in compared:
@@ -64,17 +88,17 @@ def check_others(where: str, claim: dict) -> None:
         raise UsageError(f"{where}: `over` has no entry for the method {missing[0]}: add one")
 
 
-def measures(claim: dict) -> list[str]:
+def measures(claim: Claim) -> list[str]:
     """Return what a claim compares; accuracy, if it does not say."""
     return listed(claim.get("measure", "accuracy"))
 
 
-def needs_runs(claim: dict) -> bool:
+def needs_runs(claim: Claim) -> bool:
     """Whether a claim is about runs."""
     return any(map(is_of_runs, measures(claim)))
 
 
-def needs_experiments(claim: dict) -> bool:
+def needs_experiments(claim: Claim) -> bool:
     """Whether a claim is about the fidelity study."""
     return not all(map(is_of_runs, measures(claim)))
 
@@ -90,7 +114,7 @@ def is_coefficient(measure: str) -> bool:
     return measure.startswith(COEFFICIENT)
 
 
-def needs_kind(claim: dict, kind: str) -> bool:
+def needs_kind(claim: Claim, kind: str) -> bool:
     """Whether a claim needs a kind of collected table; some are there for some measures only."""
     own = OF_KIND.get(kind)
     return own is None or bool({*measures(claim)} & {*own})

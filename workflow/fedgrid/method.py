@@ -69,7 +69,7 @@ class Trained:
     memory: Memory
     shared: Memory
     counts: Tensor  # (K,)
-    steps: Tensor  # () number of its local steps
+    steps: int  # number of its local steps
     round: int  # 0 in the first round
     lr: float
     momentum: float
@@ -208,7 +208,7 @@ class Method:
     memory: Callable[[Start, int], Memory] | None = None  # initial memory of a client, by its id
     shared: Callable[[Start], Memory] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for given in fields(Method):
             _check_type(given.name, getattr(self, given.name), given.default)
         if not (self.loss or self.penalty or self.correct):
@@ -230,8 +230,8 @@ class Joined:
     """Functions of two methods for the same field: what they return is joined."""
 
     join: Callable[[Any, Any], Any]
-    ours: Callable
-    theirs: Callable
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what both give, joined."""
@@ -306,8 +306,13 @@ def _unions(ours: list[Memory], theirs: list[Memory]) -> list[Memory]:
     return [_union(*of) for of in zip(ours, theirs, strict=True)]
 
 
-# How to combine two functions of the same field; for other fields, only one method may set it.
-_JOINED: dict[str, Callable] = {"penalty": torch.add, "send": _unions} | dict.fromkeys(
-    ("remember", "measure", "memory", "share", "shared", "observe", "evaluate", "evaluate_server"),
-    _union,
+_UNITED = (
+    *("remember", "measure", "memory", "share", "shared"),
+    *("observe", "evaluate", "evaluate_server"),
 )
+# How to combine two functions of the same field; for other fields, only one method may set it.
+_JOINED: dict[str, Callable[..., Any]] = {
+    "penalty": torch.add,
+    "send": _unions,
+    **dict.fromkeys(_UNITED, _union),
+}

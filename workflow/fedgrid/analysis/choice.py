@@ -1,7 +1,7 @@
-"""The best of candidates that differ in tuned fields only, such as the learning rate.
+"""Choose the best of candidates that differ in tuned fields only, such as the learning rate.
 
 Candidates are methods or protocols with the same seeds. The one with the best mean score over seeds
-is chosen, or the first of several. A candidate with a diverged run is chosen only if all candidates
+is chosen; of equal ones the first. A candidate with a diverged run is chosen only if all candidates
 have one.
 
 A product's option `best` keeps, for every method, dataset and partition, the best of the protocols
@@ -31,25 +31,25 @@ Chooser = Callable[[pd.DataFrame, str], pd.DataFrame]
 
 def tuned_fields(every: pd.DataFrame, over: list[str]) -> list[str]:
     """Return the columns of the fields in which candidates may differ."""
-    of_protocol = [name.removeprefix("protocol.") for name in every if is_of_protocol(name)]
+    of_protocol = [name.removeprefix("protocol.") for name in every if is_protocol_field(name)]
     for name in over:
         known("field of these protocols", name, of_protocol)
-    return [n for n in every if not is_of_protocol(n) or n.removeprefix("protocol.") in over]
+    return [n for n in every if not is_protocol_field(n) or n.removeprefix("protocol.") in over]
 
 
-def is_of_protocol(name: str) -> bool:
+def is_protocol_field(name: str) -> bool:
     """Whether a column is a field of the protocol."""
     return name.startswith("protocol.")
 
 
-def settings_of(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
-    """Return the setting of every protocol: the first protocol that differs in tuned fields only.
+def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
+    """Group protocols that differ in tuned fields only; each group has its first protocol's name.
 
-    Without tuned fields of protocols, every protocol is a setting of its own.
+    Without tuned fields of protocols, every protocol is a group of its own.
     """
-    if not any(map(is_of_protocol, tuned)):
+    if not any(map(is_protocol_field, tuned)):
         return {name: name for name in scores["protocol"]}
-    fixed = [name for name in every if is_of_protocol(name) and name not in tuned]
+    fixed = [name for name in every if is_protocol_field(name) and name not in tuned]
     first = scores.drop_duplicates("protocol")
     values = fields.select_runs(every, first)[fixed].fillna("").itertuples(index=False, name=None)
     known_as: dict[tuple, str] = {}
@@ -58,7 +58,7 @@ def settings_of(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> 
 
 
 def rank_candidates(runs: pd.DataFrame, lowest: bool) -> tuple[pd.Series, int]:
-    """Return the mean deciding score of every candidate in `runs`, and the place of the best."""
+    """Return the mean deciding score of every candidate in `runs`, and the index of the best."""
     refuse_other_seeds(runs)
     decides = mean_over_seeds(runs, CANDIDATE, "deciding_score")["mean"].round(10)
     return decides, 0 if decides.isna().all() else decides.idxmin() if lowest else decides.idxmax()
@@ -66,8 +66,8 @@ def rank_candidates(runs: pd.DataFrame, lowest: bool) -> tuple[pd.Series, int]:
 
 def refuse_other_seeds(runs: pd.DataFrame) -> None:
     """Raise a UsageError if a candidate has other seeds than the first."""
-    seeds = runs.groupby(CANDIDATE, sort=False)["seed"].agg(lambda of: tuple(sorted(of)))
-    if odd := [" ".join(name) for name, of in seeds.items() if of != seeds.iloc[0]]:
+    seeds = runs.groupby(CANDIDATE, sort=False)["seed"].agg(lambda numbers: tuple(sorted(numbers)))
+    if odd := [" ".join(name) for name, numbers in seeds.items() if numbers != seeds.iloc[0]]:
         raise UsageError(
             f"candidates are compared with the same seeds, but {odd[0]} has other seeds than "
             f"{' '.join(seeds.index[0])}: run both with the same seeds"
@@ -90,24 +90,26 @@ def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
 def choose_best(
     runs: pd.DataFrame, settings: pd.DataFrame, over: str | list[str], by: str
 ) -> pd.DataFrame:
-    """Return a row per method, dataset, partition and setting: the chosen protocol and values.
+    """Choose, for each method, dataset, partition and setting, the protocol with the best `by`.
 
-    A method without the metric has nothing to choose by, and no row.
+    A row has the chosen protocol and its tuned values. A method that lacks the metric has no row.
     """
     scores = score_runs(runs, by)
     scores["deciding_score"] = scores[by]
     every = fields.select_runs(fields.read_fields(settings), scores)
-    tuned = [name for name in tuned_fields(every, listed(over)) if is_of_protocol(name)]
-    scores["setting"] = scores["protocol"].map(settings_of(scores, every, tuned))
-    scores = with_metric(scores)
+    tuned = [name for name in tuned_fields(every, listed(over)) if is_protocol_field(name)]
+    scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
+    scores = drop_without_metric(scores)
     refuse_undecided(scores, by, "let all protocols of a method evaluate it")
     lowest = metrics.lower_is_better(by)
-    rows = [best_protocol(of, every, tuned, lowest) for _, of in scores.groupby(GROUP, sort=False)]
+    rows = [
+        best_protocol(group, every, tuned, lowest) for _, group in scores.groupby(GROUP, sort=False)
+    ]
     return pd.DataFrame(rows, columns=[*CELL, "setting", "chosen"]).assign(chosen_by=by)
 
 
-def with_metric(scores: pd.DataFrame) -> pd.DataFrame:
-    """Return the scores without those groups that lack the metric."""
+def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the groups of runs in which no run has the metric."""
     lacks = scores["deciding_score"].isna() & ~scores["diverged"]
     keys = [scores[name] for name in GROUP]
     any_score = scores["deciding_score"].notna().groupby(keys).transform("any")
@@ -123,32 +125,32 @@ def best_protocol(runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], low
 
 
 def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the chosen runs, under the first protocol's name, with what was chosen.
+    """Keep the rows of the chosen runs, and add columns with the values that were chosen.
 
-    They are in the order of `chosen`: a method that is first in the grid stays first, whatever is
-    chosen for it.
+    All of them get the name of the first candidate's protocol. They are in the order of `chosen`,
+    so that the order of methods does not depend on the choice.
     """
     kept = chosen[[*CELL, "setting", *CHOICE]].merge(table, on=CELL)
     return kept.assign(protocol=kept["setting"])[[*table, *CHOICE]]
 
 
 def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
-    """Add what was chosen, by the runs `kept`, to a table whose rows are of methods.
+    """Add the columns CHOICE of the chosen runs `kept` to a product's table with a row per method.
 
-    A table without a column for one of the axes of CELL has runs of one name of this axis in each
-    row. If what was chosen differs by an axis that a table lacks, nothing is added.
+    The rows are matched by those axes of CELL that the table has. If these do not identify one
+    choice, nothing is added.
     """
     if "method" not in table or {*CHOICE} & {*table} or not {*CHOICE} <= {*kept}:
         return table
     axes = [axis for axis in CELL if axis in table]
-    found = kept[[*axes, *CHOICE]].drop_duplicates()
-    return table if found[axes].duplicated().any() else table.merge(found, how="left", on=axes)
+    choices = kept[[*axes, *CHOICE]].drop_duplicates()
+    return table if choices[axes].duplicated().any() else table.merge(choices, how="left", on=axes)
 
 
 def check_best(metric: str, best: dict) -> None:
-    """Raise a UsageError if `best` chooses on validation data of other models than `metric` is of.
+    """Raise a UsageError if `best` chooses by other models than those that `metric` measures.
 
-    Otherwise a table of clients' own models could be chosen by the server's.
+    For example, runs for a table of clients' own models must not be chosen by the server's model.
     """
     by, right = best["by"], metrics.validation_of(metric)
     if by.startswith(metrics.VALIDATION) and metrics.is_own(by) != metrics.is_own(right):
@@ -158,10 +160,12 @@ def check_best(metric: str, best: dict) -> None:
         )
 
 
-def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None) -> Chooser:
-    """Return a function that keeps the rows of the runs that are best by a metric.
+def make_chooser(
+    runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None
+) -> Chooser:
+    """Return a function that keeps the rows of the best runs, given a table and a metric.
 
-    Without `best` it keeps all rows. With `by` in `best`, this metric decides for all.
+    Without `best` it keeps all rows. If `best` has `by`, that metric is used instead of the given.
     """
     if not best:
         return lambda table, by: table
@@ -175,12 +179,12 @@ def chooser(runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict
     return lambda table, by: keep_chosen(table, chosen(best.get("by", by)))
 
 
-def describe(best: dict | None, by: str = "each number itself") -> str:
-    """Return a sentence for a caption: what was chosen, and on which data; empty without `best`."""
+def describe_choice(best: dict | None, by: str = "each number itself") -> str:
+    """Write the sentence of a caption that says how runs were chosen; empty without `best`."""
     if not best:
         return ""
     over, by = " and ".join(listed(best["over"])), best.get("by", by)
-    chosen = f"Of each method, the best {over} by {metrics.words(by)}"
+    chosen = f"Of each method, the best {over} by {metrics.describe_metric(by)}"
     data = (
         "" if by.startswith(metrics.VALIDATION) else "; chosen on the test data, so it is too good"
     )

@@ -13,7 +13,7 @@ STEPS = 60  # of the bisection, for the scale of the scores
 WIDEST = 1e4  # scale at which one weight is 1
 
 
-def effective(weights: np.ndarray) -> np.ndarray:
+def effective_number(weights: np.ndarray) -> np.ndarray:
     """Return the effective number of weights along the last axis."""
     return 1 / (weights**2).sum(axis=-1)
 
@@ -25,20 +25,21 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 
 
 def random_weights(clients: int, wanted: float, seed: int = 0) -> np.ndarray:
-    """Return DRAWS random weightings of so many clients, each of the wanted effective number."""
+    """Draw DRAWS random weightings of some clients, each with the wanted effective number."""
     scores = np.random.default_rng(seed).standard_normal((DRAWS, clients))
     low, high = np.zeros((DRAWS, 1)), np.full((DRAWS, 1), WIDEST)
     for _ in range(STEPS):
         middle = (low + high) / 2
-        spread = effective(softmax(middle * scores))[:, None] > wanted
+        spread = effective_number(softmax(middle * scores))[:, None] > wanted
         low, high = np.where(spread, middle, low), np.where(spread, high, middle)
     return softmax(high * scores)
 
 
 def random_distance(clients: int, wanted: float, seed: int = 0) -> float:
-    """Return the mean total variation between such random weights and equal weights.
+    """Return the mean total variation between random weights and equal weights.
 
-    It is 0 if all clients, or more, should be effective, and NaN if it is not known how many.
+    The random weights have the `wanted` effective number. The result is 0 if that is at least the
+    number of clients, and NaN if it is NaN.
     """
     if np.isnan(wanted):
         return float("nan")

@@ -1,43 +1,48 @@
-"""Curves that a study keeps: the accuracy after every round, by who ran it.
+"""Compare accuracy curves that are stored with a study, such as ours and those of a paper's code.
 
-The study's `curves` names a table for each origin, such as our runs and somebody else's code. They
-are compared in those cells (method, dataset, partition, protocol) that all of the tables have.
+The study's `curves` names one table of accuracies by round for each origin. Only those cells
+(method, dataset, partition, protocol) are compared that all tables have.
 """
 
 import pandas as pd
 
 from fedgrid.analysis.published import join_published
 from fedgrid.analysis.scores import CELL, moving_average
+from fedgrid.study.records import Study
 
 BLOCK = 20  # rounds whose mean accuracies are compared
 CURVE = ["curve", *CELL, "seed"]
 NUMBERS = ["seed", "round", "accuracy"]
 
 
-def kept_curves(study: dict) -> pd.DataFrame:
+def read_curves(study: Study) -> pd.DataFrame:
     """Return a row per evaluation: accuracy and moving average in percent, published percent.
 
     The column `curve` has the name of the origin. Cells that an origin lacks are left out, and so
     are rounds without an accuracy.
     """
-    rows = [row | {"curve": name} for name, of in study.get("curves", {}).items() for row in of]
+    rows = [
+        row | {"curve": name}
+        for name, evaluations in study.get("curves", {}).items()
+        for row in evaluations
+    ]
     table = pd.DataFrame(rows, columns=[*CURVE, "round", "accuracy"])
     table[NUMBERS] = table[NUMBERS].apply(pd.to_numeric)
     table = table.dropna(subset="accuracy")
     origins = table.groupby(CELL)["curve"].transform("nunique")
-    table = in_order(table[origins == len(study.get("curves", {}))])
+    table = sort_curves(table[origins == len(study.get("curves", {}))])
     averages = table.groupby(CURVE)["accuracy"].transform(moving_average)
     table = join_published(table.assign(average=averages), study)
     return table.drop(columns=["published_std", "published_speedup"])
 
 
-def in_order(table: pd.DataFrame) -> pd.DataFrame:
+def sort_curves(table: pd.DataFrame) -> pd.DataFrame:
     """Return the evaluations by curve, in the order of the study's files, and by round."""
     curve = table.groupby(CURVE, sort=False).ngroup()
     return table.assign(at=curve).sort_values(["at", "round"], kind="stable").drop(columns="at")
 
 
-def last_numbers(curves: pd.DataFrame) -> pd.DataFrame:
+def summarise_curves(curves: pd.DataFrame) -> pd.DataFrame:
     """Return a row per curve: its best accuracy and that round, its last accuracy and average."""
     best = curves.loc[curves.groupby(CURVE)["accuracy"].idxmax(), [*CURVE, "round", "accuracy"]]
     last = curves.groupby(CURVE, sort=False).agg(
@@ -47,10 +52,10 @@ def last_numbers(curves: pd.DataFrame) -> pd.DataFrame:
     return last.reset_index().merge(best, on=CURVE)
 
 
-def block_differences(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return the first origin's mean accuracy minus each other's, by cell and BLOCK rounds.
+def compare_blocks(curves: pd.DataFrame) -> pd.DataFrame:
+    """Average the first origin's accuracy minus each other's over blocks of BLOCK rounds.
 
-    Only rounds that both have count, without round 0; `block` counts from 0.
+    Only rounds that both origins have count, without round 0; the column `block` counts from 0.
     """
     keys = [*CELL, "round"]
     means = curves.groupby(["curve", *keys], sort=False)["accuracy"].mean().reset_index()

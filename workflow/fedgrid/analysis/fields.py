@@ -1,8 +1,8 @@
 """Values of the fields of runs: of their protocols, and of the hyper-parameters of their methods.
 
-A field is named as in its protocol or method file: `lr`, `mu`. If a run has two fields of a name,
-the file comes first: `fedprox.mu`, `protocol.momentum`. Methods are of one family if they are
-combined from the same files: they differ in hyper-parameters only.
+A field is named as in its protocol or method file: `lr`, `mu`. If a protocol and a method have
+fields of the same name, its file is written before it: `fedprox.mu`, `protocol.momentum`. Methods
+of one family are combined from the same files, and differ in hyper-parameters only.
 """
 
 import json
@@ -17,7 +17,7 @@ ABSENT = "-"  # in tables, the value of a run that does not have the field
 
 
 def read_fields(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per run and a column per field, `file.field`: values as texts, or missing."""
+    """Return a table with a row per run and a column `file.field` per field, with texts."""
     named = settings[settings["field"].fillna("") != ""]
     whole = (
         named["of"].astype(object).fillna("protocol").replace("", "protocol") + "." + named["field"]
@@ -40,14 +40,14 @@ def write_value(value: Any) -> str:
     return f"{value:.12g}"
 
 
-def short_name(fields: pd.DataFrame, whole: str) -> str:
+def shorten_name(fields: pd.DataFrame, whole: str) -> str:
     """Return the name of a field without its file, if no other field has this name."""
     name = whole.partition(".")[2]
-    return whole if len(columns_of(fields, name)) > 1 else name
+    return whole if len(find_columns(fields, name)) > 1 else name
 
 
-def columns_of(fields: pd.DataFrame, name: str) -> list[str]:
-    """Return the columns that a name stands for."""
+def find_columns(fields: pd.DataFrame, name: str) -> list[str]:
+    """Return the columns of a field by its name, with or without its file."""
     return [whole for whole in fields if name in (whole, whole.partition(".")[2])]
 
 
@@ -55,30 +55,32 @@ def select_field(fields: pd.DataFrame, name: str) -> pd.Series:
     """Return the values of a field by run; a run without the field has a missing value."""
     short = {whole.partition(".")[2] for whole in fields}
     known("field of these runs", name, short if "." not in name else {*fields})
-    there = columns_of(fields, name)
-    if (fields[there].notna().sum(axis=1) > 1).any():
-        raise UsageError(f"a run has several fields called `{name}`: write {' or '.join(there)}")
-    return fields[there].bfill(axis=1).iloc[:, 0].astype(object)
+    columns = find_columns(fields, name)
+    if (fields[columns].notna().sum(axis=1) > 1).any():
+        raise UsageError(f"a run has several fields called `{name}`: write {' or '.join(columns)}")
+    return fields[columns].bfill(axis=1).iloc[:, 0].astype(object)
 
 
-def write_order(values: pd.Series) -> list[str]:
-    """Return the different values of a field: numbers from the lowest on, texts as they come."""
+def order_values(values: pd.Series) -> list[str]:
+    """Order the different values of a field: numbers ascending, texts as they occur."""
     unique = [*dict.fromkeys(values)]
-    there = [text for text in unique if text != ABSENT]
-    numbers = pd.to_numeric(pd.Series(there, dtype=object), errors="coerce")
-    ordered = there if numbers.isna().any() else [there[i] for i in numbers.argsort(kind="stable")]
+    present = [text for text in unique if text != ABSENT]
+    numbers = pd.to_numeric(pd.Series(present, dtype=object), errors="coerce")
+    ordered = (
+        present if numbers.isna().any() else [present[i] for i in numbers.argsort(kind="stable")]
+    )
     return [ABSENT] * (ABSENT in unique) + ordered
 
 
-def differing(fields: pd.DataFrame) -> list[str]:
-    """Return the fields with several values."""
+def find_differing(fields: pd.DataFrame) -> list[str]:
+    """Return the fields in which runs differ."""
     return [name for name in fields if fields[name].nunique(dropna=False) > 1]
 
 
 def write_fields(fields: pd.DataFrame, names: list[str]) -> pd.Series:
     """Return the values of some fields of every run as one text: `mu=0.1, lr=0.3`."""
-    there = fields.dropna(axis="columns", how="all")
-    short = {name: short_name(there, name) for name in names}
+    present = fields.dropna(axis="columns", how="all")
+    short = {name: shorten_name(present, name) for name in names}
     texts = [
         ", ".join(f"{short[name]}={row[name]}" for name in names if pd.notna(row[name]))
         for row in fields.to_dict("records")
@@ -95,10 +97,15 @@ def select_runs(fields: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     return fields.loc[names]
 
 
-def families(settings: pd.DataFrame) -> dict[str, str]:
-    """Return the family of every method: its only method's name, or the names of its files."""
+def find_families(settings: pd.DataFrame) -> dict[str, str]:
+    """Return the family of every method, by the names of its files.
+
+    A family of a single method has the method's name.
+    """
     of_method = settings[settings["of"].astype(object).fillna("") != ""]
-    files = of_method.groupby("method", sort=False)["of"].agg(lambda of: "+".join(sorted({*of})))
-    found = {method: files.get(method, method) for method in settings["method"].unique()}
-    members = pd.Series(found).value_counts()
-    return {m: m if members[family] == 1 else family for m, family in found.items()}
+    files = of_method.groupby("method", sort=False)["of"].agg(
+        lambda names: "+".join(sorted({*names}))
+    )
+    family_of = {method: files.get(method, method) for method in settings["method"].unique()}
+    members = pd.Series(family_of).value_counts()
+    return {m: m if members[family] == 1 else family for m, family in family_of.items()}

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import matplotlib.style
@@ -15,6 +16,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import PACKAGE
+from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three panels fit the width of a page
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
@@ -28,8 +30,8 @@ UNDATED = {
 }  # for reproducible bytes
 
 
-def style() -> AbstractContextManager:
-    """Return a context in which figures have the style of `report/paper.mplstyle`."""
+def use_style() -> AbstractContextManager:
+    """Draw figures with the style of `report/paper.mplstyle`, in a `with` statement."""
     return matplotlib.style.context(PACKAGE / "report/paper.mplstyle")
 
 
@@ -42,39 +44,42 @@ def panels(
     return figure, figure.subplots(rows, columns, squeeze=False, **shared)
 
 
-def blank() -> Figure:
-    """Return a figure without axes, of which only the caption is to be read."""
+def make_blank() -> Figure:
+    """Return an empty figure, for a product that has a caption and nothing to draw."""
     figure, ((axes,),) = panels(1, 1)
     axes.set_axis_off()
     return figure
 
 
 def lines(names: Iterable[str]) -> dict[str, dict]:
-    """Return a colour and a line style by name, in the order of the names."""
+    """Give each name its own colour and line style, in the order of the names."""
     return dict(zip(dict.fromkeys(names), cycle(matplotlib.rcParams["axes.prop_cycle"])))
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour by name, in the order of the names."""
+    """Give each name its own colour, in the order of the names."""
     return {name: look["color"] for name, look in lines(names).items()}
 
 
-def label(study: dict, name: str, axis: str = "") -> str:
-    """Return the label of a name; for a protocol, the labels of protocols come first."""
+def label(study: Study, name: str, axis: str = "") -> str:
+    """Return the study's label of a name, or the name if it has none.
+
+    `labels.protocols` of the study is used for the axis `protocol` first.
+    """
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
     return of_axis.get(name) or labels.get(name, name)
 
 
-def setting(study: dict, dataset: str, partition: str) -> str:
+def write_setting(study: Study, dataset: str, partition: str) -> str:
     """Return a panel's title: `CIFAR-10, alpha=0.1`."""
     return f"{label(study, dataset)}, {write_label(partition)}"
 
 
-def lay_out(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
-    """Return rows of panels, by dataset and partition: a row per dataset, a column per partition.
+def arrange_panels(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
+    """Arrange panels in rows: a row per dataset, a column per partition.
 
-    If each dataset has one partition, of its own, the panels are one after the other.
+    If each dataset has a single partition that no other has, up to ROW panels share a row.
     """
     settings = [*dict.fromkeys(zip(table["dataset"], table["partition"], strict=True))]
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
@@ -84,37 +89,37 @@ def lay_out(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
 
 
 def setting_panels(
-    table: pd.DataFrame, study: dict, **size: float
+    table: pd.DataFrame, study: Study, **size: float
 ) -> tuple[Figure, list[list[tuple[Axes, pd.DataFrame]]]]:
     """Return a figure with a panel per dataset and partition, and each panel with its rows.
 
     Panels in a row share their axes if they are of one dataset.
     """
-    places = lay_out(table)
+    places = arrange_panels(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
-    shared = {"sharex": "row", "sharey": "row"} if together else {}
+    shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if together else {}
     figure, grid = panels(len(places), len(places[0]), **size, **shared)
-    found: list[list[tuple[Axes, pd.DataFrame]]] = []
+    filled: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
-        found.append([])
-        for axes, of in zip(row, settings, strict=False):
-            axes.set_title(setting(study, *of))
-            here = (table["dataset"] == of[0]) & (table["partition"] == of[1])
-            found[-1].append((axes, table[here]))
+        filled.append([])
+        for axes, place in zip(row, settings, strict=False):
+            axes.set_title(write_setting(study, *place))
+            here = (table["dataset"] == place[0]) & (table["partition"] == place[1])
+            filled[-1].append((axes, table[here]))
         for axes in row[len(settings) :] if settings else ():
             axes.set_visible(False)
-    return figure, found
+    return figure, filled
 
 
-def plot_band(axes: Axes, of: pd.DataFrame, along: str, look: dict, **style) -> None:
-    """Draw the means along a column as a line, with the deviation as a band around it."""
-    axes.plot(of[along], of["mean"], **style, **look)
-    low, high = of["mean"] - of["std"], of["mean"] + of["std"]
-    axes.fill_between(of[along], low, high, color=look["color"], alpha=0.12, lw=0)
+def plot_band(axes: Axes, line: pd.DataFrame, along: str, look: dict, **style) -> None:
+    """Draw the means against the column `along` as a line, with their deviation as a band."""
+    axes.plot(line[along], line["mean"], **style, **look)
+    low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+    axes.fill_between(line[along], low, high, color=look["color"], alpha=0.12, lw=0)
 
 
-def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: str) -> None:
-    """Draw whole crosses on the lower edge of a panel; they take no room in the layout."""
+def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: Any) -> None:
+    """Draw crosses on the lower edge of a panel; the edge does not cut them off."""
     style = {"color": colour, "transform": transform, "clip_on": False, "in_layout": False}
     axes.plot(places, 0 * places, "x", **style, **label)
 
@@ -122,20 +127,17 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:
-    """Add one legend for all panels, above them; a name that several panels have occurs once.
-
-    The names in `order` come first, in this order.
-    """
-    found: dict = dict.fromkeys(order)
+    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
+    handles: dict = dict.fromkeys(order)
     for axes in panels:
-        found |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
-    found = {name: handle for name, handle in found.items() if handle is not None}
-    columns = min(columns, len(found))
-    if found:
-        figure.legend(found.values(), found.keys(), loc="outside upper center", ncols=columns)
+        handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
+    handles = {name: handle for name, handle in handles.items() if handle is not None}
+    columns = min(columns, len(handles))
+    if handles:
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
 
 
-def explain(figure: Figure, caption: str) -> Figure:
+def add_caption(figure: Figure, caption: str) -> Figure:
     """Add a caption below a figure, as wide as the figure; return the figure."""
     width = figure.get_figwidth()
     text = textwrap.fill(caption, int(width * 19))
@@ -143,7 +145,7 @@ def explain(figure: Figure, caption: str) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path, form: str) -> None:
+def save_figure(figure: Figure, path: Path, form: str) -> None:
     """Save the figure as pdf, svg or png; the same figure gives the same bytes."""
     pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"

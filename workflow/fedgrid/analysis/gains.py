@@ -1,4 +1,4 @@
-"""Gains of a part that is added to methods: `fedavg+norm` over `fedavg`, by the names' suffix.
+"""The gain of a part that is added to methods, such as `+norm`: `fedavg+norm` over `fedavg`.
 
 A gain is the difference of accuracies of two runs of a seed, in points of percent.
 """
@@ -8,9 +8,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from fedgrid.analysis import verdicts
-from fedgrid.analysis.published import join_published, published_cells
+from fedgrid.analysis.published import join_published, list_published_cells
 from fedgrid.analysis.scores import CELL, SETTING, pair_runs
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 GAIN = ["gain", "low", "high"]
 PAIRS = "pairs"
@@ -18,15 +19,14 @@ PAPER = "paper"  # the protocol of printed values of the paper's main setting
 
 
 def name_pairs(methods: Iterable[str], suffix: str, needed: bool = True) -> dict[str, str]:
-    """Return the original methods, each with its name with the suffix.
+    """Return the name with the suffix for every method that occurs with the suffix and without it.
 
-    Only originals that are themselves among the methods count. NothingToDrawError if there is none,
-    and the pairs are `needed`.
+    NothingToDrawError if there is no such pair and the pairs are `needed`.
     """
-    there = [*dict.fromkeys(methods)]
-    pairs = {name: name + suffix for name in there if name + suffix in there}
+    unique = [*dict.fromkeys(methods)]
+    pairs = {name: name + suffix for name in unique if name + suffix in unique}
     if needed and not pairs:
-        original = there[0].removesuffix(suffix)
+        original = unique[0].removesuffix(suffix)
         raise NothingToDrawError(
             f"no method of these runs has the suffix `{suffix}` beside its original: name both in "
             f"the grid, such as {original} and {original}{suffix}"
@@ -42,31 +42,33 @@ def compute_gains(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     rows = []
     for original, changed in pairs.items():
         gaps = pair_runs(scores, changed, [original]).groupby(SETTING, sort=False)["accuracy"]
-        for setting, of in gaps:
-            bounds = verdicts.interval(of.to_numpy())
-            rows.append((original, *setting, of.mean(skipna=False), *bounds, len(of)))
-    found = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
-    return found.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
+        for setting, differences in gaps:
+            bounds = verdicts.confidence_interval(differences.to_numpy())
+            rows.append(
+                (original, *setting, differences.mean(skipna=False), *bounds, len(differences))
+            )
+    table = pd.DataFrame(rows, columns=["method", *SETTING, *GAIN, PAIRS])
+    return table.astype(dict.fromkeys(GAIN, float) | {PAIRS: "Int64"})
 
 
-def join_printed(table: pd.DataFrame, study: dict, suffix: str) -> pd.DataFrame:
-    """Add what is printed of cells of originals: the original, that with the suffix, the gain."""
+def join_printed(table: pd.DataFrame, study: Study, suffix: str) -> pd.DataFrame:
+    """Add the printed accuracies of each original, without and with the suffix, and the gain."""
     changed = table[CELL].assign(method=table["method"] + suffix)
-    found = {"original": table[CELL], "changed": changed}
-    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in found.items()}
+    sides = {"original": table[CELL], "changed": changed}
+    values = {n: join_published(cells, study)["published"].to_numpy() for n, cells in sides.items()}
     gain = values["changed"] - values["original"]
     return table.assign(
         printed_original=values["original"], printed_changed=values["changed"], printed_gain=gain
     )
 
 
-def printed_pairs(study: dict, suffix: str) -> pd.DataFrame:
-    """Return a row per printed cell of an original: both printed accuracies and their difference.
+def list_printed_pairs(study: Study, suffix: str) -> pd.DataFrame:
+    """Return a row per pair of printed accuracies, without and with the suffix: both and the gain.
 
-    The protocol `paper` is the paper's main setting. The gain is the difference, whatever the paper
-    prints as the gain.
+    The protocol `paper` is the paper's main setting. The gain is our difference of the two values;
+    a gain that the paper prints itself is not used.
     """
-    cells = published_cells(study)
+    cells = list_published_cells(study)
     back = {name + suffix: name for name in cells["method"]}
     changed = cells[cells["method"].isin(back)].replace({"method": back})
     keys = ["method", "dataset", "partition", "as_protocol"]

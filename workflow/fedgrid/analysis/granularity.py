@@ -22,15 +22,15 @@ from scipy import stats
 DIGITS = 10
 
 
-def possible(value: Decimal, decimals: int, images: int) -> bool:
+def is_possible(value: Decimal, decimals: int, images: int) -> bool:
     """Whether some number of correct images, 0 to `images`, gives the printed percentage."""
-    shown, whole = units(value, decimals), 2 * size_of_print(decimals)
+    shown, whole = count_units(value, decimals), 2 * size_of_print(decimals)
     least = -(-images * (2 * shown - 1) // whole)  # rounded up
     most = images * (2 * shown + 1) // whole  # rounded down
     return max(least, 0) <= min(most, images)
 
 
-def units(value: Decimal, decimals: int) -> int:
+def count_units(value: Decimal, decimals: int) -> int:
     """Return a printed percentage in units of its last digit."""
     return int(value.scaleb(decimals))
 
@@ -40,28 +40,28 @@ def size_of_print(decimals: int) -> int:
     return 100 * 10**decimals
 
 
-def fits(values: Sequence[Decimal], decimals: int, images: int) -> bool:
-    """Whether all values are possible."""
-    return all(possible(value, decimals, images) for value in values)
+def all_possible(values: Sequence[Decimal], decimals: int, images: int) -> bool:
+    """Whether a mean over `images` images can give every value."""
+    return all(is_possible(value, decimals, images) for value in values)
 
 
 def least_fit(values: Sequence[Decimal], decimals: int) -> int | None:
-    """Return the least number of images that fits all values; None if no number fits.
+    """Return the least number of images that can give all values; None if no number can.
 
-    Fewer images cannot have given the values. It is never more than `size_of_print`.
+    It is at most `size_of_print`.
     """
     sizes = range(1, size_of_print(decimals) + 1)
-    return next((n for n in sizes if fits(values, decimals, n)), None)
+    return next((n for n in sizes if all_possible(values, decimals, n)), None)
 
 
 def largest_fit(values: Sequence[Decimal], decimals: int) -> int | None:
-    """Return the largest number of images below `size_of_print` that fits all values, or None.
+    """Return the largest number of images below `size_of_print` that can give all values, or None.
 
-    The test set has at most so many images, or else at least `size_of_print`, where every number
-    fits. So the result says something only together with another reason that the set is small.
+    Every number from `size_of_print` on can give them, too. So the result limits the size of a test
+    set only if something else shows that the set is small.
     """
     sizes = range(size_of_print(decimals) - 1, 0, -1)
-    return next((n for n in sizes if fits(values, decimals, n)), None)
+    return next((n for n in sizes if all_possible(values, decimals, n)), None)
 
 
 def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
@@ -75,18 +75,18 @@ def coarsest_step(values: Sequence[Decimal], decimals: int) -> Decimal:
 
 def last_digits(values: Sequence[Decimal], decimals: int) -> list[int]:
     """Return how many values end with 0, with 1, and so on up to 9."""
-    ends = [units(value, decimals) % DIGITS for value in values]
+    ends = [count_units(value, decimals) % DIGITS for value in values]
     return [ends.count(digit) for digit in range(DIGITS)]
 
 
-def even(counts: Sequence[int]) -> int:
+def count_even(counts: Sequence[int]) -> int:
     """Return how many last digits are even."""
     return sum(counts[::2])
 
 
 def p_even(counts: Sequence[int]) -> float:
     """Return p of the exact two-sided binomial test that half of the last digits are even."""
-    return float(stats.binomtest(even(counts), sum(counts)).pvalue)
+    return float(stats.binomtest(count_even(counts), sum(counts)).pvalue)
 
 
 def p_uniform(counts: Sequence[int]) -> float:
@@ -99,19 +99,21 @@ def p_uniform(counts: Sequence[int]) -> float:
     """
     total, bound = sum(counts), sum(count**2 for count in counts)
     chances = stats.poisson.pmf(np.arange(total + 1), total / len(counts))
-    found = np.zeros((total + 1, bound + 1))  # by sum of counts, and sum of squares up to `bound`
-    found[0, 0] = 1
+    chances_of_sums = np.zeros(
+        (total + 1, bound + 1)
+    )  # by sum of counts, and sum of squares up to `bound`
+    chances_of_sums[0, 0] = 1
     for _ in counts:
-        found = with_digit(found, chances)
-    return float(found[total, bound] / found[total].sum())
+        chances_of_sums = add_digit(chances_of_sums, chances)
+    return float(chances_of_sums[total, bound] / chances_of_sums[total].sum())
 
 
-def with_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Return the distribution with one digit more; the last column is of its sum and all above."""
+def add_digit(before: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Add one digit to the distribution; its last column has all sums of squares from it on."""
     after = np.zeros_like(before)
     last = before.shape[1] - 1
     for count, chance in enumerate(chances):
-        of, kept = before[: len(before) - count], max(last - count**2, 0)
-        after[count:, last - kept : last] += chance * of[:, :kept]
-        after[count:, last] += chance * of[:, kept:].sum(axis=1)
+        part, kept = before[: len(before) - count], max(last - count**2, 0)
+        after[count:, last - kept : last] += chance * part[:, :kept]
+        after[count:, last] += chance * part[:, kept:].sum(axis=1)
     return after

@@ -10,7 +10,8 @@ from unicodedata import lookup
 
 import pandas as pd
 
-from fedgrid.analysis.readable import NAMES, NUMBER, Ranked, levels_of, rank, written_name
+from fedgrid.analysis.readable import NAMES, NUMBER, Ranked, find_best, list_levels, write_name
+from fedgrid.study.records import Study
 
 BEGIN = r"""% Needs \usepackage{array, booktabs, graphicx, siunitx}, with version 3 of siunitx.
 % Compiled by itself, this file is a document.
@@ -32,8 +33,10 @@ MARKS = r"""\sisetup{reset-math-version = false}
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
 LONG = 40  # characters of a text that is broken into lines
-GREEK = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda")
-GREEK += ("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega")
+GREEK = (
+    *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda"),
+    *("mu", "nu", "xi", "pi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega"),
+)
 CAPITALS = ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega")
 MEAN = re.compile(rf"({NUMBER})(?: ± ({NUMBER}))?")  # with its deviation
 VALUE = re.compile(r"([A-Za-z_]+?)_? ?= ?([-+.\w]+)")
@@ -56,8 +59,8 @@ SPECIAL |= {
 }
 
 
-def write(
-    wide: pd.DataFrame, study: dict, caption: str, name: str, ranked: Ranked, lowest: bool = False
+def write_table(
+    wide: pd.DataFrame, study: Study, caption: str, name: str, ranked: Ranked, lowest: bool = False
 ) -> str:
     """Return a laid-out table as LaTeX, with the label `tab:<name>`.
 
@@ -65,106 +68,106 @@ def write(
     highest, is bold, and the second best underlined; equal numbers are marked alike.
     """
     cells = wide.astype(object).where(wide.notna(), "").map(str)
-    best, second = rank(cells, ranked, lowest)
-    texts = cells.apply(column_of, axis=0) if len(cells) else cells
+    best, second = find_best(cells, ranked, lowest)
+    texts = cells.apply(write_column, axis=0) if len(cells) else cells
     for where, macro in ((best, "best"), (second, "secondbest")):
-        texts = texts.mask(where, texts.map(partial(marked, macro)))
+        texts = texts.mask(where, texts.map(partial(wrap_macro, macro)))
     for axis in ("index", "columns"):
-        setattr(texts, axis, heading(getattr(wide, axis), study))
+        setattr(texts, axis, write_headings(getattr(wide, axis), study))
     body = texts.style.to_latex(
-        column_format=columns_format(cells), hrules=True, sparse_index=True, multicol_align="c",
+        column_format=align_columns(cells), hrules=True, sparse_index=True, multicol_align="c",
         multirow_align="naive",
     )  # fmt: skip
     head = "\\begin{table}[t]\n\\centering\n" + MARKS
-    titled = f"\\caption{{{escape(caption)}}}\n\\label{{tab:{name}}}\n"
+    titled = f"\\caption{{{write_latex(caption)}}}\n\\label{{tab:{name}}}\n"
     return f"{BEGIN}{head}{titled}{FIT}%\n{body.strip()}%\n}}\n\\end{{table}}\n{END}"
 
 
 # -- cells ----------------------------------------------------------------------------------------
 
 
-def column_of(texts: pd.Series) -> pd.Series:
-    """Return a column in LaTeX; deviations are as wide as the widest, so that points align."""
-    found = texts.map(MEAN.fullmatch)
-    widest = max([len(one[2]) for one in found if one and one[2]], default=0)
-    both = zip(texts, found, strict=True)
-    return pd.Series([cell(*one, widest) for one in both], texts.index, dtype=object)
+def write_column(texts: pd.Series) -> pd.Series:
+    """Return a column in LaTeX, in which deviations have equal width, so that points align."""
+    matches = texts.map(MEAN.fullmatch)
+    widest = max([len(match[2]) for match in matches if match and match[2]], default=0)
+    both = zip(texts, matches, strict=True)
+    return pd.Series([write_cell(*match, widest) for match in both], texts.index, dtype=object)
 
 
-def cell(text: str, found: re.Match | None, widest: int) -> str:
+def write_cell(text: str, match: re.Match | None, widest: int) -> str:
     """Return a number with its deviation by siunitx, or an escaped text."""
-    if not found:
-        return escape(text)
-    if not found[2]:
+    if not match:
+        return write_latex(text)
+    if not match[2]:
         return f"\\num{{{text}}}"
-    room = f"\\phantom{{{'0' * (widest - len(found[2]))}}}" * (widest > len(found[2]))
-    return f"$\\num{{{found[1]}}} \\pm {room}\\num{{{found[2]}}}$"
+    room = f"\\phantom{{{'0' * (widest - len(match[2]))}}}" * (widest > len(match[2]))
+    return f"$\\num{{{match[1]}}} \\pm {room}\\num{{{match[2]}}}$"
 
 
-def marked(macro: str, text: str) -> str:
+def wrap_macro(macro: str, text: str) -> str:
     """Return a cell with a macro around it."""
     return f"\\{macro}{{{text}}}"
 
 
-def columns_format(cells: pd.DataFrame) -> str:
+def align_columns(cells: pd.DataFrame) -> str:
     """Return the alignment of all columns: numbers to the right, long texts in lines."""
     return "".join(
-        [aligned(level.astype(str)) for level in levels_of(cells.index)]
-        + [aligned(cells.iloc[:, at]) for at in range(cells.shape[1])]
+        [align_column(level.astype(str)) for level in list_levels(cells.index)]
+        + [align_column(cells.iloc[:, at]) for at in range(cells.shape[1])]
     )
 
 
-def aligned(texts) -> str:
+def align_column(texts) -> str:
     """Return the alignment of one column."""
-    there = [text for text in texts if text]
-    if any(len(text) > LONG for text in there):
+    filled = [text for text in texts if text]
+    if any(len(text) > LONG for text in filled):
         return r">{\raggedright\arraybackslash}p{6cm}"
-    return "r" if there and any(map(MEAN.fullmatch, there)) else "l"
+    return "r" if filled and any(map(MEAN.fullmatch, filled)) else "l"
 
 
 # -- names ----------------------------------------------------------------------------------------
 
 
-def heading(index: pd.Index, study: dict) -> pd.Index:
+def write_headings(index: pd.Index, study: Study) -> pd.Index:
     """Return an index with readers' names in LaTeX, for its levels and their values."""
-    found = [
-        [readable(study, name, value) for value in level]
-        for name, level in zip(index.names, levels_of(index), strict=True)
+    levels = [
+        [write_heading(study, name, value) for value in level]
+        for name, level in zip(index.names, list_levels(index), strict=True)
     ]
-    names = [escape(str(name or "").removesuffix("_")) for name in index.names]
+    names = [write_latex(str(name or "").removesuffix("_")) for name in index.names]
     if index.nlevels == 1:
-        return pd.Index(found[0], name=names[0] or None)
-    return pd.MultiIndex.from_arrays(found, names=names)
+        return pd.Index(levels[0], name=names[0] or None)
+    return pd.MultiIndex.from_arrays(levels, names=names)
 
 
-def readable(study: dict, level: str | None, value) -> str:
-    """Return a heading in LaTeX; names of files are replaced by the study's labels."""
+def write_heading(study: Study, level: str | None, value) -> str:
+    """Return a heading in LaTeX, in which the study's labels replace names of files."""
     text = str(value)
-    return escape(written_name(study, text, str(level)) if level in NAMES else text)
+    return write_latex(write_name(study, text, str(level)) if level in NAMES else text)
 
 
-def escape(text: str) -> str:
+def write_latex(text: str) -> str:
     """Return a text in LaTeX; `alpha=0.1` becomes a formula."""
-    found, end = [], 0
+    pieces, end = [], 0
     for match in VALUE.finditer(text):
-        found += [plain(text[end : match.start()]), formula(*match.groups())]
+        pieces += [escape_letters(text[end : match.start()]), write_formula(*match.groups())]
         end = match.end()
-    return "".join([*found, plain(text[end:])])
+    return "".join([*pieces, escape_letters(text[end:])])
 
 
-def plain(text: str) -> str:
+def escape_letters(text: str) -> str:
     """Return a text with LaTeX's own letters escaped."""
     return "".join(SPECIAL.get(letter, letter) for letter in text)
 
 
-def formula(name: str, value: str) -> str:
+def write_formula(name: str, value: str) -> str:
     """Return `name = value` as a formula; a name that is no symbol is upright."""
     symbol = f"\\{name}" if name in GREEK else name
-    symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{plain(name)}}}"
+    symbol = symbol if len(name) == 1 or name in GREEK else f"\\mathrm{{{escape_letters(name)}}}"
     end = value[len(value.rstrip(".")) :]  # the full stop of a sentence
     shown = value.rstrip(".")
     if re.fullmatch(NUMBER, shown):
         shown = f"\\num{{{shown}}}" if "e" in shown else shown
     else:
-        shown = f"\\mathrm{{{plain(shown)}}}"
+        shown = f"\\mathrm{{{escape_letters(shown)}}}"
     return f"${symbol} = {shown}${end}"

@@ -1,7 +1,8 @@
-"""The names of metrics: which are in percent, which are better if lower, and their words.
+"""Say what the name of a metric tells: whether it is in percent, whether lower is better, words.
 
-Fedgrid's own shares (SHARE) are in percent. All other columns, and so those of a method's own, are
-shown as they were recorded. Only the name decides, so that two tables of a column have one unit.
+Fedgrid's own metrics between 0 and 1 (SHARE) are shown in percent. All others, such as those that a
+method records itself, are shown as they were recorded. Only the name decides, so that a metric has
+the same unit in all tables.
 """
 
 import re
@@ -32,34 +33,34 @@ OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "wors
 VALIDATION = "validation_"  # how the names of metrics on validation data begin
 
 
-def is_own(of: str) -> bool:
+def is_own(metric: str) -> bool:
     """Whether a metric is of clients' own models."""
-    return of.removeprefix(VALIDATION).startswith("own_")
+    return metric.removeprefix(VALIDATION).startswith("own_")
 
 
-def validation_of(of: str) -> str:
-    """Return the metric on validation data by which to choose what is reported as `of`.
+def validation_of(metric: str) -> str:
+    """Return the metric on validation data by which to choose runs for a table of `metric`.
 
-    It is of the same models: of clients' own, or of the server's, which has no other metric on
-    validation data than its accuracy and its loss.
+    Both measure the same models: clients' own models, or the server's. On validation data the
+    server's model has accuracy and loss only.
     """
-    if is_own(of):
+    if is_own(metric):
         return f"{VALIDATION}own_mean"
-    return f"{VALIDATION}{'loss' if of == 'loss' else 'accuracy'}"
+    return f"{VALIDATION}{'loss' if metric == 'loss' else 'accuracy'}"
 
 
-def in_percent(of: str) -> bool:
+def in_percent(metric: str) -> bool:
     """Whether a metric is a share that tables show in percent."""
-    return bool(SHARE.fullmatch(of))
+    return bool(SHARE.fullmatch(metric))
 
 
-def lower_is_better(of: str) -> bool:
+def lower_is_better(metric: str) -> bool:
     """Whether the best value of a metric is the lowest."""
-    return of.endswith(("loss", "error")) and not OF_CLASS.fullmatch(of)
+    return metric.endswith(("loss", "error")) and not OF_CLASS.fullmatch(metric)
 
 
-def words(metric: str) -> str:
-    """Return a metric in words; a method's own column keeps its name."""
+def describe_metric(metric: str) -> str:
+    """Return a metric in words; one that a method records itself keeps its name."""
     model, _, over = metric.partition("_")
     if over.startswith("decile") and model in MODELS:
         return f"{MODELS[model]} (decile {over.removeprefix('decile')} of clients)"
@@ -70,6 +71,6 @@ def words(metric: str) -> str:
     return WORDS.get(metric, metric)
 
 
-def unit(metric: str) -> str:
-    """Return ` (%)` for a metric in percent, else nothing: what follows a metric's words."""
+def write_unit(metric: str) -> str:
+    """Return the text ` (%)` to write after a metric in percent, and "" after any other."""
     return " (%)" if in_percent(metric) else ""

@@ -1,4 +1,4 @@
-"""Laid-out tables for readers: the labels of names, and which numbers of a column are best."""
+"""Prepare tables for readers: replace names by labels, and find the best numbers of a column."""
 
 import re
 from collections.abc import Callable
@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis.figures import label
+from fedgrid.study.records import Study
 
 NAMES = ("method", "method_", "dataset", "protocol", "placebo")  # levels with names of files
 SETTINGS = ("dataset", "partition", "seed")  # levels whose names make numbers unlike
@@ -15,35 +16,37 @@ VALUE = re.compile(r"([A-Za-z_]+?)([-+]?[\d.]+(?:e[-+]?\d+)?|true|false)(?:-|$)"
 Ranked = Callable[[tuple, tuple], bool]  # row, column -> whether the cell is compared with others
 
 
-def written_name(study: dict, name: str, axis: str = "") -> str:
-    """Return the label of a name; `fedprox-mu0.1` is that of fedprox, and its values after it."""
-    if (found := label(study, name, axis)) != name:
-        return found
+def write_name(study: Study, name: str, axis: str = "") -> str:
+    """Return the label of a name; for `fedprox-mu0.1` this is `FedProx (mu=0.1)`."""
+    if (written := label(study, name, axis)) != name:
+        return written
     bases = [at for at, letter in enumerate(name) if letter == "-"]
     for at in reversed(bases):
-        if (found := label(study, name[:at], axis)) != name[:at]:
+        if (written := label(study, name[:at], axis)) != name[:at]:
             values = VALUE.findall(name[at + 1 :])
             if values:
-                return f"{found} ({', '.join(f'{key}={value}' for key, value in values)})"
+                return f"{written} ({', '.join(f'{key}={value}' for key, value in values)})"
     return name
 
 
-def levels_of(index: pd.Index) -> list[pd.Index]:
+def list_levels(index: pd.Index) -> list[pd.Index]:
     """Return the levels of an index, one after the other."""
     return [index.get_level_values(level) for level in range(index.nlevels)]
 
 
-def rank(cells: pd.DataFrame, ranked: Ranked, lowest: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return where the best and the second best numbers of each column are.
+def find_best(
+    cells: pd.DataFrame, ranked: Ranked, lowest: bool
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Mark the best and the second best number of each column, in two tables of booleans.
 
-    A number is what a cell begins with. Rows are compared with those of the same dataset, partition
-    and seed, as far as rows are of these. Where no two numbers differ, none is the best.
+    The number at the beginning of a cell counts. If the rows' names have a dataset, partition or
+    seed, only rows with the same are compared. If all numbers are equal, none is marked.
     """
-    values = cells.apply(lambda column: column.map(number)).astype(float)
+    values = cells.apply(lambda column: column.map(read_number)).astype(float)
     for at, column in enumerate(cells.columns):
-        compared = [ranked(parts(row), parts(column)) for row in cells.index]
+        compared = [ranked(as_levels(row), as_levels(column)) for row in cells.index]
         values.isetitem(at, values.iloc[:, at].where(compared))
-    groups = groups_of(cells.index)
+    groups = group_rows(cells.index)
     positions = values.reset_index(drop=True)
     places = positions.groupby(groups).rank(method="dense", ascending=lowest)
     several = places.groupby(groups).transform("max") > 1
@@ -51,21 +54,21 @@ def rank(cells: pd.DataFrame, ranked: Ranked, lowest: bool) -> tuple[pd.DataFram
     return best, second
 
 
-def groups_of(index: pd.Index) -> np.ndarray:
+def group_rows(index: pd.Index) -> np.ndarray:
     """Return a number for each row: the same for rows that may be compared with each other."""
-    levels = zip(index.names, levels_of(index), strict=True)
+    levels = zip(index.names, list_levels(index), strict=True)
     settings = [level.astype(str) for name, level in levels if name in SETTINGS]
     if not settings:
         return np.zeros(len(index), int)
     return pd.factorize(pd.MultiIndex.from_arrays(settings))[0]
 
 
-def parts(name) -> tuple:
-    """Return the names of a row or column, one for each level."""
+def as_levels(name) -> tuple:
+    """Return the name of a row or column as a tuple with one entry per level."""
     return name if isinstance(name, tuple) else (name,)
 
 
-def number(text: str) -> float:
+def read_number(text: str) -> float:
     """Return the number that a cell begins with; NaN for a text, such as that of a lost run."""
-    found = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
-    return float(found[0]) if found else np.nan
+    match = re.match(rf"{NUMBER}(?= ±| \(|$)", text)
+    return float(match[0]) if match else np.nan

@@ -11,9 +11,11 @@ count.
 Scores of fedgrid's own shares are in percent; all other columns are scored as they were recorded
 (`analysis/metrics.py`).
 
-A run that diverged has no score, and the mean over seeds with such a run is missing, too. A run
-whose column is empty has no score either, but it did not diverge.
+A run that diverged has no score, and so a mean over seeds that includes it is missing. A run
+without the metric has no score either, but does not count as diverged.
 """
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -28,98 +30,102 @@ SETTING = ["protocol", "dataset", "partition"]
 CELL = ["method", "dataset", "partition", "protocol"]
 RUN = [*CELL, "seed"]
 SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say they report this
-WAYS = {name: {"metric": name} for name in ("tail", "best", "smoothed")}  # to score a run
-WAYS |= {"final": {"metric": "tail", "tail": 1}}
+WAYS: dict[str, dict[str, Any]] = {  # to score a run
+    **{name: {"metric": name} for name in ("tail", "best", "smoothed")},
+    "final": {"metric": "tail", "tail": 1},
+}
 FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
 
 
-def score_runs(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
-    """Return a row per run: its score in the column `of`, its last value, and the smoothed one.
+def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Score every run by a metric: a row has its score, its last value and its moving average.
 
     `runs` has a row per run and evaluation, shares in 0..1, as `fedgrid collect` writes it. A run
     that diverged has no score; `ended` is the round after which it diverged. The column `metric`
-    says how the score was taken; for a round chosen on validation data it names their origin.
+    says how the score was taken; if validation data decided, it also says where these come from.
     """
-    check_metric(runs, of)
-    value, chosen = runs[of], chosen_rounds(runs, of)
+    check_metric(runs, metric)
+    value, chosen = runs[metric], find_chosen_rounds(runs, metric)
     in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
     whole = runs.assign(value=value, counted=value.where(in_tail), chosen=value.where(chosen))
-    found = whole.groupby(RUN, sort=False).agg(
+    scores = whole.groupby(RUN, sort=False).agg(
         mean=("counted", "mean"),
-        best=("value", "min" if lower_is_better(of) else "max"),
+        best=("value", "min" if lower_is_better(metric) else "max"),
         chosen=("chosen", "first"),
         final=("value", "last"),
-        smoothed=("value", smoothed),
+        smoothed=("value", last_moving_average),
         ended=("round", "last"),
         diverged=("diverged", "any"),
         metric=("metric", "first"),
         rounds=("rounds", "first"),
         tail=("tail", "first"),
     )
-    best = found.pop("chosen").fillna(found.pop("best"))
-    counts = found.pop("mean").mask(found["metric"] == "best", best)
-    found.insert(0, of, counts.mask(found["metric"] == "smoothed", found["smoothed"]))
-    numbers, scale = [of, "final", "smoothed"], 100 if in_percent(of) else 1
-    found[numbers] = (scale * found[numbers]).mask(found["diverged"])
-    return named(with_origin(found, whole).reset_index(), of)
+    best = scores.pop("chosen").fillna(scores.pop("best"))
+    counts = scores.pop("mean").mask(scores["metric"] == "best", best)
+    scores.insert(0, metric, counts.mask(scores["metric"] == "smoothed", scores["smoothed"]))
+    numbers, scale = [metric, "final", "smoothed"], 100 if in_percent(metric) else 1
+    scores[numbers] = (scale * scores[numbers]).mask(scores["diverged"])
+    return add_metric_name(add_origin(scores, whole).reset_index(), metric)
 
 
 def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
-    """Return the runs as if their protocols' `metric` were `way`; `final` is the last round.
+    """Have runs scored in another way than their protocols say; `final` takes the last round.
 
-    UsageError for any other word than those of WAYS.
+    UsageError for a `way` that is not in WAYS.
     """
     return runs.assign(**WAYS[known("way to score a run", way, WAYS)])
 
 
-def check_metric(runs: pd.DataFrame, of: str) -> None:
+def check_metric(runs: pd.DataFrame, metric: str) -> None:
     """Raise a UsageError with the nearest names if no run has a value in the column `of`."""
-    there = {*runs.select_dtypes("number").dropna(axis="columns", how="all").columns} - FACTS
-    if of == "accuracy" and of not in there and OWN in there:
+    recorded = {*runs.select_dtypes("number").dropna(axis="columns", how="all").columns} - FACTS
+    if metric == "accuracy" and metric not in recorded and OWN in recorded:
         raise UsageError(
             "these runs have no accuracy of the server's model, because clients keep a part of it: "
             f"write `with: {{metric: {OWN}}}` for clients' own models, and `draw: table` if the "
             "product has no option `metric`"
         )
-    known("metric of these runs", of, there)
+    known("metric of these runs", metric, recorded)
 
 
-def chosen_rounds(runs: pd.DataFrame, of: str) -> pd.Series:
-    """Return which evaluations are of the first round with the run's best validation accuracy.
+def find_chosen_rounds(runs: pd.DataFrame, metric: str) -> pd.Series:
+    """Mark the evaluation of each run with the best validation accuracy, the first if equal.
 
-    Only rounds with a value of the metric can be chosen. A run without validation data has none.
+    Only rounds with a value of the metric are considered. A run without validation data has none.
     """
     if "validation_accuracy" not in runs:
         return pd.Series(False, runs.index)
     keys = [runs[name] for name in RUN]
     validated = runs["validation_accuracy"]
-    if is_own(of) and (by := validation_of(of)) in runs:
+    if is_own(metric) and (by := validation_of(metric)) in runs:
         has = runs[by].notna().groupby(keys).transform("any")
         validated = runs[by].where(has, validated)
-    validated = validated.where(runs[of].notna())
+    validated = validated.where(runs[metric].notna())
     best = validated.groupby(keys).transform("max")
     first = runs["round"].where(validated == best).groupby(keys).transform("min")
     return runs["round"] == first
 
 
-def with_origin(found: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """Say in `metric` of which data the validation was: `validated-test`, `validated-clients`."""
+def add_origin(scores: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Write into the column `metric` where validation data come from, such as `validated-test`."""
     groups = runs.groupby(RUN, sort=False)
     validated = groups["chosen"].count() > 0
     origin = groups["validation_from"].first() if "validation_from" in runs else "unknown"
-    words = "validated-" + pd.Series(origin, found.index, dtype=object).fillna("unknown")
-    return found.assign(metric=found["metric"].mask(validated & (found["metric"] == "best"), words))
+    words = "validated-" + pd.Series(origin, scores.index, dtype=object).fillna("unknown")
+    return scores.assign(
+        metric=scores["metric"].mask(validated & (scores["metric"] == "best"), words)
+    )
 
 
-def named(table: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Add the metric's name as the column `of`; a table of accuracies has no such column."""
-    return table if of == "accuracy" else table.assign(of=of)
+def add_metric_name(table: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Add the metric's name as the column `of`, except to a table of accuracies."""
+    return table if metric == "accuracy" else table.assign(of=metric)
 
 
-def smoothed(values: pd.Series) -> float:
+def last_moving_average(values: pd.Series) -> float:
     """Return the last exponential moving average of the evaluations, started at the first."""
-    there = values.dropna()
-    return np.nan if there.empty else moving_average(there).iloc[-1]
+    present = values.dropna()
+    return np.nan if present.empty else moving_average(present).iloc[-1]
 
 
 def moving_average(values: pd.Series) -> pd.Series:
@@ -134,7 +140,7 @@ def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy")
     """Return mean, sample standard deviation and number of seeds of `value` by group of runs."""
     facts = [name for name in FROM_RUNS if name in means and name not in by]
     return means.groupby(by, sort=False).agg(
-        mean=(value, whole_mean),
+        mean=(value, strict_mean),
         std=(value, lambda a: a.std(skipna=False)),
         seeds=("seed", "nunique"),
         diverged=("diverged", "sum"),
@@ -142,9 +148,9 @@ def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy")
     ).reset_index()  # fmt: skip
 
 
-def scored(runs: pd.DataFrame, of: str = "accuracy") -> pd.DataFrame:
+def select_scored(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     """Return the rows of those runs that have a value of the metric, or diverged."""
-    has = runs[of].notna().groupby([runs[name] for name in RUN]).transform("any")
+    has = runs[metric].notna().groupby([runs[name] for name in RUN]).transform("any")
     return runs[has | runs["diverged"]]
 
 
@@ -156,9 +162,9 @@ def pair_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataFrame
     """
     pairs = subtract_runs(means, method, over)
     if pairs.empty:
-        there = ", ".join(means["method"].unique())
+        methods = ", ".join(means["method"].unique())
         raise NothingToDrawError(
-            f"this needs runs of {method} and of {' or '.join(over)}, but the runs are of {there}"
+            f"this needs runs of {method} and of {' or '.join(over)}, but the runs are of {methods}"
         )
     return pairs
 
@@ -173,17 +179,17 @@ def subtract_runs(means: pd.DataFrame, method: str, over: list[str]) -> pd.DataF
     return pairs.assign(accuracy=difference, diverged=pairs["diverged"] | pairs["diverged_ours"])
 
 
-def cohort_sizes(runs: pd.DataFrame) -> list[int]:
-    """Return the number of clients in a round, for every row."""
+def list_cohort_sizes(runs: pd.DataFrame) -> list[int]:
+    """Return how many clients take part in a round, for every row of `runs`."""
     columns = runs[["clients", "participation", "sampler"]].itertuples(index=False)
     return [cohorts.size(int(clients), *others) for clients, *others in columns]
 
 
-def whole_mean(values: pd.Series) -> float:
+def strict_mean(values: pd.Series) -> float:
     """Return the mean; missing if any value is missing."""
     return values.mean(skipna=False)
 
 
-def spread(values: pd.Series) -> float:
+def interquartile_range(values: pd.Series) -> float:
     """Return the interquartile range."""
     return float(np.subtract(*np.percentile(values, [75, 25])))

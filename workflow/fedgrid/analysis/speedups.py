@@ -6,7 +6,7 @@ from fedgrid.analysis.scores import CELL, SETTING
 
 
 def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
-    """Return a row per run: how many times sooner it is as good as the other method's best.
+    """Return a row per run: by which factor it reaches the best accuracy of `over` sooner.
 
     The value is missing if there is no run of the other method, or either run diverged or has no
     accuracy.
@@ -20,13 +20,14 @@ def compute_speedups(runs: pd.DataFrame, over: str) -> pd.DataFrame:
         other_diverged=("diverged", "any"),
     )  # fmt: skip
     every = rounds.merge(goal, on=keys, how="left")
-    there = every["round"].where(every["accuracy"] >= every["goal"])
-    reached = every.assign(there=there).groupby([*CELL, "seed"], sort=False).agg(
-        there=("there", "min"), goal_round=("goal_round", "first"), goal=("goal", "first"),
+    reached_round = every["round"].where(every["accuracy"] >= every["goal"])
+    reached = every.assign(reached_round=reached_round).groupby([*CELL, "seed"], sort=False).agg(
+        reached_round=("reached_round", "min"), goal_round=("goal_round", "first"),
+        goal=("goal", "first"),
         diverged=("diverged", "any"), other_diverged=("other_diverged", "first"),
         best=("accuracy", "max"),
     ).reset_index()  # fmt: skip
-    ratio = (reached["goal_round"] / reached["there"]).fillna(1).clip(lower=1)
-    there = reached[["goal", "best"]].notna().all(axis=1)
-    known = there & ~reached["diverged"] & (reached["other_diverged"] == 0)
+    ratio = (reached["goal_round"] / reached["reached_round"]).fillna(1).clip(lower=1)
+    has_accuracy = reached[["goal", "best"]].notna().all(axis=1)
+    known = has_accuracy & ~reached["diverged"] & (reached["other_diverged"] == 0)
     return reached[[*CELL, "seed"]].assign(speedup=ratio.where(known))

@@ -1,4 +1,4 @@
-"""How tables are laid out and described: cells, headings, and sentences for captions."""
+"""Lay out tables for readers, and write their cells, headings and captions."""
 
 import re
 import textwrap
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.metrics import in_percent, lower_is_better, unit, words
+from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better, write_unit
 from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
 
@@ -16,7 +16,7 @@ PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percen
 LOST = "{diverged:g}/{seeds:g} diverged"  # the text of a cell with runs that diverged
 
 
-def with_alpha(table: pd.DataFrame) -> pd.DataFrame:
+def add_alpha(table: pd.DataFrame) -> pd.DataFrame:
     """Add the Dirichlet concentration of every partition that has one, beside its name."""
     table, drawn = table.copy(), table["partition"].map(parse_name)
     alpha = [float(number) if kind == "dirichlet" else np.nan for kind, number in drawn]
@@ -24,31 +24,34 @@ def with_alpha(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def wide(
+def lay_out(
     table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST, index: str = "method"
 ) -> pd.DataFrame:
-    """Return a row per `index`, a column per dataset and partition, as text; `lost` if diverged."""
-    text = [cell(facts, form, lost) for facts in table.to_dict("records")]
+    """Lay out a table: a row per `index`, a column per dataset and partition, cells as texts.
+
+    `form` is the text of a cell, and `lost` that of a cell with runs that diverged.
+    """
+    text = [write_cell(facts, form, lost) for facts in table.to_dict("records")]
     named = table.assign(cell=text, partition=table["partition"].map(write_label))
     axes = [name for name in ("method", "protocol", "dataset", "partition") if name != index]
-    columns = [name for name in axes if varies(named, name)]
+    columns = [name for name in axes if is_in_heading(named, name)]
     rows, order = named[index].unique(), named.set_index(columns).index.unique()
     cells = named.pivot(index=index, columns=columns, values="cell")
     return cells.reindex(index=rows, columns=order)
 
 
-def cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
-    """Return the text of a cell; a missing deviation is left out, and a missing mean is empty."""
+def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
+    """Write a cell; a missing deviation is left out, and a missing mean gives an empty text."""
     text = (lost if facts["diverged"] else form).format(**facts)
     return re.sub(r"^nan$", "", text.replace(" ± nan", ""))  # one seed has no deviation
 
 
-def with_seeds(seeds: float) -> str:
+def write_seed_count(seeds: float) -> str:
     """Return the number of seeds of a cell, to be written after it: ` (2 seeds)`."""
     return f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
 
 
-def interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
+def write_interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
     """Return a mean with its interval as a text; one seed has no interval."""
     if np.isnan(mean):
         return ""
@@ -56,26 +59,26 @@ def interval(mean: float, low: float, high: float, sign: str = "", digits: int =
     return f"{mean:{sign}.{digits}f}{bounds}"
 
 
-def by_seed(runs: pd.DataFrame, value: str) -> str:
+def write_seed_differences(runs: pd.DataFrame, value: str) -> str:
     """Return a difference of every seed as a text: `0: +1.23, 1: -0.4, 2: diverged`.
 
     A missing value is that of a run that diverged.
     """
-    there = runs.sort_values("seed", kind="stable")
+    ordered = runs.sort_values("seed", kind="stable")
     return ", ".join(
         f"{seed}: " + ("diverged" if np.isnan(number) else f"{number:+.4g}")
-        for seed, number in zip(there["seed"], there[value], strict=True)
+        for seed, number in zip(ordered["seed"], ordered[value], strict=True)
     )
 
 
-def varies(table: pd.DataFrame, name: str) -> bool:
-    """Whether an axis belongs in the heading: methods and protocols if a dataset has several."""
+def is_in_heading(table: pd.DataFrame, name: str) -> bool:
+    """Whether an axis is in the heading: methods and protocols only if a dataset has several."""
     several = bool((table.groupby("dataset")[name].nunique() > 1).any())
     return several or name in ("dataset", "partition")
 
 
-def each(table: pd.DataFrame, name: str) -> str:
-    """Return the values of a column for a sentence: `2 or 3`."""
+def join_values(table: pd.DataFrame, name: str) -> str:
+    """Join the different values of a column for a sentence: `2 or 3`."""
     values = dict.fromkeys(table[name].dropna())
     return " or ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
@@ -93,46 +96,51 @@ COUNTED = {
 }
 
 
-def axis_label(table: pd.DataFrame) -> str:
+def write_axis_label(table: pd.DataFrame) -> str:
     """Return the label of an axis for the table's metric, in lines of about 30 characters."""
-    of = metric_of(table)
-    return textwrap.fill(words(of) + unit(of), 30)
+    metric = find_metric(table)
+    return textwrap.fill(describe_metric(metric) + write_unit(metric), 30)
 
 
-def form(table: pd.DataFrame) -> str:
-    """Return the form of a cell for the table's metric."""
-    return ACCURACY if in_percent(metric_of(table)) else PLAIN
+def choose_form(table: pd.DataFrame) -> str:
+    """Return the form of a cell, ACCURACY or PLAIN, for the table's metric."""
+    return ACCURACY if in_percent(find_metric(table)) else PLAIN
 
 
-def in_words(table: pd.DataFrame) -> str:
-    """Return the score of a table with its unit, for a caption."""
-    return counted(table) + " in percent" * in_percent(metric_of(table))
+def describe_score_and_unit(table: pd.DataFrame) -> str:
+    """Describe the score in a table with its unit, for a caption."""
+    return describe_score(table) + " in percent" * in_percent(find_metric(table))
 
 
-def metric_of(table: pd.DataFrame) -> str:
+def find_metric(table: pd.DataFrame) -> str:
     """Return the metric of a table by its column `of`, which tables of accuracies do not have."""
     return table["of"].iloc[0] if "of" in table and len(table) else "accuracy"
 
 
-def counted(table: pd.DataFrame) -> str:
-    """Return the score of the runs behind a product, in words."""
-    of, tail = metric_of(table), each(table, "tail")
-    facts = {"words": words(of), "tail": tail, "best": "lowest" if lower_is_better(of) else "best"}
+def describe_score(table: pd.DataFrame) -> str:
+    """Describe how the runs of a product were scored: `best test accuracy over all rounds`."""
+    shown_metric, tail = find_metric(table), join_values(table, "tail")
+    facts = {
+        "words": describe_metric(shown_metric),
+        "tail": tail,
+        "best": "lowest" if lower_is_better(shown_metric) else "best",
+    }
     metrics = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
     return " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())
 
 
-def scope(table: pd.DataFrame) -> str:
-    """Seeds, rounds and scale of the runs behind a product, for its caption."""
-    seeds, scale = each(table, "seeds"), each(table, "scale")
-    return f"{seeds} seed{'s' * (seeds != '1')}, {each(table, 'rounds')} rounds, {scale} scale"
+def describe_scope(table: pd.DataFrame) -> str:
+    """Describe the runs of a product for its caption: seeds, rounds and scale."""
+    seeds, scale = join_values(table, "seeds"), join_values(table, "scale")
+    return (
+        f"{seeds} seed{'s' * (seeds != '1')}, {join_values(table, 'rounds')} rounds, {scale} scale"
+    )
 
 
 def describe_empty(table: pd.DataFrame) -> str:
-    """Return a sentence about methods whose server has no accuracy; empty if all have one.
+    """Write a sentence about methods whose server has no accuracy; empty if there are none.
 
-    The table has a row per method and setting, with the mean of its score and how many of its runs
-    diverged; another table has no such sentence.
+    Only a table of accuracies with the columns `method`, `mean` and `diverged` gets one.
     """
     if not {"method", "mean", "diverged"} <= {*table} or {"of", "what"} & {*table}:
         return ""

@@ -17,9 +17,9 @@ so the level is LEVEL / (k - m + 1) for `holds` and LEVEL / m for `does not hold
 conjunction test of Benjamini and Heller (Biometrics 2008) with Bonferroni's bound. Without a share
 m is k, which gives the two levels above.
 
-A bound itself agrees with a claim that a part is useless, and not with a claim that it helps. So a
-difference that is a bound in every seed has the verdict that the claim has as its `tie`; without
-one it stays undecided.
+If a difference equals a bound in every seed, the test cannot decide. The claim says by its `tie`
+what this means: "holds" for a claim that a part is useless, "does not hold" for a claim that it
+helps. Without `tie` the comparison stays undecided.
 
 The paper's own evidence is the differences of its printed means. A comparison with a method that
 the paper does not print, such as a placebo, has no such evidence.
@@ -35,8 +35,10 @@ from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
 from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.scores import WAYS
+from fedgrid.claim import Claim
 from fedgrid.runtime.names import known, listed
 from fedgrid.study.protocol import runs_of_block
+from fedgrid.study.records import Study
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -53,15 +55,18 @@ BY = "verdict_"  # before the metric, in columns of verdicts with another metric
 # -- comparisons ----------------------------------------------------------------------------------
 
 
-def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per comparison and seed, with the difference."""
+def compute_differences(claim: Claim, values: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per comparison and seed: the measure of `method` minus that of `over`.
+
+    Without `over` it is the measure itself, and with `along` its growth along an axis.
+    """
     values = values[values["measure"].isin(claims.measures(claim))]
     for axis in ("protocol", "dataset", "partition"):
         if axis in claim:
             values = values[values[axis].isin(listed(claim[axis]))]
     ours = values[values["method"].isin(listed(claim["method"]))]
     if "over" in claim and len(ours):
-        wanted = pd.DataFrame(pairs_of(claim), columns=["method", "over"])
+        wanted = pd.DataFrame(list_pairs(claim), columns=["method", "over"])
         pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
         pairs = pairs.merge(wanted, on=["method", "over"])
         ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
@@ -69,65 +74,74 @@ def differences(claim: dict, values: pd.DataFrame) -> pd.DataFrame:
         ours = ours.assign(over="")
     ours = ours[[*SETTING, "method", "over", "value"]]
     for axis, names in claim.get("along", {}).items():
-        ours = growth(ours, axis, names)
+        ours = compute_growth(ours, axis, names)
     return ours
 
 
-def pairs_of(claim: dict) -> list[tuple[str, str]]:
+def list_pairs(claim: Claim) -> list[tuple[str, str]]:
     """Return each method of a claim with each that the claim compares it with."""
     return [(method, over) for method, names in claims.others(claim).items() for over in names]
 
 
-def possible(claim: dict, runs: pd.DataFrame | None) -> set[tuple]:
-    """Return the comparisons, as values of COMPARED, that runs of these names allow.
+def list_possible(claim: Claim, runs: pd.DataFrame | None) -> set[tuple]:
+    """Return the comparisons of a claim for which `runs` has both sides, as values of COMPARED.
 
-    They do not depend on what the runs measured. There are none if the claim is not about runs.
+    Only the names of the runs count, not their results. A claim that is not about runs has none.
     """
     if runs is None or not claims.needs_runs(claim):
         return set()
     named = runs[[*SETTING[1:], "method"]].drop_duplicates()
-    values = pd.concat([named.assign(measure=of, value=0.0) for of in claims.measures(claim)])
-    return {*differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
+    values = pd.concat(
+        [named.assign(measure=measure, value=0.0) for measure in claims.measures(claim)]
+    )
+    return {*compute_differences(claim, values)[COMPARED].itertuples(index=False, name=None)}
 
 
 def count_missing(
-    study: dict, wanted: pd.DataFrame | None, there: pd.DataFrame | None
+    study: Study, wanted: pd.DataFrame | None, runs: pd.DataFrame | None
 ) -> dict[int, int]:
-    """Return by claim how many comparisons of the `wanted` runs lack runs of one side or of both.
+    """Return by claim how many comparisons need a run that is in `wanted` and not in `runs`.
 
-    Both tables have the names of runs; without `wanted` nothing is missing.
+    Both tables have the names of runs. Without `wanted` nothing is missing.
     """
     return {
-        number: len(possible(claim, wanted) - possible(claim, there))
-        for number, claim in numbered(study, None)
+        number: len(list_possible(claim, wanted) - list_possible(claim, runs))
+        for number, claim in number_claims(study, None)
     }
 
 
-def lacking(study: dict, grid: list[dict] | None, runs: pd.DataFrame | None) -> dict[int, int]:
-    """Return `count_missing` for the blocks of a whole grid; without them nothing is missing."""
+def count_lacking(
+    study: Study, grid: list[dict] | None, runs: pd.DataFrame | None
+) -> dict[int, int]:
+    """Return by claim how many comparisons need runs of the whole `grid` that `runs` lacks.
+
+    Without `grid` nothing is missing.
+    """
     names = [run for block in grid or [] for run in runs_of_block(block)]
     return count_missing(study, pd.DataFrame(names) if names else None, runs)
 
 
-def growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
+def compute_growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:
     """Return the growth of the value from each name on an axis to the next one present."""
     keys = [name for name in table.columns if name not in (axis, "value")]
-    there = table[table[axis].isin(along)]
-    there = there.sort_values(axis, key=lambda names: names.map(along.index), kind="stable")
-    before = there.groupby(keys, sort=False)[[axis, "value"]].shift()
-    grown = (there["value"] - before["value"]).where(np.isfinite(there["value"] + before["value"]))
-    steps = there.assign(**{axis: before[axis] + " to " + there[axis], "value": grown})
+    chosen = table[table[axis].isin(along)]
+    chosen = chosen.sort_values(axis, key=lambda names: names.map(along.index), kind="stable")
+    before = chosen.groupby(keys, sort=False)[[axis, "value"]].shift()
+    grown = (chosen["value"] - before["value"]).where(
+        np.isfinite(chosen["value"] + before["value"])
+    )
+    steps = chosen.assign(**{axis: before[axis] + " to " + chosen[axis], "value": grown})
     return steps[before[axis].notna()].reset_index(drop=True)
 
 
-def interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
+def confidence_interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float, float]:
     """Return Student's two-sided confidence interval of the mean; infinite for one value."""
     if len(sample) < 2:
         return -np.inf, np.inf
     if (sample == sample[0]).all():
         return sample[0], sample[0]
-    found = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
-    return float(found.low), float(found.high)
+    bounds = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
+    return float(bounds.low), float(bounds.high)
 
 
 def p_value(sample: np.ndarray, bound: float) -> float:
@@ -139,24 +153,24 @@ def p_value(sample: np.ndarray, bound: float) -> float:
     return float(stats.ttest_1samp(sample, bound).pvalue)
 
 
-def least_number(comparisons: int, share: float | None) -> int:
-    """Return how many of a claim's comparisons must hold, so that the claim holds."""
+def least_holding(comparisons: int, share: float | None) -> int:
+    """Return how many comparisons must hold for the whole claim to hold."""
     return comparisons if share is None else int(np.floor(share * comparisons)) + 1
 
 
-def levels(comparisons: int, share: float | None = None) -> tuple[float, float]:
-    """Return the levels at which one of several comparisons holds, and at which it does not."""
-    needed = least_number(comparisons, share)
+def correct_levels(comparisons: int, share: float | None = None) -> tuple[float, float]:
+    """Return the corrected levels of one comparison: for `holds`, and for `does not hold`."""
+    needed = least_holding(comparisons, share)
     return LEVEL / (comparisons - needed + 1), LEVEL / needed
 
 
 def seeds_needed(
     sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float] = (LEVEL, LEVEL)
 ) -> float:
-    """Return how many seeds would decide if mean and deviation stayed the same; NaN for one seed.
+    """Estimate how many seeds would decide, with the mean and deviation of the seeds so far.
 
-    That is the least n whose interval, at its level of `at`, reaches no bound; infinite if it is
-    more than MANY.
+    It is the least n whose interval reaches no bound, and infinite above MANY; NaN for one seed.
+    `at` are the levels for `holds` and `does not hold`.
     """
     inside = bounds[0] <= sample.mean() <= bounds[1]
     level = at[0] if inside else at[1]
@@ -169,85 +183,87 @@ def seeds_needed(
     return float(enough[0]) if len(enough) else np.inf
 
 
-def compare(claim: dict, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
-    """Return a row per comparison: mean difference, interval, p, seeds, seeds needed, verdict.
+def compare_claim(claim: Claim, values: pd.DataFrame, missing: int = 0) -> pd.DataFrame:
+    """Judge each comparison of a claim: mean difference, interval, p, seeds and verdict.
 
-    `missing` comparisons have no runs, and count among the k of the correction.
+    `missing` comparisons have no runs, but the correction for several tests counts them.
 
-    If all seeds of one method diverged and none of the other's, that decides. If some seeds
-    diverged, or those of both methods, the comparison is undecided.
+    If all runs of one method diverged and none of the other, the method that did not diverge is
+    better. If only some diverged, or runs of both methods, the comparison is undecided.
     """
     bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
     tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
-    groups = list(differences(claim, values).groupby(names, sort=False))
-    at = levels(max(len(groups) + missing, 1), claim.get("share"))
+    groups = list(compute_differences(claim, values).groupby(names, sort=False))
+    at = correct_levels(max(len(groups) + missing, 1), claim.get("share"))
     rows = [
-        dict(zip(names, key, strict=True)) | judged(of["value"].to_numpy(), bounds, at, tie)
-        for key, of in groups
+        dict(zip(names, key, strict=True))
+        | judge_sample(group["value"].to_numpy(), bounds, at, tie)
+        for key, group in groups
     ]
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
 
 
-def judged(
+def judge_sample(
     sample: np.ndarray,
     bounds: tuple[float, float],
     at: tuple[float, float] = (LEVEL, LEVEL),
     tie: str = UNDECIDED,
 ) -> dict:
-    """Return the result of one comparison; `at` are the levels of `holds` and `does not hold`.
+    """Judge one comparison by its differences, one per seed.
 
-    A difference that is one of the bounds in every seed has the verdict `tie`.
+    `at` are the levels for `holds` and `does not hold`. If every difference equals the same bound,
+    the verdict is `tie`.
     """
     if np.isinf(sample).any() and (sample != sample[0]).any():  # some seeds diverged
         sample = np.full_like(sample, np.nan)
-    low, high = interval(sample)
+    low, high = confidence_interval(sample)
     nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
-    verdict = place(sample, bounds, at)
+    verdict = judge_interval(sample, bounds, at)
     verdict = tie if low == high and np.isfinite(low) and low in bounds else verdict
     needed = seeds_needed(sample, bounds, at) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
     return dict(zip(JUDGED, (*numbers, verdict), strict=True))
 
 
-def place(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float]) -> str:
-    """Return whether the interval of a mean lies within bounds, outside, or neither."""
-    low, high = interval(sample, at[0])
+def judge_interval(sample: np.ndarray, bounds: tuple[float, float], at: tuple[float, float]) -> str:
+    """Say whether the interval of the mean lies inside the bounds, outside, or across one."""
+    low, high = confidence_interval(sample, at[0])
     if (low > bounds[0] or np.isinf(bounds[0])) and (high < bounds[1] or np.isinf(bounds[1])):
         return HOLDS
-    low, high = interval(sample, at[1])
+    low, high = confidence_interval(sample, at[1])
     return FAILS if high < bounds[0] or low > bounds[1] else UNDECIDED
 
 
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def numbered(study: dict, claim: int | None) -> list[tuple[int, dict]]:
-    """Return the study's claims with their numbers, from 1 on, or only the one asked for."""
-    every = enumerate(study.get("claims", []), start=1)
-    return [(number, one) for number, one in every if claim in (None, number)]
+def number_claims(study: Study, claim: int | None) -> list[tuple[int, Claim]]:
+    """Return the study's claims, or one of them, with their numbers; the first is 1."""
+    numbered = [*enumerate(study.get("claims", []), start=1)]
+    return numbered if claim is None else [pair for pair in numbered if pair[0] == claim]
 
 
-def verdict(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
-    """Return the common verdict of a claim's comparisons; `missing` ones have no runs.
+def combine_verdicts(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
+    """Combine the verdicts of a claim's comparisons into the verdict of the claim.
 
-    A missing comparison counts as undecided. A claim whose comparisons are all missing is, too.
+    `missing` comparisons have no runs and count as undecided.
     """
-    total, found = len(comparisons) + missing, comparisons["verdict"].value_counts()
-    held, failed = found.get(HOLDS, 0), found.get(FAILS, 0)
-    needed = least_number(total, share)
+    total, counts = len(comparisons) + missing, comparisons["verdict"].value_counts()
+    held, failed = counts.get(HOLDS, 0), counts.get(FAILS, 0)
+    needed = least_holding(total, share)
     if total and held >= needed:
         return HOLDS
     return FAILS if failed > total - needed and total else UNDECIDED
 
 
-def deciding(comparisons: pd.DataFrame, said: str) -> dict:
-    """Return the numbers of the deciding comparison of a claim whose verdict is `said`.
+def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
+    """Pick the comparison that explains a claim's verdict `said`, and return its numbers.
 
-    That is one with the same verdict, if there is one: the one that fails most clearly, by its p;
-    the least decided one, which has a single pair or else needs the most seeds; of those that hold
-    the one with the largest p. A comparison without a finite difference, because runs diverged,
-    decides only if all that have its verdict are without one.
+    It has the same verdict, if any comparison has. Of those that fail, it is the one with the least
+    p. Of undecided ones, it is the one that needs the most seeds; a comparison of a single pair
+    comes first. Of those that hold, it is the one with the largest p. A comparison without a finite
+    difference, because runs diverged, is picked only if no other has its verdict.
     """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
@@ -263,28 +279,28 @@ def deciding(comparisons: pd.DataFrame, said: str) -> dict:
     return ordered[DECIDING].iloc[0].to_dict()
 
 
-def printed(claim: dict, values: pd.DataFrame) -> dict:
-    """Return the paper's own evidence: how many comparisons of printed means agree with a claim."""
-    gaps = differences(claim, values)
+def judge_printed(claim: Claim, values: pd.DataFrame) -> dict:
+    """Judge a claim by the paper's own printed means: how many comparisons agree with it."""
+    gaps = compute_differences(claim, values)
     if gaps.empty:
         return {"published": "no numbers are printed", "published_verdict": ""}
     inside = gaps["value"].between(claim.get("least", -np.inf), claim.get("most", np.inf))
     share = claim.get("share")
     enough = inside.all() if share is None else inside.mean() > share
     agrees = CONSISTENT if is_printed_whole(claim, gaps) else PARTLY
-    text = f"{inside.sum()} of {len(gaps)} comparisons, {described(gaps)}"
+    text = f"{inside.sum()} of {len(gaps)} comparisons, {describe_differences(gaps)}"
     return {"published": text, "published_verdict": agrees if enough else CONTRADICTED}
 
 
-def is_printed_whole(claim: dict, gaps: pd.DataFrame) -> bool:
-    """Whether the paper prints something of each pair of methods that a claim compares."""
+def is_printed_whole(claim: Claim, gaps: pd.DataFrame) -> bool:
+    """Whether the paper prints numbers for every pair of methods that a claim compares."""
     if "over" not in claim or "method" in claim.get("along", {}):
         return True
-    return {*pairs_of(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
+    return {*list_pairs(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
 
 
-def described(gaps: pd.DataFrame) -> str:
-    """Return the smallest and the largest finite difference, with their settings, in words."""
+def describe_differences(gaps: pd.DataFrame) -> str:
+    """Write the smallest and the largest finite difference, each with its setting."""
     gaps = gaps[np.isfinite(gaps["value"])]
     if gaps.empty:
         return "no comparison has two numbers"
@@ -299,7 +315,7 @@ def described(gaps: pd.DataFrame) -> str:
 
 
 def judge_by_metric(
-    study: dict,
+    study: Study,
     runs: pd.DataFrame | None,
     metrics: Sequence[str],
     scores: pd.DataFrame | None = None,
@@ -307,60 +323,63 @@ def judge_by_metric(
     choose: Chooser = lambda table, by: table,
     missing: dict[int, int] | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim and metric: our verdict and the deciding comparison's numbers.
+    """Judge every claim again with each of `metrics`, to show whether its verdict changes.
 
-    The columns are the claim's number, metric, our_verdict, difference, low, high and seeds. The
-    metrics are words of `scores.WAYS`. `choose` is used as it is: it keeps the same runs for every
-    metric. A claim without runs is undecided. `missing` are the comparisons without runs by claim.
+    A row has the claim's number, metric, verdict and the numbers of the deciding comparison. The
+    metrics are keys of `scores.WAYS`. `choose` keeps the same runs for every metric. `missing` are
+    the comparisons without runs by claim.
     """
     columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
     rows = []
     for metric in metrics:
         values = measure_all(study, runs, scores, interpolation, choose, metric)
-        for number, claim in numbered(study, None):
+        for number, claim in number_claims(study, None):
             without_runs = (missing or {}).get(number, 0)
-            found = compare(claim, values, without_runs)
-            said = verdict(found, claim.get("share"), without_runs)
-            about = {"claim": number, "metric": metric, "our_verdict": said}
-            rows.append(about | deciding(found, said))
+            comparisons = compare_claim(claim, values, without_runs)
+            said = combine_verdicts(comparisons, claim.get("share"), without_runs)
+            facts = {"claim": number, "metric": metric, "our_verdict": said}
+            rows.append(facts | find_deciding(comparisons, said))
     return pd.DataFrame(rows, columns=columns).sort_values("claim", kind="stable")
 
 
 def other_metrics(runs: pd.DataFrame | None, metrics: str | list[str] | None) -> list[str]:
-    """Return those of the metrics that are not the own one of all runs' protocols."""
+    """Return `metrics` without the one by which all runs are scored anyway."""
     own = [] if runs is None else [*runs["metric"].unique()]
     asked = [known("way to score a run", name, WAYS) for name in listed(metrics)]
     return [name for name in dict.fromkeys(asked) if own != [name]]
 
 
 def compare_by_metric(
-    claim: dict, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
+    claim: Claim, values: pd.DataFrame, others: dict[str, pd.DataFrame], missing: int = 0
 ) -> pd.DataFrame:
-    """Return the comparisons of a claim, and beside them their results by other metrics.
+    """Judge each comparison of a claim, and beside it the same comparison by other metrics.
 
-    `others` has the measured values by metric. If there are any, `changes` says whether the verdict
-    depends on the metric. `missing` comparisons have no runs.
+    `others` has the measured values by metric. With others, the column `changes` says whether the
+    verdict depends on the metric. `missing` comparisons have no runs.
     """
-    table = compare(claim, values, missing)
-    for metric, of in others.items():
-        also = compare(claim, of, missing)[[*COMPARED, *EFFECT, "verdict"]]
+    table = compare_claim(claim, values, missing)
+    for metric, measured in others.items():
+        also = compare_claim(claim, measured, missing)[[*COMPARED, *EFFECT, "verdict"]]
         table = table.merge(also, how="left", on=COMPARED, suffixes=("", f"_{metric}"))
-    return with_changes(table, "verdict", others) if others else table
+    return add_changes(table, "verdict", others) if others else table
 
 
-def with_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
+def add_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.DataFrame:
     """Add the column `changes`: whether another metric gives another verdict than `own` has."""
     verdicts = table[[own, *(f"{BY}{metric}" for metric in others)]]
     return table.assign(changes=verdicts.nunique(axis="columns") > 1)
 
 
-def read_by_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return for readers the verdicts with other metrics, and whether they change; maybe none."""
-    found = table[[name for name in table if name.startswith(BY)]]
-    found = found.rename(columns=lambda name: name.removeprefix(BY))
+def show_by_metric(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns for readers about other metrics: the verdicts, and `changes` as yes or no.
+
+    There are none if no other metric was asked for.
+    """
+    shown = table[[name for name in table if name.startswith(BY)]]
+    shown = shown.rename(columns=lambda name: name.removeprefix(BY))
     if "changes" in table:
-        found = found.assign(changes=table["changes"].map({True: "yes", False: "no"}))
-    return found
+        shown = shown.assign(changes=table["changes"].map({True: "yes", False: "no"}))
+    return shown
 
 
 def describe_changes(table: pd.DataFrame, rows: str) -> str:

@@ -44,15 +44,16 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     results = Path(os.path.abspath(asked.results))  # Snakemake's folder is beside it
-    found = deletable.find(results, find_wanted(asked.config))
+    found = deletable.find_deletable(results, find_wanted(asked.config))
     if asked.delete is None:
         print(described(found))
-        return
+        return None
     kinds = chosen(asked.delete or SAFE, found)
     deletable.refuse_work(results)
     print(table({kind: found[kind] for kind in kinds}))
-    deletable.remove((path for kind in kinds for path in found[kind]), results)
+    deletable.remove_files((path for kind in kinds for path in found[kind]), results)
     print("deleted")
+    return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -112,10 +113,12 @@ def freed(paths: list[Path]) -> int:
 
 def in_units(size: float) -> str:
     """Return a number of bytes for reading: 1.5 MB."""
-    for unit in UNITS:
-        if size < 1000 or unit == UNITS[-1]:
+    *smaller, largest = UNITS
+    for unit in smaller:
+        if size < 1000:
             return f"{size:.0f} {unit}" if unit == UNITS[0] else f"{size:.1f} {unit}"
         size /= 1000
+    return f"{size:.1f} {largest}"
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.store.tables import READERS, find_files, gather, read_store
+from fedgrid.store.tables import READERS, find_files, join_tables, read_store
 from fedgrid.study.protocol import runs_of_block
 
 
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     found = find_files(asked.kind, runs, protocols, asked.results)
     stored = read_store(asked.kind, asked.kept, asked.ids, asked.results) if asked.kept else {}
     with files.replacing(asked.out) as temporary:
-        gather(asked.kind, found, stored).to_csv(temporary, index=False)
+        join_tables(asked.kind, found, stored).to_csv(temporary, index=False)
     read = [path for path, _ in found if path not in stored]
     return records.Work([asked.out], read, code=["store.tables"])
 

@@ -15,21 +15,22 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from fedgrid.report._formats import WRITERS, write
+from fedgrid.report._formats import WRITERS, write_product
 from fedgrid.report._product import (
     KEPT,
     describe_kept,
     draw_or_explain,
+    drop_kept,
     load_product,
-    read,
-    text,
-    without_kept,
+    read_table,
+    write_text,
 )
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store.kept import store_folder
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import find_study, read_study
+from fedgrid.study.records import Product
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -47,25 +48,25 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     asked = parser.parse_args(arguments)
     path = find_study(asked.study)
     study = read_study(path)
-    entry = study["products"].get(asked.product, {})
+    entry = study["products"].get(asked.product, Product())
     about = entry if asked.entry is None else read_entry(asked.entry)
     product = load_product(path.stem, asked.product, about)
     if asked.show:
-        print(text(product, asked.show))
+        print(write_text(product, asked.show))
         return None
     if not asked.out:
         parser.error("--out or --show is needed")
     paths = sources(asked.sources, product)
-    tables = {name: read(path) for name, path in paths.items()}
+    tables = {name: read_table(path) for name, path in paths.items()}
     said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
-    tables = {name: without_kept(table) for name, table in tables.items()}
+    tables = {name: drop_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
-    write(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
+    write_product(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
     code = ["report._formats", product_module(path.stem, asked.product, about)]
     return records.Work(asked.out, paths.values(), code=code)
 
 
-def read_entry(text: str) -> dict:
+def read_entry(text: str) -> Product:
     """Return a product's entry from JSON; UsageError unless it is one."""
     try:
         found = json.loads(text)

@@ -27,17 +27,17 @@ def main(arguments: list[str] | None = None) -> records.Work:
     asked = parser.parse_args(arguments)
     path = find_study(asked.study)
     study = read_study(path)
-    from fedgrid.page.front import claims_of, figure_of, render, table_of
+    from fedgrid.page.front import read_claims, render_front, show_figure, show_table
 
-    table, figure = (named(text) for text in (asked.table, asked.figure))
-    inputs = [one for _, one in (table, figure) if one] + [asked.claims] * bool(asked.claims)
-    page = render(
+    (product, path_of_table), (drawn, image) = (named(one) for one in (asked.table, asked.figure))
+    inputs = [one for one in (path_of_table, image) if one] + [asked.claims] * bool(asked.claims)
+    page = render_front(
         study,
         name=path.stem,
         scale=asked.scale,
-        table=table_of(path.stem, study, *table) if table[1] else None,
-        claims=claims_of(asked.claims) if asked.claims else [],
-        figure=figure_of(path.stem, study, figure[0], picture(figure[1])) if figure[1] else None,
+        table=show_table(path.stem, study, product, path_of_table) if path_of_table else None,
+        claims=read_claims(asked.claims) if asked.claims else [],
+        figure=show_figure(path.stem, study, drawn, picture(image)) if image else None,
     )
     with files.replacing(asked.out) as temporary:
         temporary.write_text(page, encoding="utf-8")

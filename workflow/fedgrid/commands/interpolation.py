@@ -23,12 +23,12 @@ from fedgrid.stages.interpolation import interpolate
 from fedgrid.study.command import (
     Machine,
     add_machine,
+    describe_work,
     find_inputs,
     resolve_run,
     run_parser,
-    work_on,
 )
-from fedgrid.study.jobs import needed_stages, run_of_stage
+from fedgrid.study.jobs import list_needed_stages, run_of_stage
 from fedgrid.study.paths import RUN
 
 
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     asked = parser.parse_args(arguments)
     whole = resolve_run(asked, "train")
     paths = find_inputs(
-        asked, whole, "metrics", "data", "partition", "weights", *needed_stages(whole)
+        asked, whole, "metrics", "data", "partition", "weights", *list_needed_stages(whole)
     )
     run = run_of_stage("train", whole)
     name = RUN.format(**run["name"])
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     checkpoint = asked.checkpoint or asked.results / "checkpoints/runs" / f"{name}.safetensors"
     machine = Machine(asked.device, "loop", asked.threads)
     interpolate(run, paths, checkpoint, asked.results, out, machine)
-    return work_on("interpolation", run, paths, out)
+    return describe_work("interpolation", run, paths, out)
 
 
 if __name__ == "__main__":

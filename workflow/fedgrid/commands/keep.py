@@ -18,12 +18,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedgrid.report._cited import cite
+from fedgrid.report._cited import cite_runs
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
 from fedgrid.store.keeping import count_runs, is_finished, keep_items, wanted_items
-from fedgrid.study.grid import Grid, configured
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import CONFIG
 
 
@@ -40,9 +40,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--grid", nargs="+", default=[], help="only the runs of these grids")
     asked = parser.parse_args(arguments)
-    everything = configured(asked.config)
+    everything = read_grid(asked.config)
     if asked.runs:
-        cite(asked.runs, everything, asked.rounds).to_csv(sys.stdout, index=False)
+        cite_runs(asked.runs, everything, asked.rounds).to_csv(sys.stdout, index=False)
     elif asked.study and asked.scale:
         keep(asked, everything)
     else:

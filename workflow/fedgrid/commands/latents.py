@@ -19,11 +19,11 @@ from fedgrid.runtime import cli, records
 from fedgrid.stages.latents import encode
 from fedgrid.study.command import (
     add_machine,
+    choose_machine,
+    describe_work,
     find_inputs,
-    machine_of,
     resolve_run,
     run_parser,
-    work_on,
 )
 from fedgrid.study.paths import input_paths
 
@@ -34,8 +34,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     run = resolve_run(asked, "latents")
     out = asked.out or asked.results / input_paths(run)["latents"]
     paths = find_inputs(asked, run, "data", "partition")
-    encode(run, paths, out, machine_of(asked))
-    return work_on("latents", run, paths, out)
+    encode(run, paths, out, choose_machine(asked))
+    return describe_work("latents", run, paths, out)
 
 
 if __name__ == "__main__":

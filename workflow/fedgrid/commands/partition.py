@@ -11,7 +11,7 @@ how many clients have too few samples to train (`smallest_batch`).
 
 from fedgrid.runtime import cli, records
 from fedgrid.stages.partition import partition
-from fedgrid.study.command import find_inputs, resolve_run, run_parser, work_on
+from fedgrid.study.command import describe_work, find_inputs, resolve_run, run_parser
 from fedgrid.study.paths import input_paths
 
 
@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     run = resolve_run(asked, "partition")
     paths = find_inputs(asked, run, "data")
     out = asked.out or asked.results / input_paths(run)["partition"]
-    return work_on("partition", run, paths, *partition(run, paths["data"], out))
+    return describe_work("partition", run, paths, *partition(run, paths["data"], out))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from fedgrid.runtime import cli
 from fedgrid.stages.pretrain import pretrain
 from fedgrid.study.command import (
     add_machine,
+    choose_machine,
     find_inputs,
-    machine_of,
     resolve_run,
     run_parser,
 )
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     paths = find_inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / input_paths(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
-    pretrain(run, paths, out, folder, machine_of(asked))
+    pretrain(run, paths, out, folder, choose_machine(asked))
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ from fedgrid.stages.saliency import encode
 from fedgrid.study.command import (
     Machine,
     add_machine,
+    describe_work,
     find_inputs,
     resolve_run,
     run_parser,
-    work_on,
 )
 from fedgrid.study.paths import input_paths
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
     out = asked.out or asked.results / input_paths(run)["saliency"]
     paths = find_inputs(asked, run, "data", "partition", "pretrain")
     encode(run, paths, out, Machine(asked.device, "loop", asked.threads))
-    return work_on("saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json")))
+    return describe_work("saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json")))
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from fedgrid.runtime.watch import trackers
 from fedgrid.stages.train import SAVE_EVERY, train
 from fedgrid.study.command import (
     add_machine,
+    choose_machine,
+    describe_work,
     find_inputs,
-    machine_of,
     resolve_run,
     run_parser,
-    work_on,
 )
-from fedgrid.study.jobs import needed_stages, run_of_stage
+from fedgrid.study.jobs import list_needed_stages, run_of_stage
 from fedgrid.study.paths import RUN
 
 
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
     whole = resolve_run(asked, "train")
-    paths = find_inputs(asked, whole, "data", "partition", "weights", *needed_stages(whole))
+    paths = find_inputs(asked, whole, "data", "partition", "weights", *list_needed_stages(whole))
     run = run_of_stage("train", whole)
     name = RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
@@ -45,8 +45,10 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     kept = asked.out / "checkpoint" if asked.out else kept
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
-    written = train(run, paths, *places, machine_of(asked), asked.save_every, asked.results, told)
-    return work_on("train", run, paths, *written) if written else None
+    written = train(
+        run, paths, *places, choose_machine(asked), asked.save_every, asked.results, told
+    )
+    return describe_work("train", run, paths, *written) if written else None
 
 
 if __name__ == "__main__":

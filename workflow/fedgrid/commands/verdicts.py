@@ -11,7 +11,7 @@ from pathlib import Path
 from fedgrid.page.write import write_page
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.grid import configured
+from fedgrid.study.grid import read_grid
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--config", type=Path, default=Path("config.yaml"), help="which has your protocols"
     )
     asked = parser.parse_args(arguments)
-    everything = configured(asked.config)
+    everything = read_grid(asked.config)
     names = asked.study or [*everything.studies]
     for name in names:
         known("study", name, everything.studies)

@@ -29,7 +29,7 @@ from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError
 from fedgrid.store.again import compared
 from fedgrid.store.verifying import STATES, WRONG, verified
-from fedgrid.study.grid import Grid, configured
+from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.reading import CONFIG
 
 
@@ -39,9 +39,9 @@ def main(arguments: list[str] | None = None) -> None:
     if not asked.results.is_dir():
         raise UsageError(f"the folder {asked.results} does not exist: name the folder of results")
     if asked.again is not None:
-        return trained_again(asked.results, asked.again, configured(*asked.config))
-    found = Counter()
-    for file, state, reason in verified(asked.results, configured(*asked.config)):
+        return trained_again(asked.results, asked.again, read_grid(*asked.config))
+    found: Counter[str] = Counter()
+    for file, state, reason in verified(asked.results, read_grid(*asked.config)):
         found[state] += 1
         if state != "good":
             print(f"{state:10} {file}: {reason}")

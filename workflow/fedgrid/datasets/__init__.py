@@ -31,7 +31,7 @@ It may have, for `datasets/_digests.py`:
 
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,9 +48,9 @@ class Split(NamedTuple):
     With TOKENS, images are uint8 (N, length). Images of one's own are made when they are written.
     """
 
-    train_images: np.ndarray | Stream
+    train_images: Any  # an array, or the Stream of one
     train_labels: np.ndarray
-    test_images: np.ndarray | Stream
+    test_images: Any
     test_labels: np.ndarray
     train_writers: np.ndarray | None = None  # who wrote each training image, if this is known
     test_writers: np.ndarray | None = None
@@ -82,9 +82,9 @@ def check(name: str, split: Split) -> None:
     """Raise a UsageError if `split` does not fit the constants of the dataset."""
     file = module(name)
     like = (file.SHAPE, file.CLASSES, getattr(file, "TOKENS", 0), getattr(file, "FLOATS", False))
-    train, test = (split.train_images, split.train_labels), (split.test_images, split.test_labels)
-    check_arrays(f"{name}: train", *train, file.TRAIN or len(split.train_labels), *like)
-    check_arrays(f"{name}: test", *test, file.TEST or len(split.test_labels), *like)
+    for part, stated in (("train", file.TRAIN), ("test", file.TEST)):
+        images, labels = (getattr(split, f"{part}_{kind}") for kind in ("images", "labels"))
+        check_arrays(f"{name}: {part}", images, labels, stated or len(labels), *like)
     for part, constant in (("train", "WRITERS"), ("test", "TEST_WRITERS")):
         writers = getattr(split, f"{part}_writers")
         if (writers is not None) != getattr(file, constant, False):
@@ -97,7 +97,7 @@ def check(name: str, split: Split) -> None:
             check_writers(f"{name}: {part}", writers, count, split.writer_names)
 
 
-def describe(name: str, split: Split) -> dict:
+def describe(name: str, split: Split) -> dict[str, Any]:
     """Return what `meta.json` records of the dataset; what its file leaves open is measured."""
     file = module(name)
     tokens = {"tokens": file.TOKENS} if hasattr(file, "TOKENS") else {}

@@ -39,7 +39,8 @@ def contents(source: Path, place: Callable[[str], Any]) -> Iterator[tuple[Any, b
             with tarfile.open(source, "r|gz") as archive:
                 for member in archive:
                     if member.isfile() and (where := place(member.name)) is not None:
-                        yield where, archive.extractfile(member).read()
+                        file: Any = archive.extractfile(member)
+                        yield where, file.read()
 
 
 # Errors of a damaged archive, or of a file in a folder.

@@ -15,6 +15,7 @@ import hashlib
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,7 @@ def noted(note: Path, arrays: list[str]) -> list[str]:
     if not note.exists():
         return []
     with files.whole(str(note)):
-        kept = dict(reversed(line.split()) for line in note.read_text().splitlines())
+        kept: dict[str, str] = dict(line.split()[::-1] for line in note.read_text().splitlines())
         return [kept.get(array, "") for array in arrays]
 
 
@@ -99,7 +100,7 @@ def decodes_alike() -> bool:
 # -- statistics -----------------------------------------------------------------------------------
 
 
-def compare(name: str, statistics: dict, own: tuple[list[float], list[float]]) -> None:
+def compare(name: str, statistics: dict[str, Any], own: tuple[list[float], list[float]]) -> None:
     """Log a warning if `standard` is not near the training images' `own` mean and deviation."""
     if np.abs(np.subtract(own, statistics["standard"])).max() > NEAR:
         mean, deviation = (tuple(round(one, 5) for one in of) for of in own)

@@ -65,14 +65,16 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
                 f"datasets.{name}: the class {shown(names[missing[0]])} of {folder} has no image "
                 f"for the {part} set"
             )
-    arrays = [array for found in there.values() for array in arrays_of(name, found, shape)]
+    arrays: list[Any] = [
+        array for found in there.values() for array in arrays_of(name, found, shape)
+    ]
     if not options.get("clients"):
         return Split(*arrays)
     paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
     clients = read_clients(name, own_data.place_of(name, "clients"), paths)
     number = {client: i for i, client in enumerate(sorted({*clients}, key=natural))}
     writers = np.array([number[client] for client in clients], np.int64)
-    return Split(*arrays, train_writers=writers, writer_names=[*number])
+    return Split(*arrays)._replace(train_writers=writers, writer_names=[*number])
 
 
 def listed(folder: Path, names: list[str]) -> Found:
@@ -153,7 +155,7 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":
     from fedgrid.datasets import _pictures  # which needs Pillow, and the Snakefile imports this
 
     try:
-        return _pictures.read(path.read_bytes(), shape[0], shape[1:])
+        return _pictures.read(path.read_bytes(), shape[0], (shape[1], shape[2]))
     except _pictures.UNREADABLE as problem:
         raise UsageError(
             f"datasets.{name}: {shown(path)} cannot be read as an image ({shown(problem)}): remove "

@@ -7,6 +7,7 @@ A JSON file has `users`, the number of samples of each as `num_samples`, and `us
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def find_files(folder: Path, patterns: tuple[str, ...], missing: str) -> tuple[s
     raise UsageError(missing)
 
 
-def read_users(path: Path, who: str, what: str) -> Iterator[tuple[str, str, list, list]]:
+def read_users(path: Path, who: str, what: str) -> Iterator[tuple[str, str, list[Any], list[Any]]]:
     """Yield file and user as an error names them, the user's name, its inputs and its labels.
 
     `who` and `what` are the words for a user and its inputs. UsageError for a user without samples,
@@ -50,7 +51,7 @@ def read_users(path: Path, who: str, what: str) -> Iterator[tuple[str, str, list
         yield where, user, own["x"], own["y"]
 
 
-def read_table(path: Path, columns: list[str], otherwise: str):
+def read_table(path: Path, columns: list[str], otherwise: str) -> Any:
     """Return the columns of a .csv or .parquet file as texts, or as parquet has them.
 
     UsageError, with the advice `otherwise`, if it needs a package that is not installed.

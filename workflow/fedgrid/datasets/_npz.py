@@ -57,11 +57,12 @@ def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any
     if x.dtype != test.dtype:
         given_type = header(where, file, "x_train")[2]
         raise UsageError(f"{where}: x_train is {given_type}, and x_test is not")
-    clients = (
+    writers, test_writers = (
         clients_of(where, found, key, len(one)) for key, one in zip(CLIENTS, labels, strict=True)
     )
     given = ordered(found[CLIENTS[0]]) if CLIENTS[0] in found else None
-    return Split(x, y, test, test_y, *clients, None if given is None else as_texts(given))
+    names = None if given is None else as_texts(given)
+    return Split(x, y, test, test_y, writers, test_writers, names)
 
 
 PARTS = ("train", "test")
@@ -105,7 +106,7 @@ def read_by(file: Path) -> list[Path]:
     return [file]
 
 
-def opened(where: str, file: Path):
+def opened(where: str, file: Path) -> Any:
     """Return an open .npz file; UsageError if it is none, or lacks an array."""
     try:
         there = np.load(file, allow_pickle=False)
@@ -340,7 +341,7 @@ def as_texts(values: np.ndarray) -> list[str]:
     return [str(one) for one in values.tolist()]
 
 
-def clients_of(where: str, found: dict, key: str, count: int) -> np.ndarray | None:
+def clients_of(where: str, found: dict[str, Any], key: str, count: int) -> np.ndarray | None:
     """Return the number of each sample's client, by the order of all values; None if not given."""
     if key not in found:
         return None

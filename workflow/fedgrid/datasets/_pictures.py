@@ -9,7 +9,7 @@ frames or pages the first is read.
 import re
 from collections.abc import Callable
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -58,7 +58,8 @@ def on_white(image: Image.Image) -> tuple[Image.Image, bool]:
     if not image.has_transparency_data:
         return image, False
     seen = image.convert("RGBA")
-    if seen.getextrema()[3][0] == 255:
+    extrema: Any = seen.getextrema()
+    if extrema[3][0] == 255:
         return image, False
     paper = Image.new("RGBA", seen.size, "white")
     return Image.alpha_composite(paper, seen).convert("RGB"), True
@@ -69,7 +70,7 @@ def on_white(image: Image.Image) -> tuple[Image.Image, bool]:
 
 def count_bits(image: Image.Image, data: bytes) -> int:
     """Return the bits per channel that a file names; 8 in a format that has no more."""
-    read_bits = READERS.get(image.format)
+    read_bits = READERS.get(image.format or "")
     return read_bits(image, data) if read_bits else BITS
 
 
@@ -78,7 +79,7 @@ def of_png(image: Image.Image, data: bytes) -> int:
     return data[24]
 
 
-def of_tiff(image: Image.Image, data: bytes) -> int:
+def of_tiff(image: Any, data: bytes) -> int:
     """Return the largest value of the tag BitsPerSample (TIFF 6.0)."""
     bits = image.tag_v2.get(258, 1)
     return max(bits) if isinstance(bits, tuple) else bits

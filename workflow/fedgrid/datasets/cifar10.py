@@ -6,6 +6,7 @@ The "python version" of https://www.cs.toronto.edu/~kriz/cifar.html, with torchv
 import pickle
 from io import BytesIO
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
@@ -41,9 +42,9 @@ def load(root: Path) -> Split:
     return read(root, CIFAR10, b"labels")
 
 
-def read(root: Path, listing: type, key: bytes) -> Split:
+def read(root: Path, listing: Any, key: bytes) -> Split:
     """Read the archive described by `listing`, a class of torchvision; labels are under `key`."""
-    checksums = dict(map(tuple, listing.train_list + listing.test_list))
+    checksums: dict[str, str] = dict(map(tuple, listing.train_list + listing.test_list))
     source = root / listing.base_folder
     if not source.is_dir():
         source = fetch(listing.url, root / listing.filename, f"md5:{listing.tgz_md5}")

@@ -42,4 +42,4 @@ def load(root: Path) -> Split:
 
 def _place(name: str) -> _archives.Place | None:
     found = re.fullmatch(rf"(?:.*/)?(train|test)/({'|'.join(NAMES)})/([^/.][^/]*\.png)", name)
-    return found and found.groups()
+    return (found[1], found[2], found[3]) if found else None

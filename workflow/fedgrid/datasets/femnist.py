@@ -22,6 +22,7 @@ change of the layout.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -71,7 +72,8 @@ def _read(layout: str, paths: list[Path]) -> Part:
     """Return the names of the writers, the images and the labels of all files."""
     read = {"json": _read_json, "parquet": _read_parquet}[layout]
     parts = [part for path in paths for part in read(path)]
-    return tuple(map(np.concatenate, zip(*parts, strict=True)))
+    names, images, labels = map(np.concatenate, zip(*parts, strict=True))
+    return names, images, labels
 
 
 def _check(folder: Path, layout: str, images: np.ndarray, writers: int) -> None:
@@ -110,7 +112,7 @@ def _read_json(path: Path) -> Iterator[Part]:
             yield np.full(len(rows), writer), _images(where, rows), _labels(where, labels)
 
 
-def _images(what: str, rows: list) -> np.ndarray:
+def _images(what: str, rows: list[Any]) -> np.ndarray:
     """Return rows of pixels as images; UsageError, which begins with `what`, for bad ones."""
     if {*map(len, rows)} != {PIXELS}:
         wrong = next(len(row) for row in rows if len(row) != PIXELS)
@@ -123,7 +125,7 @@ def _images(what: str, rows: list) -> np.ndarray:
     return np.rint(values * 255).astype(np.uint8).reshape(-1, *SHAPE)
 
 
-def _labels(what: str, labels) -> np.ndarray:
+def _labels(what: str, labels: Any) -> np.ndarray:
     """Return labels as int64; UsageError, which begins with `what`, if one is no class."""
     for label in (labels := np.asarray(labels).tolist()):
         if type(label) is not int or not 0 <= label < CLASSES:

@@ -6,7 +6,9 @@ of torch's API. So it covers every call of a ReLU, in place or not, from a reuse
 without changes to the model, and it records convolutions in the order of the forward pass.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +29,13 @@ _CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
 
 class _GuidedReLU(torch.autograd.Function):
     @staticmethod
-    def forward(context, x: Tensor) -> Tensor:
+    def forward(context: Any, x: Tensor) -> Tensor:
         output = x.clamp(min=0)
         context.save_for_backward(output)
         return output
 
     @staticmethod
-    def backward(context, gradient: Tensor) -> Tensor:
+    def backward(context: Any, gradient: Tensor) -> Tensor:
         (output,) = context.saved_tensors
         return gradient.clamp(min=0) * (output > 0)
 
@@ -46,7 +48,9 @@ class Guided(TorchFunctionMode):
         self.outputs: dict[str, Tensor] = {}
         self._names = {id(tensor): name for name, tensor in model.items()}
 
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         """Intercept every call of torch's API."""
         if function in _RELUS:
             return _GuidedReLU.apply(arguments[0])
@@ -59,7 +63,11 @@ class Guided(TorchFunctionMode):
 
 
 def guided_gradients(
-    architecture: nn.Module, model: Model, x: Tensor, y: Tensor, targets: tuple[str, ...] = TARGETS
+    architecture: nn.Module,
+    model: Model,
+    x: Tensor,
+    y: Tensor | None,
+    targets: tuple[str, ...] = TARGETS,
 ) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
     """Return convolutions' outputs (B, channels, h, w) by name, and by target their gradients.
 
@@ -72,7 +80,7 @@ def guided_gradients(
     with torch.enable_grad(), Guided(model) as guided:
         _, logits = functional_call(architecture, model, (x,))
     scores = {
-        "label": lambda: logits.gather(1, y[:, None]).sum(),
+        "label": lambda: logits.gather(1, cast(Tensor, y)[:, None]).sum(),
         "max": lambda: logits.amax(1).sum(),
         "sum": lambda: logits.sum(),
     }
@@ -96,7 +104,11 @@ def refuse_batch_statistics(architecture: nn.Module) -> None:
 
 
 def contributions(
-    architecture: nn.Module, model: Model, x: Tensor, y: Tensor, targets: tuple[str, ...] = TARGETS
+    architecture: nn.Module,
+    model: Model,
+    x: Tensor,
+    y: Tensor | None,
+    targets: tuple[str, ...] = TARGETS,
 ) -> dict[str, Tensor]:
     """Sum N_{i,l} over the images i of a batch: (targets, readings, roots) by convolution l.
 
@@ -122,7 +134,7 @@ def stack(found: dict[str, Tensor]) -> Tensor:
     return torch.stack(list(found.values()), dim=-1)
 
 
-def main_path(architecture: nn.Module, found) -> Tensor:
+def main_path(architecture: Any, found: Iterable[str]) -> Tensor:
     """Return (L,): False for convolutions beside the main path, such as a residual block's 1x1."""
     return torch.tensor(
         [not any(part in name for part in architecture.side_paths) for name in found]
@@ -139,13 +151,15 @@ class Choice:
     target: str = "label"
     layers: str = "main"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         options = {"reading": READINGS, "target": TARGETS, "layers": ("main", "all")}
         for name, among in options.items():
             if getattr(self, name) not in among:
                 raise UsageError(f"{name} is one of {', '.join(among)}, not {getattr(self, name)}")
 
-    def layered(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
+    def layered(
+        self, contributions: Tensor, main: Tensor, targets: tuple[str, ...] = TARGETS
+    ) -> Tensor:
         """Return w_l sum_i N_{i,l} (N, L) of contributions (targets, readings, roots, N, all L)."""
         where = targets.index(self.target), READINGS.index(self.reading), int(self.extra_root)
         chosen = contributions[where]
@@ -153,6 +167,8 @@ class Choice:
             chosen = chosen[:, main.to(chosen.device)]
         return chosen * self.tau ** torch.arange(chosen.shape[1], device=chosen.device)
 
-    def weights(self, contributions: Tensor, main: Tensor, targets=TARGETS) -> Tensor:
+    def weights(
+        self, contributions: Tensor, main: Tensor, targets: tuple[str, ...] = TARGETS
+    ) -> Tensor:
         """Return R_k (N,), equation 8."""
         return self.layered(contributions, main, targets).sum(1)

@@ -7,6 +7,7 @@ decay, which changes them. A model is a dict of tensors; a module is only called
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method, Model
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol
 
 
 class Architecture:
@@ -25,7 +27,7 @@ class Architecture:
         self,
         make: Callable[[int], nn.Module],
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         shape: tuple[int, ...],
         device: torch.device,
         dtype: torch.dtype,
@@ -71,7 +73,8 @@ class Architecture:
         if not self.protocol["weight_decay"]:
             self.kept = dead_taps.trim(module, self.shape)
         self.layout = getattr(module, "layout", torch.contiguous_format)
-        return module.to(self.device, self.dtype, memory_format=self.layout)
+        where: dict[str, Any] = {"device": self.device, "dtype": self.dtype}
+        return module.to(**where, memory_format=self.layout)
 
     def build_whole(self, seed: int) -> nn.Module:
         """Return a module as `build` does, but with all taps and on the CPU."""
@@ -91,7 +94,7 @@ class Architecture:
         initial = self.build_whole(seed).to(self.device, self.dtype).state_dict()
         return dead_taps.whole(model, initial, self.kept)
 
-    def precision(self):
+    def precision(self) -> Any:
         """Return the autocast context of the protocol's precision."""
         if self.protocol["precision"] == "bf16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)

@@ -4,6 +4,8 @@ BatchNorm divides by the deviation of a channel's numbers in a batch. Of one num
 torch refuses it, and the stack of clients, which masks padding, would compute with 0 / 0.
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -45,11 +47,13 @@ def normalises_pixels(architecture: Architecture, samples: Samples) -> bool:
 class Watched(TorchFunctionMode):
     """Notes whether a BatchNorm is called with one number per sample and channel."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.found = False
 
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         """Every call of torch's API passes here."""
         keywords = keywords or {}
         if function is F.batch_norm:

@@ -34,14 +34,14 @@ class LocalWork:
 class StackedBatch(NamedTuple):
     """One local step of G clients, padded to one shape."""
 
-    index: Tensor  # (G, B) ids of samples
+    index: Tensor  # type: ignore[assignment]  # (G, B) ids of samples; tuples have a method index
     valid: Tensor  # (G, B) False for padding
     draws: Tensor  # (G, B, A) uniform random numbers for the augmentation
-    sizes: np.ndarray  # (G,) samples of each client, on the CPU, read without waiting for a GPU
+    sizes: Any  # (G,) samples of each client, on the CPU, read without waiting for a GPU
 
     def first(self, n: int) -> "StackedBatch":
         """Return the batch of the first clients."""
-        return StackedBatch(*(part[:n] for part in self))
+        return StackedBatch._make(part[:n] for part in self)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Clients:
     ):
         self.samples, self.work, self.memories = samples, work, memories
         when = torch.full((), number, device=samples.device)
-        self.given = {"shared": shared, "round": when, "lr": lr}
+        self.given: dict[str, Any] = {"shared": shared, "round": when, "lr": lr}
         self.server, self.noise = server, work.noise
 
     def __len__(self) -> int:

@@ -34,11 +34,14 @@ from fedgrid.engine import metrics
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.evaluation import batches_of_pool, join, judge, per_sample
 from fedgrid.engine.samples import Samples
+from fedgrid.federation.federation import Pool
 from fedgrid.method import Client, Method, Model
 
 Found = tuple[Tensor, Tensor]  # logits (n, K) and labels (n,) of a client's test samples
-COLUMNS = ("round", "client", "samples", "server_accuracy", "server_loss", "own_accuracy")
-COLUMNS += ("own_loss",)
+COLUMNS = (
+    *("round", "client", "samples"),
+    *("server_accuracy", "server_loss", "own_accuracy", "own_loss"),
+)
 
 
 @dataclass
@@ -54,20 +57,26 @@ class ClientEvaluation:
     validated: list[float] = field(default_factory=list)  # own accuracies on validation data
     values: dict[int, dict[str, Any]] = field(default_factory=dict)  # of the method's `evaluate`
 
+    @property
+    def tests(self) -> Pool:
+        """The clients' own test samples, without which no client is evaluated."""
+        pool = self.samples.federation.client_tests
+        assert pool is not None
+        return pool
+
     def see(self, number: int, get_client: Callable[[], Client], own: bool = True) -> None:
         """Evaluate a client; unless `own`, its model is the server's, which is evaluated later.
 
         `get_client` is called only if something of the client itself is evaluated now.
         """
-        pool = self.samples.federation.client_tests
-        if not pool.sizes[number]:
+        if not self.tests.sizes[number]:
             return
         self.clients.append(number)
         if not (own or self.validates(number) or self.method.evaluate):
             return
         client = get_client()
         if own:
-            batches = batches_of_pool(pool, pool.of_client(number))
+            batches = batches_of_pool(self.tests, self.tests.of_client(number))
             self.own[number] = judge(self.architecture.forward, self.samples, client.model, batches)
         if self.validates(number):
             self.validate(number, client.model)
@@ -83,6 +92,7 @@ class ClientEvaluation:
     def validate(self, number: int, model: Model) -> None:
         """Evaluate a client's own model on the client's own validation data."""
         pool = self.samples.federation.validation
+        assert pool is not None
         batches = batches_of_pool(pool, pool.of_client(number))
         found = judge(self.architecture.forward, self.samples, model, batches)
         self.validated.append(float(per_sample(*found)[0].mean()))
@@ -94,9 +104,11 @@ class ClientEvaluation:
         """
         complete = self.architecture.complete_server
         theirs = self.judge_server(server) if complete else None
-        own = tuple(map(torch.cat, zip(*self.own.values(), strict=True))) if self.own else theirs
+        own: Any = theirs
+        if self.own:
+            own = tuple(map(torch.cat, zip(*self.own.values(), strict=True)))
         rows = self.rows(theirs, own)
-        found = spread("server", rows) | spread("own", rows)
+        found: dict[str, Any] = spread("server", rows) | spread("own", rows)
         if self.validated:
             found["validation_own_mean"] = float(np.mean(self.validated))
         logits, labels = own
@@ -111,16 +123,15 @@ class ClientEvaluation:
 
     def judge_server(self, server: Model) -> Found:
         """Evaluate the server's model on the test samples of all clients that were seen."""
-        pool = self.samples.federation.client_tests
-        ids = torch.cat([pool.of_client(number) for number in self.clients])
-        batches = batches_of_pool(pool, ids)
+        ids = torch.cat([self.tests.of_client(number) for number in self.clients])
+        batches = batches_of_pool(self.tests, ids)
         return judge(self.architecture.forward_server, self.samples, server, batches)
 
     def rows(self, server: Found | None, own: Found) -> list[dict[str, Any]]:
         """Return the clients' rows of clients.csv from the logits and labels of all, in order."""
         federation = self.samples.federation
-        sizes = [federation.client_tests.sizes[number] for number in self.clients]
-        columns = {"client": self.clients, "samples": sizes}
+        sizes = [self.tests.sizes[number] for number in self.clients]
+        columns: dict[str, list[Any]] = {"client": self.clients, "samples": sizes}
         if names := federation.client_names:
             columns["client_name"] = [names[number] for number in self.clients]
         columns |= measures("server", server, sizes) | measures("own", own, sizes)
@@ -138,13 +149,14 @@ class ClientEvaluation:
         return float(np.mean(there)) if there else None
 
 
-def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list]:
+def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list[Any]]:
     """Return the clients' accuracies and losses with a model; None for each without the model.
 
     `of` has the logits and labels of the clients' samples, client after client.
     """
     values = per_sample(*of) if of else ()
-    lists = [means_of_parts(tensor, sizes) for tensor in values] or [[None] * len(sizes)] * 2
+    lists: list[list[Any]] = [means_of_parts(tensor, sizes) for tensor in values]
+    lists = lists or [[None] * len(sizes)] * 2
     return {f"{who}_accuracy": lists[0], f"{who}_loss": lists[1]}
 
 
@@ -162,7 +174,7 @@ def means_of_parts(values: Tensor, sizes: list[int]) -> list[float]:
     return found.tolist()
 
 
-def spread(who: str, rows: list[dict]) -> dict[str, float]:
+def spread(who: str, rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return how the accuracy of `who` is spread over clients; empty without accuracies."""
     if rows[0][f"{who}_accuracy"] is None:
         return {}

@@ -8,6 +8,7 @@ weights. The shapes alone decide which taps are dead.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 Kept = dict[str, tuple[slice, ...]]  # by name of a weight (out, in, height, width): its live part
 
 
-def trim(model: nn.Module, shape: tuple[int, int, int]) -> Kept:
+def trim(model: nn.Module, shape: tuple[int, ...]) -> Kept:
     """Cut dead taps out of the model's convolutions, in place; return the kept part by weight.
 
     `shape` is the shape of an image, (channels, height, width).
@@ -23,18 +24,21 @@ def trim(model: nn.Module, shape: tuple[int, int, int]) -> Kept:
     kept = {}
     for name, convolution, size in met(model, shape):
         ranges = [live(size[d], *geometry(convolution, d)) for d in range(len(size))]
-        if None not in ranges and ranges != [(0, k) for k in convolution.kernel_size]:
-            kept[f"{name}.weight"] = cut(convolution, ranges)
+        exact = [one for one in ranges if one is not None]
+        if exact == ranges and exact != [(0, k) for k in convolution.kernel_size]:
+            kept[f"{name}.weight"] = cut(convolution, exact)
     return kept
 
 
-def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn.Conv2d, tuple]]:
+def met(
+    model: nn.Module, shape: tuple[int, ...]
+) -> Iterator[tuple[str, nn.Conv2d, tuple[Any, ...]]]:
     """Yield each zero-padded convolution whose inputs all have one size: name, module, size.
 
     Two images are passed: BatchNorm without running statistics refuses a single value per channel.
     A model without such a convolution is not called, because it may take no images.
     """
-    sizes: dict[str, set] = {}
+    sizes: dict[str, set[Any]] = {}
     hooks = [
         module.register_forward_pre_hook(
             lambda _, inputs, name=name: sizes.setdefault(name, set()).add(inputs[0].shape[2:])
@@ -51,7 +55,7 @@ def met(model: nn.Module, shape: tuple[int, int, int]) -> Iterator[tuple[str, nn
     for hook in hooks:
         hook.remove()
     for name, found in sizes.items():
-        module = model.get_submodule(name)
+        module: Any = model.get_submodule(name)
         if len(found) == 1:
             yield name, module, tuple(*found)
 
@@ -65,11 +69,13 @@ def padded(module: nn.Module) -> bool:
 
 def geometry(convolution: nn.Conv2d, d: int) -> tuple[int, int, int, int]:
     """Return kernel size, stride, padding and dilation in one dimension."""
-    c = convolution
+    c: Any = convolution
     return c.kernel_size[d], c.stride[d], c.padding[d], c.dilation[d]
 
 
-def live(size: int, kernel: int, stride: int, padding: int, dilation: int) -> tuple | None:
+def live(
+    size: int, kernel: int, stride: int, padding: int, dilation: int
+) -> tuple[int, int] | None:
     """Return the taps [low, high) that meet a map of `size`; None if a cut would not be exact.
 
     Tap i of output o is at o * stride - padding + i * dilation.
@@ -92,7 +98,8 @@ def cut(convolution: nn.Conv2d, ranges: list[tuple[int, int]]) -> tuple[slice, .
     """Keep only the taps of `ranges`; return their place in the whole weight."""
     where = (slice(None), slice(None), *(slice(low, high) for low, high in ranges))
     starts = [low * d for (low, _), d in zip(ranges, convolution.dilation, strict=True)]
-    convolution.padding = tuple(p - s for p, s in zip(convolution.padding, starts, strict=True))
+    margins: Any = convolution.padding
+    convolution.padding = tuple(p - s for p, s in zip(margins, starts, strict=True))
     convolution.kernel_size = tuple(high - low for low, high in ranges)
     convolution.weight = nn.Parameter(convolution.weight.detach()[where].clone())
     return where

@@ -49,7 +49,9 @@ def evaluate(
 
     UsageError if the samples cannot have one of the metrics.
     """
-    correct, loss, total, kept = 0.0, 0.0, 0, []
+    correct: float | Tensor = 0.0
+    loss: float | Tensor = 0.0
+    total, kept = 0, []
     predicted = torch.zeros_like(samples.federation.counts[0])
     for images, y in batches:
         _, logits = forward(model, samples.normalise(images))
@@ -59,7 +61,7 @@ def evaluate(
         loss += F.cross_entropy(logits, y, reduction="sum").double()
         total += len(y)
         kept += [(logits, y)] if asked else []
-    found = {"accuracy": float(correct) / total, "loss": float(loss) / total}
+    found: dict[str, Any] = {"accuracy": float(correct) / total, "loss": float(loss) / total}
     found["predicted"] = predicted.tolist()
     if not kept:
         return found

@@ -17,10 +17,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from fedgrid.method import Memory, Method, Step
+from fedgrid.runtime.resolved import Protocol
 
 # An optimiser's state: lists of tensors by slot, in the order of the trained parameters, and for
 # Adam the number of steps.
 State = dict[str, Any]
+Tensors = list[Tensor] | tuple[Tensor, ...]
 STATE = "optimiser"  # where a client's memory, or what the server sends, holds a state
 
 
@@ -37,7 +39,7 @@ class Optimiser:
     step must keep its own; `stacked`, that tensors have a leading client axis.
     """
 
-    def __init__(self, protocol: dict, lasting: bool = False, stacked: bool = False):
+    def __init__(self, protocol: Protocol, lasting: bool = False, stacked: bool = False):
         self.kind, self.lasting = protocol["optimiser"], lasting
         self.clip, self.stacked = protocol["clip"], stacked
         self.momentum, self.decay = protocol["momentum"], protocol["weight_decay"]
@@ -58,7 +60,7 @@ class Optimiser:
     def step(
         self,
         params: list[Tensor],
-        grads: list[Tensor],
+        grads: Tensors,
         state: State,
         lr: float | Tensor,
         idle: Tensor | None = None,
@@ -81,7 +83,7 @@ class Optimiser:
             torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
         else:
             torch._foreach_add_(params, direction, alpha=-lr)
-        return kept_idle(state, before, idle) if before else state
+        return kept_idle(state, before, idle) if before and idle is not None else state
 
     def step_again(
         self,
@@ -103,7 +105,7 @@ class Optimiser:
                 state[slot][i] = tensor
         return state
 
-    def sgd(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    def sgd(self, grads: Tensors, state: State) -> tuple[Tensors, State]:
         """Return the direction of SGD: the gradient, or the momentum buffer after it."""
         if not self.momentum:
             return grads, state
@@ -114,10 +116,10 @@ class Optimiser:
             torch._foreach_add_(state["momentum"], grads)
         return state["momentum"], state
 
-    def adam(self, grads: list[Tensor], state: State) -> tuple[list[Tensor], State]:
+    def adam(self, grads: Tensors, state: State) -> tuple[Tensors, State]:
         """Return Adam's direction: the mean of gradients over the root of that of their squares."""
         if not state:
-            state = self.start(grads)
+            state = self.start([*grads])
         mean, square, steps = state["mean"], state["square"], state["steps"] + 1
         torch._foreach_lerp_(mean, grads, 1 - self.beta1)
         torch._foreach_mul_(square, self.beta2)
@@ -130,7 +132,7 @@ class Optimiser:
         return direction, {"mean": mean, "square": square, "steps": steps}
 
 
-def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
+def clipped(grads: Tensors, limit: float, stacked: bool) -> Tensors:
     """Return gradients whose norm over all tensors, of each client in a stack, is within a limit.
 
     As in torch, 1e-6 is added to the norm, and a norm that is not finite is not an error.
@@ -142,7 +144,7 @@ def clipped(grads: list[Tensor], limit: float, stacked: bool) -> list[Tensor]:
     return [grad * along(factor, grad) for grad in grads]
 
 
-def scaled(tensors: list[Tensor], factor: Tensor) -> None:
+def scaled(tensors: Tensors, factor: Tensor) -> None:
     """Multiply the tensors in place by a number, or by one number per client."""
     for tensor in tensors:
         tensor.mul_(along(factor, tensor).to(tensor))

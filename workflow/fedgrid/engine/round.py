@@ -6,7 +6,7 @@ round's weights scaled to sum to 1, also where a method aggregates parameters in
 such a mean of variances is a variance.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -46,6 +46,7 @@ from fedgrid.method import (
     relative,
 )
 from fedgrid.runtime.names import known, registered
+from fedgrid.runtime.resolved import Protocol
 
 
 class Engine:
@@ -55,7 +56,7 @@ class Engine:
         self,
         make: Callable[[int], nn.Module],
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         federation: Federation,
         backend: str = "auto",
         artifacts: Memory | None = None,
@@ -115,7 +116,7 @@ class Engine:
         """Return initial weights drawn for this client."""
         return self.architecture.draw(seeds.seed("client", *self.federation.names, client))
 
-    def public(self, names) -> list[str]:
+    def public(self, names: Iterable[str]) -> list[str]:
         """Return the entries of the model that are sent to the server, in a fixed order."""
         return sorted(name for name in names if not name.startswith(self.method.private))
 
@@ -281,12 +282,12 @@ class Engine:
         first = self.first_optimiser(names).get(STATE)
         return memory | ({STATE: overlaid(memory[STATE], first)} if first else {})
 
-    def draw_private(self, *names) -> Model:
+    def draw_private(self, *names: Any) -> Model:
         """Return initial weights for the private entries, drawn from the names."""
         drawn = self.architecture.draw(seeds.seed("private", *self.federation.names, *names))
         return self.private(drawn)
 
-    def private(self, model: Model) -> Model:
+    def private(self, model: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of the model that never leave their client."""
         return {name: w for name, w in model.items() if name.startswith(self.method.private)}
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
+from fedgrid.runtime.resolved import Protocol, changed_protocol
 
 CHUNK = 64  # images per forward pass over all data of a client
 
@@ -30,7 +31,7 @@ class Data(NamedTuple):
 class Samples:
     """The images and labels of a federation, augmented by the protocol."""
 
-    def __init__(self, federation: Federation, protocol: dict, layout: torch.memory_format):
+    def __init__(self, federation: Federation, protocol: Protocol, layout: torch.memory_format):
         self.federation, self.protocol, self.layout = federation, protocol, layout
         self.device = federation.images.device
 
@@ -79,11 +80,13 @@ class Samples:
     def total_client_test(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
         """Sum function(x, y) over chunks of a client's test data; None without such data."""
         pool = self.federation.client_tests
-        chunks = pool.of_client(client).split(CHUNK) if pool else ()
+        if pool is None:
+            return None
+        chunks = pool.of_client(client).split(CHUNK)
         found = ((pool.images[i], pool.labels[i]) for i in chunks if len(i))
         return self.add_up(function, found)
 
-    def add_up(self, function: Callable, chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
+    def add_up(self, function: Callable[..., Any], chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
         """Sum function(x, y) over pairs of images and labels; None without any."""
         summed = None
         for images, y in chunks:
@@ -93,7 +96,7 @@ class Samples:
 
     def epoch(self, client: int, number: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Return a client's batches of one more epoch after round `number`: shuffled, augmented."""
-        once = self.protocol | schedule.epochs(1)
+        once = changed_protocol(self.protocol, schedule.epochs(1))
         names = (*self.federation.names, number, "once more")
         work = schedule.work(np.array([client]), self.federation.members, once, *names)
         return self.batches(work, 0)

@@ -15,7 +15,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.code import contract, source
@@ -23,7 +23,7 @@ from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images
 from fedgrid.study.command import add_machine
 
-FIELDS = {"model": str, "dataset": str, "images": int, "chunk": int}
+FIELDS: dict[str, type] = {"model": str, "dataset": str, "images": int, "chunk": int}
 COLUMNS = ["model", "dataset", "kind", "layer", "name", "value", "unit"]
 REPEATS = 3  # interleaved, so that other load on the machine affects all passes equally
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -73,7 +73,7 @@ def check(setting: dict) -> None:
         if field not in setting:
             raise UsageError(f"the setting lacks `{field}`")
         value = setting[field]
-        if type(value) is not kind or (kind is int and value < 1):
+        if type(value) is not kind or (isinstance(value, int) and value < 1):
             wanted = "a whole number from 1" if kind is int else "a name"
             raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
     contract.model(known("model", setting["model"], registered("models")))
@@ -195,12 +195,12 @@ def measured(model, shape: tuple[int, ...], classes: int, setting: dict) -> list
     random = torch.Generator().manual_seed(0)
     x = torch.randn(setting["images"], *shape, generator=random).to(device)
     y = torch.randint(classes, (setting["images"],), generator=random).to(device)
-    found = {name: [] for name in passes(model)}
+    found: dict[str, list[Measured]] = {name: [] for name in passes(model)}
     for _ in range(REPEATS):
         for name, work in passes(model).items():
             found[name].append(metered(work, x, y, setting["chunk"]))
     exact = all(one.exact for repeats in found.values() for one in repeats)
-    rows = [("measured", "machine", "exact_peak", int(exact), "0 or 1")]
+    rows: list[tuple[Any, ...]] = [("measured", "machine", "exact_peak", int(exact), "0 or 1")]
     for name, repeats in found.items():
         rows += [
             ("measured", name, "seconds", min(one.seconds for one in repeats), "s"),

@@ -6,6 +6,8 @@ at its borders instead. Cutout (DeVries and Taylor, 2017) comes after normalisat
 mean colour.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -72,7 +74,7 @@ def cut_out(x: Tensor, names: list[str], uniform: Tensor) -> Tensor:
     """Cut a square hole around a random pixel of images (B, channels, height, width)."""
     if "cutout" not in names:
         return x
-    covered = True
+    covered: Any = True
     for axis, centre in enumerate(drawn(names, uniform)["cutout"].T, start=2):
         size = x.shape[axis]
         first = (centre * size).long()[:, None] - HOLE // 2

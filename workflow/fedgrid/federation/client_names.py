@@ -7,6 +7,7 @@ samples with several clients, as in an iid partition, its name is the name of no
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def write_names(found: list[list[str]], partition: Path) -> list[Path]:
         path.unlink(missing_ok=True)  # of another partition under this name
         return []
     rows = [(client, name) for client, own in enumerate(found) for name in own]
-    said = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
+    said: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
     with files.replacing(path) as temporary, temporary.open("w", **said) as file:
         csv.writer(file, lineterminator="\n").writerows([("client", "client_name"), *rows])
     return [path]

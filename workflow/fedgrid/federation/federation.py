@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from fedgrid.federation.client_names import find_names
 from fedgrid.federation.members import fits, read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Run
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Federation:
     std: Tensor
     members: list[np.ndarray]  # sample ids of each client
     counts: Tensor  # (N, K)
-    names: tuple  # seed of the random numbers: dataset, partition, seed
+    names: tuple[Any, ...]  # seed of the random numbers: dataset, partition, seed
     client_tests: Pool | None = None  # clients' own test samples
     validation: Pool | None = None
     tokens: int = 0  # symbols that a token can be; 0: the inputs are images
@@ -60,7 +62,7 @@ class Federation:
 
 
 def load_federation(
-    run: dict, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
+    run: Run, paths: dict[str, Path], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Federation:
     """Return the federation of a resolved run; `dtype` is the type of normalised images."""
     data, made = open_data(paths["data"]), read_partition(paths["partition"])
@@ -70,18 +72,19 @@ def load_federation(
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
     mean, std = read_statistics(data, run["protocol"]["normalization"], paths["data"])
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)
-    tensors = [read_only(array).to(device) for array in arrays]
-    train, test = tensors[:2], tensors[2:]
+    images, labels, test_images, test_labels = (read_only(array).to(device) for array in arrays)
+    train, test = (images, labels), (test_images, test_labels)
     client_tests = pool(*(test if made.tests_from_test_set else train), made.tests)
     validation = pool(*train, made.validation)
     if len(made.central):
         validation = Pool(*test, torch.from_numpy(made.central).to(device))
         kept = torch.from_numpy(np.setdiff1d(np.arange(len(test[1])), made.central)).to(device)
-        test = [part[kept] for part in test]
+        test = (test_images[kept], test_labels[kept])
     return Federation(
         *train,
         *test,
-        *(per_channel(values, dtype, device) for values in (mean, std)),
+        mean=per_channel(mean, dtype, device),
+        std=per_channel(std, dtype, device),
         members=made.members,
         counts=torch.from_numpy(made.counts).to(device),
         names=(run["dataset"], run["partition"], run["seed"]),

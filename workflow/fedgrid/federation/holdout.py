@@ -13,12 +13,14 @@ among them, as those of Li et al. (arXiv 2107.11954) do for Shakespeare and FEMN
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fedgrid.federation import seeds
 from fedgrid.federation.members import Partition, of_members, of_owners
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol
 
 
 def give_tests(
@@ -60,7 +62,9 @@ def writers_of_clients(made: Partition, train_writers: np.ndarray) -> tuple[np.n
     return writers, clients
 
 
-def hold_out(made: Partition, labels: np.ndarray, tests: int, protocol: dict, *names) -> Partition:
+def hold_out(
+    made: Partition, labels: np.ndarray, tests: int, protocol: Protocol, *names: Any
+) -> Partition:
     """Return the partition with the protocol's samples kept out; `names` seed the draws.
 
     `tests` is the size of the dataset's test set. UsageError if a set would be empty.
@@ -75,7 +79,7 @@ def hold_out(made: Partition, labels: np.ndarray, tests: int, protocol: dict, *n
 
 
 def split_clients(
-    made: Partition, labels: np.ndarray, test: float, validation: float, *names
+    made: Partition, labels: np.ndarray, test: float, validation: float, *names: Any
 ) -> Partition:
     """Return the partition with a part of each client's samples kept out."""
     parts = [split_client(ids, test, validation, *names, k) for k, ids in enumerate(made.members)]
@@ -95,7 +99,7 @@ def split_clients(
     return replace(made, validation=checks) if validation else made
 
 
-def split_client(ids: np.ndarray, test: float, validation: float, *names) -> tuple:
+def split_client(ids: np.ndarray, test: float, validation: float, *names: Any) -> tuple[Any, ...]:
     """Return a client's samples for test, validation and training, each ascending."""
     order = seeds.generator("held out", *names).permutation(ids)
     first = rounded(test * len(ids))
@@ -103,7 +107,7 @@ def split_client(ids: np.ndarray, test: float, validation: float, *names) -> tup
     return tuple(map(np.sort, np.split(order, [first, second])))
 
 
-def draw_central(tests: int, share: float, *names) -> np.ndarray:
+def draw_central(tests: int, share: float, *names: Any) -> np.ndarray:
     """Return the ids of test samples that become the validation set, ascending."""
     size = rounded(share * tests)
     if not 0 < size < tests:

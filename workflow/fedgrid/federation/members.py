@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def write_partition(made: Partition, path: Path) -> None:
     `test_offsets`, `validation_indices` and `validation_offsets`, and `central`. With an array
     `tests_from_test_set`, the test indices are ids of the dataset's test set.
     """
-    arrays = joined("", made.members) | {"counts": made.counts}
+    arrays: dict[str, Any] = joined("", made.members) | {"counts": made.counts}
     for prefix, lists in (("test_", made.tests), ("validation_", made.validation)):
         arrays |= joined(prefix, lists) if lists else {}
     arrays |= {"central": made.central} if len(made.central) else {}

@@ -35,11 +35,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count, islice
+from typing import Any
 
 import numpy as np
 
 from fedgrid.federation import augment, cohorts, schedule, seeds
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class Work:
         return self.valid.any(-1).sum(0)
 
 
-def cohort(population: int, participation: float, *names, sampler: str = "seeded") -> np.ndarray:
+def cohort(
+    population: int, participation: float, *names: Any, sampler: str = "seeded"
+) -> np.ndarray:
     """Draw the ids of a round's clients, uniformly without replacement, ascending.
 
     The last of the names is the round; the sampler "round" depends on the round only.
@@ -84,7 +88,7 @@ class Turns:
     last one is counted from round 0 again.
     """
 
-    def __init__(self, population: int, participation: float, sampler: str, *names):
+    def __init__(self, population: int, participation: float, sampler: str, *names: Any):
         self.draw = partial(cohort, population, participation, *names, sampler=sampler)
         self.counts, self.counted = np.zeros(population, np.int64), 0
 
@@ -125,13 +129,13 @@ def count_batches(samples: int, batch: int, smallest: int = 2) -> int:
     return max(samples // batch + (samples % batch >= max(smallest, 1)), 1)
 
 
-def count_idle(sizes: Iterable[int], protocol: dict) -> int:
+def count_idle(sizes: Iterable[int], protocol: Protocol) -> int:
     """Return how many clients of these numbers of samples never train: they have no batch."""
     batch, smallest = protocol["batch"], protocol["smallest_batch"]
     return sum(not trains(size, batch, smallest) for size in sizes)
 
 
-def check_someone_trains(sizes: list[int], protocol: dict) -> None:
+def check_someone_trains(sizes: list[int], protocol: Protocol) -> None:
     """Raise a UsageError if no client has enough samples for a batch."""
     if count_idle(sizes, protocol) == len(sizes):
         raise UsageError(
@@ -141,14 +145,14 @@ def check_someone_trains(sizes: list[int], protocol: dict) -> None:
         )
 
 
-def describe_need(protocol: dict) -> str:
+def describe_need(protocol: Protocol) -> str:
     """Return how many samples a client needs, in words for a message."""
     smallest = min(protocol["smallest_batch"], protocol["batch"])
     least = smallest if smallest > 2 else 1
     return f"a client needs {least} (`smallest_batch: {protocol['smallest_batch']}`)"
 
 
-def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[np.ndarray]:
+def batches(samples: int, protocol: Protocol, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield a client's batches in a round: `local` epochs, or `local` steps of shuffled epochs."""
     size = protocol["batch"], protocol["smallest_batch"]
     if not (in_epoch := count_batches(samples, *size)):
@@ -157,7 +161,7 @@ def batches(samples: int, protocol: dict, rng: np.random.Generator) -> Iterator[
     return islice(endless, steps(in_epoch, protocol))
 
 
-def steps(in_epoch: int, protocol: dict) -> int:
+def steps(in_epoch: int, protocol: Protocol) -> int:
     """Return the local steps in a round of a client with so many batches in an epoch."""
     if protocol["local_unit"] == "steps":
         return protocol["local"]
@@ -165,12 +169,12 @@ def steps(in_epoch: int, protocol: dict) -> int:
     return min(found, protocol["most_steps"]) if protocol["most_steps"] else found
 
 
-def epochs(number: int) -> dict:
+def epochs(number: int) -> dict[str, Any]:
     """Return the fields of a protocol for local work of so many epochs, without limits."""
     return {"local": number, "local_unit": "epochs", "least_steps": 0, "most_steps": 0}
 
 
-def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.ndarray]:
+def continued(samples: int, protocol: Protocol, turn: int, *names: Any) -> Iterator[np.ndarray]:
     """A client's batches in its round number `turn`: its epochs resume where it stopped.
 
     `names` seed the client's epochs, which do not depend on the rounds in which it takes part.
@@ -185,8 +189,8 @@ def continued(samples: int, protocol: dict, turn: int, *names) -> Iterator[np.nd
 
 
 def batches_of(
-    clients: np.ndarray, members: list[np.ndarray], protocol: dict, rngs, *names
-) -> list:
+    clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, rngs: Any, *names: Any
+) -> list[Any]:
     """Return every client's batches in a round, as positions among its samples."""
     sizes = [len(members[k]) for k in clients]
     if protocol["local_unit"] == "epochs" or protocol["batches"] == "fresh":
@@ -198,7 +202,7 @@ def batches_of(
     return [list(continued(n, protocol, turn[k], *seeded, int(k))) for n, k in pairs]
 
 
-def work(clients: np.ndarray, members: list[np.ndarray], protocol: dict, *names) -> Work:
+def work(clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, *names: Any) -> Work:
     """Return the table of one round; `members[k]` are the sample ids of client k.
 
     `names` seed the draws; with `batches: continued`, the last name is the round.

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Data:
     train_labels: np.ndarray
     test_images: np.memmap
     test_labels: np.ndarray
-    meta: dict
+    meta: dict[str, Any]
     train_writers: np.ndarray | None = None  # int64 (N,), the writer of each training image
     test_writers: np.ndarray | None = None
 
@@ -63,18 +64,19 @@ def open_data(folder: Path) -> Data:
     """Return the dataset in `folder`; UsageError if it is missing, damaged or inconsistent."""
     with whole(f"the dataset in {folder}"):
         meta = json.loads((folder / "meta.json").read_text())
-        arrays = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
-        writers = (open_writers(folder, meta, part) for part in ("train", "test"))
-        data = Data(*arrays, meta, *writers)
+        arrays: list[Any] = [np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS]
+        train, test = (open_writers(folder, meta, part) for part in ("train", "test"))
+        images, labels, tests, test_labels = arrays
+        data = Data(images, labels, tests, test_labels, meta, train, test)
         for part in ("train", "test"):
-            pair = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
+            images, labels = (getattr(data, f"{part}_{kind}") for kind in ("images", "labels"))
             sizes = (meta["sizes"][part], data.shape, data.classes, data.tokens)
-            sizes = (*sizes, meta.get("floats", False))
-            check_arrays(f"{folder}: {part}", *pair, *sizes)
+            floats = meta.get("floats", False)
+            check_arrays(f"{folder}: {part}", images, labels, *sizes, floats)
     return data
 
 
-def open_writers(folder: Path, meta: dict, part: str) -> np.ndarray | None:
+def open_writers(folder: Path, meta: dict[str, Any], part: str) -> np.ndarray | None:
     """Return the writer of each image of a part, or None if the dataset does not have them."""
     if (file := f"{part}_writers.npy") not in meta.get("sha256", {}):
         return None

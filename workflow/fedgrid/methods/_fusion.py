@@ -30,7 +30,7 @@ FORMS = ("text", "code")
 
 
 def fuse(
-    name: str, form: str, temperature: float, shared_step: bool, forgets: bool, **options
+    name: str, form: str, temperature: float, shared_step: bool, forgets: bool, **options: Any
 ) -> Method:
     """Return one of the three methods; UsageError for an unknown form or a temperature of 0."""
     known(f"form of {name}", form, FORMS)

@@ -12,6 +12,7 @@ private entries are drawn anew whenever their client takes part.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -19,7 +20,7 @@ from fedgrid.method import Method, Step
 from fedgrid.models._branches import PRIVATE, Branches, shared_path
 
 
-def privatise(way: str, split: int | None, forgets: bool, **options) -> Method:
+def privatise(way: str, split: int | None, forgets: bool, **options: Any) -> Method:
     """Return the method of a way to privatise, written with letters (`models/_branches.py`)."""
     there = way if split != 0 else way.replace("A", "").replace("a", "")
     if there.isupper():  # below the first block there is nothing that could be private
@@ -31,11 +32,13 @@ def privatise(way: str, split: int | None, forgets: bool, **options) -> Method:
 
 def keep(architecture: Callable[[nn.Module], nn.Module], whole: bool, forgets: bool) -> Method:
     """Return a method with private entries; `whole` says that the shared blocks are all blocks."""
-    served = shared_path if whole else None
+    served: Any = shared_path if whole else None
     private = (PRIVATE,)
     return Method(architecture=architecture, private=private, served=served, forgets=forgets)
 
 
 def two_losses(step: Step) -> Tensor:
     """Return the sum of the cross-entropies of two outputs, logits (B, 2, K)."""
-    return sum(replace(step, logits=logits).cross_entropy() for logits in step.logits.unbind(1))
+    outputs = step.logits.unbind(1)
+    total: Any = sum(replace(step, logits=logits).cross_entropy() for logits in outputs)
+    return total

@@ -20,6 +20,8 @@ With `shuffled`, the placebo, every client gets the factor Lambda of another cli
 each round: the same factors, without the meaning that the paper gives them.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -50,7 +52,7 @@ def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = Fal
             return functional_call(end.architecture, model, (x,))[0].sum(0)
 
         total = end.total(summed)
-        width = end.architecture.width
+        width: Any = end.architecture.width
         empty = total is None  # a client without samples has no weight, and resembles nobody
         mean = end.counts.new_zeros(width, dtype=torch.float64) if empty else total.double()
         finite = torch.stack([entry.isfinite().all() for entry in end.model.values()]).all()

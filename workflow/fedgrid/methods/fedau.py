@@ -5,6 +5,8 @@ in the official code, an interval counts only after the next participation, the 
 the population (not the cohort), and sample counts are not used.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -31,5 +33,5 @@ def method(cutoff: int = 50) -> Method:
         total, intervals = total + torch.where(ends, wait, 0), intervals + ends
         return {"fedau_wait": wait * ~ends, "fedau_sum": total, "fedau_n": intervals}
 
-    given = {"any_sum": True, "uses_deltas": False}
+    given: dict[str, Any] = {"any_sum": True, "uses_deltas": False}
     return Method(weigh=by_interval, shared=never, share=count, **given)

@@ -10,6 +10,7 @@ it from the sums themselves, which are complete again only in the next round
 
 from functools import partial
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +61,7 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
                     of[name] = of[name] + now - before["fedcurv"][part][name]
         return {"fedcurv": sums}
 
-    kept = {"memory": nothing, "remember": keep, "shared": nothing, "share": gather}
+    kept: dict[str, Any] = {"memory": nothing, "remember": keep, "shared": nothing, "share": gather}
     curved = Method(penalty=curvature, padded=True, uses_deltas=False, **kept)
     return curved | Method(send=missing if in_place else None)
 

@@ -7,6 +7,8 @@ masked as well; otherwise the teacher would have mass on a class that the studen
 multiplies the divergence by tau^2 and the text does not: to follow the text, divide beta by tau^2.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -39,7 +41,9 @@ def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = F
     def next_round(cohort: Cohort, update: Model) -> Memory:
         return {"fedlmd_round": cohort.shared["fedlmd_round"] + 1}
 
-    counting = {"shared": first, "share": next_round, "uses_deltas": False} if switch else {}
+    counting: dict[str, Any] = (
+        {"shared": first, "share": next_round, "uses_deltas": False} if switch else {}
+    )
     return Method(penalty=penalty, padded=True, **counting)
 
 

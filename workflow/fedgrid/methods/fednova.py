@@ -8,6 +8,8 @@ every gradient; the average that should be added is never updated there.
 The factors l_s are those of SGD. There are none for Adam, whose steps are no sums of gradients.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from fedgrid.method import (
@@ -44,5 +46,7 @@ def method(ccvr: bool = False) -> Method:
         own = step.memory["fednova"]
         return gradient | {n: gradient[n] - own[n] for n in own if n in gradient}
 
-    corrected = {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
+    corrected: dict[str, Any] = (
+        {"memory": still, "remember": direction, "correct": subtract} if ccvr else {}
+    )
     return Method(scale=normalised, padded=True, optimisers=OPTIMISERS, **corrected)

@@ -6,6 +6,8 @@ FedNTD's code (`before="initial"`, the default), or from random weights (`"rando
 (`"none"`). The official code uses random weights, but no contrast in the very first round.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -49,7 +51,7 @@ def method(
     return contrasted | Method(architecture=project)
 
 
-def projected(model: nn.Module, width: int) -> nn.Module:
+def projected(model: Any, width: int) -> nn.Module:
     """Insert a projection head before the model's classifier; return the model."""
     features, classes = model.head.in_features, model.head.out_features
     head = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width))

@@ -11,6 +11,8 @@ A change is the sum of gradients times the learning rate only where each step go
 gradient, which Adam's steps do not. With `clip` the variate is the mean of clipped gradients.
 """
 
+from typing import Any
+
 from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained, effective_steps
@@ -51,6 +53,6 @@ def method(division: str = "effective") -> Method:
         server = cohort.shared["scaffold"]
         return {"scaffold": {n: w + change(n) / cohort.population for n, w in server.items()}}
 
-    kept = {"memory": none, "remember": variate, "shared": none, "share": share}
-    given = {"padded": True, "uses_deltas": False, "optimisers": OPTIMISERS}
+    kept: dict[str, Any] = {"memory": none, "remember": variate, "shared": none, "share": share}
+    given: dict[str, Any] = {"padded": True, "uses_deltas": False, "optimisers": OPTIMISERS}
     return Method(correct=correct, **given, **kept)

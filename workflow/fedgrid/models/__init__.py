@@ -24,6 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -142,7 +143,7 @@ def batch_norm(channels: int) -> nn.Module:
     return nn.BatchNorm2d(channels, track_running_stats=False)
 
 
-def headless(resnet: nn.Module, channels: int) -> nn.Module:
+def headless(resnet: Any, channels: int) -> nn.Module:
     """Return torchvision's ResNet without its classifier, for images with these channels.
 
     With three channels the first convolution is the original one, as published weights require;

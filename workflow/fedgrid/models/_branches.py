@@ -13,6 +13,7 @@ begin with `private.`. If a block is shared and private, the private one is draw
 import math
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +79,8 @@ class Branches(Branch):
         """Return the input of the last block, the shared one if there is one, and logits."""
         hidden = [branch.run(x, self.lower) for branch in self.below]
         if len(hidden) > len(self.above):
-            hidden = [sum(hidden) / len(hidden)]
+            total: Any = sum(hidden)
+            hidden = [total / len(hidden)]
         pairs = zip(
             self.above, hidden if len(hidden) > 1 else hidden * len(self.above), strict=True
         )
@@ -207,4 +209,5 @@ def drawn_again(model: Classifier) -> Classifier:
     """Return a model of the same kind with other initial weights, which torch's seed fixes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seeds.seed("private", torch.initial_seed()))
+        assert model.draw is not None
         return model.draw()

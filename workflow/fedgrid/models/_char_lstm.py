@@ -22,7 +22,7 @@ class Layer(nn.LSTM):
         super().__init__(before, after, batch_first=True)
         self.last = last
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         """Return the outputs after all symbols, or after the last one."""
         outputs, _ = super().forward(x)
         return outputs[:, -1] if self.last else outputs

@@ -10,6 +10,7 @@ so this takes no memory; a model whose code needs numbers is made on the CPU.
 
 import json
 import sys
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +68,7 @@ def watch(model: nn.Module) -> list[int]:
     """Return a list that gets the bytes of each layer's inputs and outputs in every pass."""
     sizes: list[int] = []
 
-    def note(module: nn.Module, inputs: tuple, output: object) -> None:
+    def note(module: nn.Module, inputs: tuple[Any, ...], output: object) -> None:
         sizes.append(sum(one.nbytes() for one in storages((inputs, output)).values()))
 
     for module in model.modules():

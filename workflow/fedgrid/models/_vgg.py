@@ -38,7 +38,7 @@ class Vgg(nn.Module):
 
 def layers(before: int, norm: bool) -> list[nn.Module]:
     """Return all convolutions, each with ReLU and perhaps BatchNorm; a pooling ends a stage."""
-    made = []
+    made: list[nn.Module] = []
     for stage in STAGES:
         for after in stage:
             made += [nn.Conv2d(before, after, 3, padding=1)]
@@ -68,6 +68,7 @@ def draw(layer: nn.Module) -> None:
     """Draw a layer's weights as torchvision does for VGG; BatchNorm's are right as they are."""
     if isinstance(layer, nn.Conv2d):
         nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        assert layer.bias is not None
         nn.init.zeros_(layer.bias)
     elif isinstance(layer, nn.Linear):
         nn.init.normal_(layer.weight, 0, 0.01)

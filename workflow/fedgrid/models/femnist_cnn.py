@@ -23,12 +23,13 @@ def body(shape: tuple[int, int, int], width: int = 512) -> tuple[nn.Module, int]
     Images may have any size.
     """
     channels, height, across = shape
-    blocks = {
+    blocks: dict[str, list[nn.Module]] = {
         "encoder1": layer(channels, 32),
         "encoder2": [*layer(32, 64), nn.Flatten()],
         "classifier1": [nn.Linear(64 * (height // 4) * (across // 4), width), nn.ReLU()],
     }
-    made = OrderedDict((name, nn.Sequential(*layers)) for name, layers in blocks.items())
+    made: OrderedDict[str, nn.Module] = OrderedDict()
+    made |= {name: nn.Sequential(*layers) for name, layers in blocks.items()}
     return nn.Sequential(made), width
 
 

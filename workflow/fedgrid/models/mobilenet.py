@@ -14,8 +14,10 @@ BLOCKS = ("0", "9", "21", "33", "69", "head")  # a block begins where maps becom
 ENCODER = 5
 INDEPENDENT = False  # an image's output depends on the other images of its batch
 # Output channels and stride of the depthwise-separable blocks.
-LAYERS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2))
-LAYERS += (*((512, 1),) * 5, (1024, 2), (1024, 1))
+LAYERS = (
+    *((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2)),
+    *(*((512, 1),) * 5, (1024, 2), (1024, 1)),
+)
 
 
 def body(shape: tuple[int, int, int]) -> tuple[nn.Module, int]:
@@ -33,5 +35,6 @@ def layer(
     before: int, after: int, kernel: int = 3, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Module, ...]:
     """Return a convolution that keeps the size if its stride is 1, BatchNorm and ReLU."""
-    same = dict(padding=kernel // 2, groups=groups, bias=False)
-    return nn.Conv2d(before, after, kernel, stride, **same), batch_norm(after), nn.ReLU()
+    padding = kernel // 2
+    made = nn.Conv2d(before, after, kernel, stride, padding, groups=groups, bias=False)
+    return made, batch_norm(after), nn.ReLU()

@@ -43,7 +43,7 @@ class Block(nn.Module):
             nn.Conv2d(after, after, 3, 1, 1, bias=False),
             batch_norm(after),
         )
-        self.shortcut = nn.Identity()
+        self.shortcut: nn.Module = nn.Identity()
         if before != after:
             convolution = nn.Conv2d(before, after, 1, stride, bias=False)
             self.shortcut = nn.Sequential(convolution, batch_norm(after))

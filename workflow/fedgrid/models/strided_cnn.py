@@ -7,6 +7,8 @@ says what the model reaches when it is trained centrally.
 
 from torch import nn
 
+from fedgrid.models import Classifier
+
 WEIGHTS = {}  # no weights are published
 BLOCKS = ("0", "2", "4", "7", "head")
 ENCODER = 3
@@ -30,9 +32,10 @@ def body(shape: tuple[int, int, int], width: int = 64) -> tuple[nn.Module, int]:
     ), width
 
 
-def initialise(model: nn.Module) -> None:
+def initialise(model: Classifier) -> None:
     """Draw weights as He et al. (ICCV 2015) for ReLU, and set biases to 0."""
-    for module in model.body:
+    for module in model.body.children():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            assert module.bias is not None
             nn.init.zeros_(module.bias)

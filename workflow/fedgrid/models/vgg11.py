@@ -21,14 +21,15 @@ def body(shape: tuple[int, int, int], width: int = 256) -> tuple[nn.Module, int]
     """Return the body, for images of any size."""
     channels = 3 if shape[0] == 1 else shape[0]
     single = nn.AdaptiveAvgPool2d(1)  # changes nothing at 32x32
-    blocks = {
+    blocks: dict[str, list[nn.Module]] = {
         "encoder1": [_vgg.Frame(), *layer(channels, 64, pool=True), *layer(64, 128, pool=True)],
         "encoder2": [*layer(128, 256), *layer(256, 256, pool=True)],
         "encoder3": [*layer(256, 512), *layer(512, 512, pool=True)],
         "encoder4": [*layer(512, 512), *layer(512, 512, pool=True), single, nn.Flatten()],
         "classifier1": [nn.Linear(512, width), nn.ReLU()],
     }
-    made = OrderedDict((name, nn.Sequential(*layers)) for name, layers in blocks.items())
+    made: OrderedDict[str, nn.Module] = OrderedDict()
+    made |= {name: nn.Sequential(*layers) for name, layers in blocks.items()}
     return nn.Sequential(made), width
 
 

@@ -5,6 +5,7 @@ on the command line, to the byte.
 """
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from fedgrid.method import Method
 from fedgrid.notebook.names import (
     PLAIN,
     check_machine,
+    check_method_name,
     check_names,
-    known_data,
-    name_of,
-    plain,
-    resolve,
+    convert_numpy,
+    read_configuration,
+    resolve_run,
 )
 from fedgrid.notebook.result import Result
-from fedgrid.notebook.session import sentences, unchanged_process
-from fedgrid.notebook.stages import make_inputs, place_for, trained
+from fedgrid.notebook.session import explain_errors, isolate_settings
+from fedgrid.notebook.stages import make_inputs, open_folder, train_run
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, registered
@@ -66,16 +67,16 @@ def run(
         raise UsageError("fedgrid.run works in the main thread only: use processes instead")
     own = method if isinstance(method, Method) else None
     names = {"dataset": dataset, "partition": partition, "seed": seed, "protocol": protocol}
-    names["method"] = name_of(method, name)
+    names["method"] = check_method_name(method, name)
     check_names(names)
     machine = check_machine(Machine(device, backend, threads, compile))
-    with unchanged_process(), sentences():
-        config = known_data(config, dataset)
+    with isolate_settings(), explain_errors():
+        config = read_configuration(config, dataset)
         (names["dataset"],) = listed(config["dataset"])
-        spec = resolve(names, plain(values), config, own)
-        with place_for(results) as folder:
+        spec = resolve_run(names, convert_numpy(values), config, own)
+        with open_folder(results) as folder:
             paths = make_inputs(spec, folder, Path(data_root).expanduser(), machine)
-            return trained(spec, own, paths, folder, machine)
+            return train_run(spec, own, paths, folder, machine)
 
 
 def load_method(name: str, **values: Any) -> Method:
@@ -84,7 +85,7 @@ def load_method(name: str, **values: Any) -> Method:
     UsageError for a method that needs earlier stages, which only a name can ask for.
     """
     known("method", name, registered("methods"))
-    values = plain(values)
+    values = convert_numpy(values)
     check_keywords("load_method", name, values)
     if needs := source.literal(f"methods.{name}", "NEEDS", ()):
         raise UsageError(
@@ -97,6 +98,6 @@ def load_method(name: str, **values: Any) -> Method:
 def list_names(kind: str) -> list[str]:
     """Return the names of `methods`, `datasets`, `models`, `partitions`, `protocols`, `studies`."""
     studies = read_studies()
-    other = {"protocols": Grid(studies).protocols, "studies": studies}
+    other: dict[str, Iterable[str]] = {"protocols": Grid(studies).protocols, "studies": studies}
     kinds = ("methods", "datasets", "models", "partitions", *other)
     return sorted(other[kind]) if kind in other else registered(known("kind of name", kind, kinds))

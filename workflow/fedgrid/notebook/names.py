@@ -4,21 +4,22 @@ import numpy as np
 
 from fedgrid.engine.device import DEVICES
 from fedgrid.method import Method
-from fedgrid.notebook.session import forget_edited
+from fedgrid.notebook.session import unload_edited
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import CONFIG, check_config, laid_over, read_config, read_studies
-from fedgrid.study.variants import checked_text
+from fedgrid.study.reading import CONFIG, check_config, merge_configs, read_config, read_studies
+from fedgrid.study.variants import write_checked
 from fedgrid.training.build import check_method
 
 PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
 
 
-def name_of(method: str | Method, name: str) -> str:
+def check_method_name(method: str | Method, name: str) -> str:
     """Return the name of a method; UsageError if a notebook's has none, or that of a file."""
     if not isinstance(method, Method):
         if name:
@@ -54,44 +55,44 @@ def check_machine(machine: Machine) -> Machine:
     return machine
 
 
-def known_data(config: dict | None, dataset: str) -> dict:
+def read_configuration(config: dict | None, dataset: str) -> dict:
     """Return the configuration, checked, with its data made known; reload what was edited."""
     if not isinstance(config or {}, dict):
         raise UsageError("config is no mapping: write it as config.yaml has it")
     check_config("config", config or {}, required=False)
-    found = own_data.give(laid_over(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    found = own_data.give(merge_configs(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
     source.forget()
-    forget_edited()
+    unload_edited()
     return found
 
 
-def plain(values: dict) -> dict:
+def convert_numpy(values: dict) -> dict:
     """Return values with numpy's numbers as Python's."""
     return {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
 
 
-def resolve(names: dict, values: dict, config: dict, own: Method | None) -> dict:
+def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> Run:
     """Return the resolved run of names and values; UsageError if one is unknown or does not fit."""
     studies = read_studies()
-    grid = Grid(studies, entries(config))
-    fields, keywords = apart(grid, None if own else names["method"], values)
+    grid = Grid(studies, select_entries(config))
+    fields, keywords = split_values(grid, None if own else names["method"], values)
     if not own:
-        names = names | {"method": names["method"] + suffix(keywords, grid, names["method"])}
-    protocol, added = with_fields(names["protocol"], fields)
-    grid = Grid(studies, entries(laid_over(config, {"protocols": added})))
+        names = names | {"method": names["method"] + write_suffix(keywords, grid, names["method"])}
+    protocol, added = name_protocol(names["protocol"], fields)
+    grid = Grid(studies, select_entries(merge_configs(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
         check_method(names["method"], own, spec["protocol"])
-        spec |= {"name": spec["name"] | {"method": names["method"]}, "method": {}, "own": {}}
+        spec |= {"name": {**spec["name"], "method": names["method"]}, "method": {}, "own": {}}
     return spec
 
 
-def entries(config: dict) -> dict:
+def select_entries(config: dict) -> dict:
     """Return those entries of a configuration that say what names mean."""
     return {key: config[key] or {} for key in ("protocols", "variants") if key in config}
 
 
-def apart(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
+def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
     """Return the values that are fields of the protocol, and those that the method takes.
 
     A `Method` of the notebook has no name here, and has its values already.
@@ -109,16 +110,16 @@ def apart(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
     return fields, {key: value for key, value in values.items() if key in keywords}
 
 
-def suffix(values: dict, grid: Grid, method: str) -> str:
+def write_suffix(values: dict, grid: Grid, method: str) -> str:
     """Return hyper-parameters as they stand in a method's name."""
     defaults = grid.hyper_parameters(method)
-    return "".join(f"-{k}{checked_text(k, v, defaults[k])}" for k, v in values.items())
+    return "".join(f"-{k}{write_checked(k, v, defaults[k])}" for k, v in values.items())
 
 
-def with_fields(protocol: str, fields: dict) -> tuple[str, dict]:
+def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
     """Return the name of a protocol with other fields, and an entry if a name cannot say them."""
     plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
-    name = protocol + "".join(f"-{k}{checked_text(k, v, PROTOCOL[k])}" for k, v in plain.items())
+    name = protocol + "".join(f"-{k}{write_checked(k, v, PROTOCOL[k])}" for k, v in plain.items())
     rest = {k: v for k, v in fields.items() if k not in plain}
     if not rest:
         return name, {}

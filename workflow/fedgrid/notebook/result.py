@@ -19,7 +19,8 @@ from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError
-from fedgrid.store.tables import read_rows
+from fedgrid.runtime.resolved import Run
+from fedgrid.store.tables import read_typed
 from fedgrid.study.paths import RUN
 from fedgrid.training import results as written
 
@@ -33,7 +34,7 @@ class Result:
     metrics: pd.DataFrame  # a row per evaluated round: accuracy in 0..1, loss, ...
     clients: pd.DataFrame  # a row per evaluated round and client; empty without tests of clients
     predictions: pd.DataFrame  # a row per evaluated round and class: predicted test images
-    spec: dict[str, Any]  # the resolved run: protocol, method, dataset, partition, seed
+    spec: Run  # the resolved run: protocol, method, dataset, partition, seed
     summary: dict[str, Any]  # machine, versions, seconds, whether it diverged
     parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
     private: tuple[str, ...]  # the beginnings of names that the server has no values for
@@ -63,8 +64,8 @@ class Result:
         The class is -1 where these are not numbers, as in a run that diverged. UsageError for
         other samples, and where `model` raises one.
         """
-        found = prediction.predict(self.model, self.inputs, samples)
-        return (found if probabilities else prediction.classes(found)).numpy()
+        predicted = prediction.predict(self.model, self.inputs, samples)
+        return (predicted if probabilities else prediction.classes(predicted)).numpy()
 
     @property
     def accuracy(self) -> float:
@@ -82,21 +83,21 @@ class Result:
 def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     """Return the result in the files of a finished run."""
     summary = written.read_summary(out)
-    tables = {name: read_rows(out / f"{name}.csv") for name in TABLES}
+    tables = {name: read_typed(out / f"{name}.csv") for name in TABLES}
     private = () if method.served else method.private
     shared = load_file(out / "model.safetensors")
     shared = {name: value for name, value in shared.items() if not name.startswith(private)}
     data, spec = open_data(paths["data"]), summary["run"]
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
-    build = partial(empty_model, spec, method, inputs, data.classes)
-    about = {"spec": spec, "summary": summary, "inputs": inputs}
-    return Result(**tables, **about, parameters=shared, private=private, build=build)
+    build = partial(build_network, spec, method, inputs, data.classes)
+    facts = {"spec": spec, "summary": summary, "inputs": inputs}
+    return Result(**tables, **facts, parameters=shared, private=private, build=build)
 
 
-def empty_model(spec: dict, method: Method, inputs: Inputs, classes: int) -> nn.Module:
-    """Return the server's network of a run with other weights, and what the method adds to it."""
+def build_network(spec: Run, method: Method, inputs: Inputs, classes: int) -> nn.Module:
+    """Build the network of a run's server with initial weights, as the method changes it."""
     name = spec["protocol"]["model"]
-    made = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
+    made: nn.Module = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made
     return method.served(made) if method.served else made

@@ -1,7 +1,7 @@
-"""What a notebook's session and a run in it must not change of each other.
+"""Isolates a run from a notebook's global settings, and the notebook from those of the run.
 
-A run has PyTorch's own settings, whatever the session has set, and the session has its settings
-back afterwards. An interrupted run saves a checkpoint. Files that were edited are imported again.
+A run uses PyTorch's defaults, whatever the notebook has set, and the notebook's settings are
+restored after it. An interrupted run saves a checkpoint. Edited files are imported again.
 """
 
 import os
@@ -24,11 +24,11 @@ IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this proces
 
 
 @contextmanager
-def unchanged_process() -> Iterator[None]:
-    """Train with PyTorch's own settings, and restore at the end what the session had.
+def isolate_settings() -> Iterator[None]:
+    """Run with PyTorch's default settings, and restore the notebook's settings at the end.
 
-    These are threads, tiny numbers, generators, gradients, the default type and device, the signal
-    SIGTERM, and the environment's data.
+    They are the number of threads, denormal numbers, random generators, gradients, the default type
+    and device, the handler of SIGTERM, and the environment's variable for own data.
     """
     threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
     dtype, given = torch.get_default_dtype(), os.environ.get(own_data.VARIABLE)
@@ -48,7 +48,7 @@ def unchanged_process() -> Iterator[None]:
         torch.set_flush_denormal(False)
         signal.signal(signal.SIGTERM, handler)
         restore_variable(own_data.VARIABLE, given)
-        note_imports()
+        remember_imports()
 
 
 def restore_variable(name: str, value: str | None) -> None:
@@ -59,8 +59,8 @@ def restore_variable(name: str, value: str | None) -> None:
 
 
 @contextmanager
-def sentences() -> Iterator[None]:
-    """Turn an error of the machine, such as a full disk, into a UsageError."""
+def explain_errors() -> Iterator[None]:
+    """Turn an error of the operating system, such as a full disk, into a UsageError."""
     try:
         yield
     except OSError as problem:
@@ -70,12 +70,13 @@ def sentences() -> Iterator[None]:
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """Let an interrupted training save a checkpoint after its round, as SIGTERM does.
+def save_on_interrupt() -> Iterator[None]:
+    """Let an interrupted training finish its round and save a checkpoint, as SIGTERM does.
 
-    A second interrupt ends it at once. KeyboardInterrupt follows in both cases.
+    A second interrupt ends it at once. Both raise KeyboardInterrupt.
     """
-    before, asked = signal.getsignal(signal.SIGINT), []
+    before = signal.getsignal(signal.SIGINT)
+    asked: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
         save = signal.getsignal(signal.SIGTERM)
@@ -93,12 +94,12 @@ def stoppable() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def forget_edited() -> None:
-    """Have files of methods, models, datasets and partitions imported again if one was edited.
+def unload_edited() -> None:
+    """Import methods, models, datasets and partitions again if one of their files was edited.
 
-    UsageError if other code was edited, which this process cannot exchange.
+    UsageError if other code of fedgrid was edited, because Python cannot reload it safely.
     """
-    edited = [m for m, known_hash in IMPORTED.items() if hash_of(m) != known_hash]
+    edited = [m for m, known_hash in IMPORTED.items() if hash_module(m) != known_hash]
     for module in edited:
         if not module.startswith(identity.REGISTRIES):
             raise UsageError(
@@ -110,14 +111,14 @@ def forget_edited() -> None:
         del IMPORTED[module]
 
 
-def note_imports() -> None:
-    """Note the files of all modules that this process has imported and that may change results."""
+def remember_imports() -> None:
+    """Remember the hash of every imported file that can change results, to notice edits later."""
     for name in [n.removeprefix("fedgrid.") for n in sys.modules if n.startswith("fedgrid.")]:
         if name not in HARMLESS and source.path(name).exists():
-            IMPORTED.setdefault(name, hash_of(name))
+            IMPORTED.setdefault(name, hash_module(name))
 
 
-def hash_of(module: str) -> bytes:
-    """Return a hash of a module's file; of nothing if it is gone."""
+def hash_module(module: str) -> bytes:
+    """Return a hash of a module's file; a missing file counts as empty."""
     path = source.path(module)
     return sha256(path.read_bytes() if path.exists() else b"").digest()

@@ -8,17 +8,19 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
 from fedgrid.notebook.result import Result, read_result
-from fedgrid.notebook.session import stoppable
+from fedgrid.notebook.session import save_on_interrupt
 from fedgrid.runtime import files, records
+from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import progress
 from fedgrid.store.identity import changed_parts, input_of
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages
+from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.training import results as written
 from fedgrid.training.build import build_engine, build_method
@@ -26,7 +28,7 @@ from fedgrid.training.rounds import rounds
 
 
 @contextmanager
-def place_for(results: str | Path | None) -> Iterator[Path]:
+def open_folder(results: str | Path | None) -> Iterator[Path]:
     """Yield the folder of results, or one that is removed at the end."""
     if results is not None:
         yield Path(results).expanduser()
@@ -35,26 +37,26 @@ def place_for(results: str | Path | None) -> Iterator[Path]:
             yield Path(folder)
 
 
-def trained(
-    spec: dict, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
+def train_run(
+    spec: Run, own: Method | None, paths: dict[str, Path], folder: Path, machine: Machine
 ) -> Result:
     """Train a run whose inputs are there; return its result."""
     if own:
-        with place_for(None) as out:
+        with open_folder(None) as out:
             train_own(spec, own, paths, out, machine)
             return read_result(out, own, paths)
-    with stoppable():
-        make("train", spec, folder, machine)
+    with save_on_interrupt():
+        run_stage("train", spec, folder, machine)
     return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
 
 
-def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
+def make_inputs(spec: Run, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
     """Make those inputs of a run that are missing or stale; return the paths of all by name.
 
     If several processes need the same input, one makes it and the others wait.
     """
     paths = {name: folder / path for name, path in input_paths(spec).items() if name != "metrics"}
-    names = [n for n in ("weights", "data", "partition", *needed_stages(spec)) if n in paths]
+    names = [n for n in ("weights", "data", "partition", *list_needed_stages(spec)) if n in paths]
     again = False
     for name in names:
         if is_current(paths[name], folder, again):
@@ -66,19 +68,17 @@ def make_inputs(spec: dict, folder: Path, root: Path, machine: Machine) -> dict[
     return {name: paths[name] for name in names}
 
 
-def make_input(
-    name: str, spec: dict, folder: Path, out: Path, root: Path, machine: Machine
-) -> None:
+def make_input(name: str, spec: Run, folder: Path, out: Path, root: Path, machine: Machine) -> None:
     """Make one input of a run, and what only this input is made of."""
     places = ["--root", str(root), "--out", str(out)]
     if name == "weights":
         protocol = spec["protocol"]
-        command(name, protocol["model"], "--name", protocol["weights"], *places)
+        run_command(name, protocol["model"], "--name", protocol["weights"], *places)
     elif name == "data":
-        command(name, spec["dataset"], *places)
+        run_command(name, spec["dataset"], *places)
     else:
         for stage in ["pretrain"] * (name == "saliency") + [name]:
-            make(stage, spec, folder, machine)
+            run_stage(stage, spec, folder, machine)
 
 
 def is_current(made: Path, folder: Path, again: bool = False) -> bool:
@@ -100,25 +100,25 @@ def is_current(made: Path, folder: Path, again: bool = False) -> bool:
     return not gone and not any(changed_parts(record, folder))
 
 
-def make(stage: str, spec: dict, folder: Path, machine: Machine) -> None:
+def run_stage(stage: str, spec: Run, folder: Path, machine: Machine) -> None:
     """Run the command of a stage of a run."""
-    more = options(machine) if stage != "partition" else []
-    command(stage, json.dumps(spec), "--results", str(folder), *more)
+    more = list_options(machine) if stage != "partition" else []
+    run_command(stage, json.dumps(spec), "--results", str(folder), *more)
 
 
-def command(stage: str, *arguments: str) -> None:
+def run_command(stage: str, *arguments: str) -> None:
     """Run a command in this process, and write the record of its work."""
     began, work = time.monotonic(), import_module(f"fedgrid.commands.{stage}").main([*arguments])
     if work:
         records.write(work, records.Command([f"fedgrid.commands.{stage}", *arguments], began))
 
 
-def options(machine: Machine) -> list[str]:
+def list_options(machine: Machine) -> list[str]:
     """Return the machine as the options of a command."""
     return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 
 
-def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine) -> None:
+def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) -> None:
     """Train a method of the notebook, and write the files of its run."""
     plain, _ = build_engine(spec, paths, machine)
     make_model, data = plain.architecture.make, plain.federation
@@ -126,7 +126,8 @@ def train_own(spec: dict, own: Method, paths: dict, out: Path, machine: Machine)
         make_model, own, spec["protocol"], data, machine.backend, compile=machine.compile
     )
     start = engine.start(seeds.seed("model", *data.names))
-    last, history, began = start, [], time.monotonic()
+    history: list[dict[str, Any]] = []
+    last, began = start, time.monotonic()
     with progress.Rounds(0, spec["protocol"]["rounds"]) as bar:
         for last in rounds(engine, start, history):  # noqa: B007
             bar.step(history[-1])

@@ -1,7 +1,7 @@
-"""Judge a study's claims from the runs that are there, at one scale, and from printed numbers.
+"""Judge a study's claims by its finished runs at one scale, and by printed numbers.
 
-A table is missing if nothing is there to make it of. What stops a table, such as a damaged run, is
-a sentence of the page (`problems`), and the other tables are made all the same.
+A table without any data is left out. If a table cannot be made, for example because a run is
+damaged, the page shows the error as a sentence, and the other tables are still made.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,60 +12,64 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, measures, tables, verdicts
+from fedgrid.claim import Claim
 from fedgrid.page import making
 from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
-from fedgrid.report._product import read as read_table
+from fedgrid.report._product import read_table as read_table
 from fedgrid.runtime.names import UsageError, listed
-from fedgrid.store.tables import collect_there
+from fedgrid.store.tables import collect_finished
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
+from fedgrid.study.records import Product, Study
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
 ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
-Sources = Callable[[dict], dict[str, pd.DataFrame]]  # the tables that a product's entry names
+Sources = Callable[[Product], dict[str, pd.DataFrame]]  # the tables that a product's entry names
 Tables = dict[str, pd.DataFrame]
 
 
 # -- of a study, without runs ---------------------------------------------------------------------
 
 
-def gather_study(name: str, study: dict) -> Tables:
-    """Return what needs no new run: printed numbers, granularity, runs kept in another way."""
-    about = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
-    found = {product: of.draw(study=study, scale="") for product, of in about.items()}
+def gather_study(name: str, study: Study) -> Tables:
+    """Return the tables that need no new run: printed numbers, granularity, kept runs."""
+    products = {product: load_product(name, product, {}) for product in ("printed", "granularity")}
+    tables = {product: loaded.draw(study=study, scale="") for product, loaded in products.items()}
     if study.get("reference"):
         reference = load_product(name, "reference", {}).draw(study=study, scale="")
-        found["reference"] = without_curves(reference)
-    found["printed"]["tables"] = tables_of(study, found["printed"]["published_verdict"])
-    return {product: table for product, table in found.items() if len(table)}
+        tables["reference"] = drop_curves(reference)
+    tables["printed"]["tables"] = list_compared_tables(
+        study, tables["printed"]["published_verdict"]
+    )
+    return {product: table for product, table in tables.items() if len(table)}
 
 
-def without_curves(reference: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of runs, without those of single evaluations."""
+def drop_curves(reference: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the rows of single evaluations, which belong to curves."""
     return reference[reference["curve"].isna()] if "curve" in reference else reference
 
 
-def tables_of(study: dict, published: Iterable[str]) -> list[str]:
-    """Return, for each claim, the published tables and data sets of which it compares values.
+def list_compared_tables(study: Study, published: Iterable[str]) -> list[str]:
+    """Name for each claim the published tables and data sets whose values it compares.
 
-    As a text `table1 cifar10, table3 all`; `all` is a table of which it compares several data sets.
-    `published` are the verdicts from printed numbers; a claim without one compares no values.
+    A text is like `table1 cifar10, table3 all`, where `all` stands for several data sets of a
+    table. `published` are the verdicts by printed numbers; a claim without one has an empty text.
     """
     values = {
         name: measures.measure_printed({**study, "published": {name: table}})
         for name, table in study.get("published", {}).items()
     }
     every = zip(study.get("claims", []), published, strict=True)
-    return [", ".join(named_tables(claim, values)) if said else "" for claim, said in every]
+    return [", ".join(find_compared_tables(claim, values)) if said else "" for claim, said in every]
 
 
-def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
-    """Yield the tables, by their values, of which a claim compares values: `table1 cifar10`."""
-    for name, of in values.items():
-        datasets = verdicts.differences(claim, of)["dataset"].unique()
+def find_compared_tables(claim: Claim, values: dict[str, pd.DataFrame]) -> Iterator[str]:
+    """Yield the published tables whose values a claim compares, such as `table1 cifar10`."""
+    for name, measured in values.items():
+        datasets = verdicts.compute_differences(claim, measured)["dataset"].unique()
         if len(datasets):
             yield f"{name} {datasets[0] if len(datasets) == 1 else granularity.WHOLE}"
 
@@ -74,111 +78,120 @@ def named_tables(claim: dict, values: dict[str, pd.DataFrame]) -> Iterator[str]:
 
 
 def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tables:
-    """Return the tables of a study's runs at a scale; `runs`, what was run, is always there."""
+    """Return the tables of a study at a scale; only `runs`, which says what was run, is in all."""
     study = everything.studies[name]
-    read = reader(name, scale, everything, results)
-    found, problems = {}, []
-    of_claims = making.grid_of(name, scale, everything, ["claims"])
-    for judge in (partial(judged, wanted=of_claims), controlled):
+    read = make_reader(name, scale, everything, results)
+    gathered: Tables = {}
+    problems: list[str] = []
+    of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
+    for judge in (partial(judge_claims, wanted=of_claims), draw_controls):
         try:
-            found |= judge(name, scale, study, read)
+            gathered |= judge(name, scale, study, read)
         except UsageError as problem:
             problems.append(f"{problem}.")
-    wanted = making.grid_of(name, scale, everything)
-    there = making.runs_there(study, read)
+    wanted = making.list_grid_runs(name, scale, everything)
+    finished = making.list_finished_runs(study, read)
     said = " ".join(dict.fromkeys(problems))
-    made_by = making.command(name, scale)
-    found["runs"] = making.what_was_run(wanted, there, said, made_by)
-    if there is not None:
-        found["made"] = making.made_with(name, scale, there, results)
-    return {kind: table for kind, table in found.items() if len(table)}
+    made_by = making.write_command(name, scale)
+    gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
+    if finished is not None:
+        gathered["made"] = making.count_by_maker(name, scale, finished, results)
+    return {kind: table for kind, table in gathered.items() if len(table)}
 
 
-def reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
-    """Return a function that reads those sources of a product that are there."""
+def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
+    """Return a function that reads those sources of a product that exist."""
     grids = everything.studies[name]["scales"][scale]["grids"]
 
     @cache
-    def read(source: str) -> pd.DataFrame | None:
+    def read_source(source: str) -> pd.DataFrame | None:
         kind, _, grid = source.partition("/")
         if kind in COLLECTED:
             asked = (kind, everything, name, scale, grid, results)
-            return collect_there(*asked) if grid in grids else None
+            return collect_finished(*asked) if grid in grids else None
         path = results / "studies" / name / scale / f"{source}.csv"
         return read_table(path) if path.exists() else None
 
-    def there(entry: dict) -> Tables:
-        found = {key: read(source) for key, source in entry["from"].items()}
-        return {key: table for key, table in found.items() if table is not None}
+    def read_existing(entry: Product) -> Tables:
+        sources = {key: read_source(source) for key, source in entry["from"].items()}
+        return {key: table for key, table in sources.items() if table is not None}
 
-    return there
+    return read_existing
 
 
-def judged(
-    name: str, scale: str, study: dict, read: Sources, wanted: pd.DataFrame | None = None
+def judge_claims(
+    name: str, scale: str, study: Study, read: Sources, wanted: pd.DataFrame | None = None
 ) -> Tables:
-    """Return claims, contrasts, seeds one by one and verdicts by metric; nothing without runs.
+    """Judge the claims by the finished runs; return the tables of the page, none without runs.
 
-    `wanted` are the runs of the grid: a comparison whose runs are not all there is missing.
+    They are `claims`, `contrasts` (every comparison), `seeds` (every seed) and `metrics` (every
+    metric). `wanted` are all runs of the grid; a comparison that lacks one of them is missing.
     """
     entry = study["products"].get("claims", {"from": {}})
     sources = read(entry)
     if not sources:
         return {}
     best = entry.get("with", {}).get("best")
-    choose = choice.chooser(sources.get("runs"), sources.get("settings"), best)
+    choose = choice.make_chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = measures.measure_all(study, **given, choose=choose)
     missing = verdicts.count_missing(study, wanted, given["runs"])
     contrasts = compare_all(study, values, missing)
-    pairs = {n: verdicts.differences(one, values) for n, one in verdicts.numbered(study, None)}
-    found = judge_all(study, values, missing).merge(count(contrasts, pairs), on="claim")
-    found["compared"] = in_words(found, contrasts, study)
-    metrics = by_metric(found, study, given, choose, missing)
-    tables = {"claims": found, "contrasts": contrasts, "metrics": metrics}
-    return tables | {"seeds": seed_by_seed(found, pairs)}
+    pairs = {
+        n: verdicts.compute_differences(claim, values)
+        for n, claim in verdicts.number_claims(study, None)
+    }
+    verdict_rows = judge_each(study, values, missing).merge(
+        count_verdicts(contrasts, pairs), on="claim"
+    )
+    verdict_rows["compared"] = write_comparisons(verdict_rows, contrasts, study)
+    metrics = judge_by_metric(verdict_rows, study, given, choose, missing)
+    tables = {"claims": verdict_rows, "contrasts": contrasts, "metrics": metrics}
+    return tables | {"seeds": list_seed_differences(verdict_rows, pairs)}
 
 
-def judge_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
+def judge_each(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per claim, as the product `claims` has it."""
     printed = measures.measure_printed(study)
     rows = [
-        {"claim": number} | claims.row(claim, values, printed, missing[number])
-        for number, claim in verdicts.numbered(study, None)
+        {"claim": number} | claims.judge_claim(claim, values, printed, missing[number])
+        for number, claim in verdicts.number_claims(study, None)
     ]
     return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
 
-def compare_all(study: dict, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
+def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
     """Return a row per comparison of each claim, as the product `contrasts` has it."""
-    found = [
-        verdicts.compare(claim, values, missing[number]).assign(claim=number)
-        for number, claim in verdicts.numbered(study, None)
+    parts = [
+        verdicts.compare_claim(claim, values, missing[number]).assign(claim=number)
+        for number, claim in verdicts.number_claims(study, None)
     ]
-    table = pd.concat([one for one in found if len(one)] or found[:1])
+    table = pd.concat([part for part in parts if len(part)] or parts[:1])
     return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(ROUNDED)
 
 
-def count(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
-    """Return per claim: comparisons by verdict, and pairs of runs in which one diverged."""
+def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+    """Count, for each claim, comparisons by verdict, and pairs of runs of which one diverged."""
     table = pd.DataFrame({"comparisons": contrasts.groupby("claim").size()})
     for name, word in BY_VERDICT.items():
         table[name] = (contrasts["verdict"] == word).groupby(contrasts["claim"]).sum()
     table = table.reindex(pairs, fill_value=0)
-    table["pairs_diverged"] = [(~np.isfinite(of["value"])).sum() for of in pairs.values()]
+    table["pairs_diverged"] = [
+        (~np.isfinite(differences["value"])).sum() for differences in pairs.values()
+    ]
     return table.rename_axis("claim").reset_index()
 
 
-def by_metric(
-    found: pd.DataFrame,
-    study: dict,
+def judge_by_metric(
+    ours_by_claim: pd.DataFrame,
+    study: Study,
     given: Tables,
     choose: choice.Chooser,
     missing: dict[int, int],
 ) -> pd.DataFrame:
-    """Return our verdict on each claim with every metric; none without runs.
+    """Return our verdict on each claim with every metric; an empty table without runs.
 
-    Verdicts with the metric of the runs' protocols are `found` already.
+    `ours_by_claim` has the verdicts with the metric of the runs' protocols.
     """
     if given["runs"] is None:
         return pd.DataFrame()
@@ -187,64 +200,68 @@ def by_metric(
     judged = verdicts.judge_by_metric(
         study, metrics=others, **given, choose=choose, missing=missing
     )
-    ours = [found.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
+    ours = [ours_by_claim.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
     table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
     return table.round(ROUNDED)
 
 
-def in_words(found: pd.DataFrame, contrasts: pd.DataFrame, study: dict) -> list[str]:
-    """Return the deciding comparisons in words; with the protocol, if a data set has several."""
-    several = tables.varies(contrasts, "protocol")
-    shown = found if several else found.assign(protocol="")
+def write_comparisons(
+    rows_by_claim: pd.DataFrame, contrasts: pd.DataFrame, study: Study
+) -> list[str]:
+    """Write the deciding comparisons in words; the protocol only if a data set has several."""
+    several = tables.is_in_heading(contrasts, "protocol")
+    shown = rows_by_claim if several else rows_by_claim.assign(protocol="")
     rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
-    return [compared(row, study) for row in rows]
+    return [write_comparison(row, study) for row in rows]
 
 
-def compared(row: dict, study: dict) -> str:
-    """Return a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
+def write_comparison(row: dict, study: Study) -> str:
+    """Write a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
     over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
     labelled = partial(figures.label, study, axis="protocol")
-    where = figures.label(study, row["dataset"]), each(row["partition"], write_label)
+    where = figures.label(study, row["dataset"]), join_labels(row["partition"], write_label)
     measure = "" if row["measure"] == "accuracy" else row["measure"]
     parts = [
         figures.label(study, row["method"]) + over,
         measure,
         ", ".join(filter(None, where)),
-        each(row["protocol"], labelled),
+        join_labels(row["protocol"], labelled),
     ]
     return "; ".join(filter(None, parts))
 
 
-def each(names: str, label: Callable[[str], str]) -> str:
-    """Return the labels of a name, or of the two names of a growth: `dir0.5 to dir0.1`."""
+def join_labels(names: str, label: Callable[[str], str]) -> str:
+    """Label a name, or both names of a growth along an axis: `dir0.5 to dir0.1`."""
     return " to ".join(label(name) for name in names.split(" to "))
 
 
-def seed_by_seed(found: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+def list_seed_differences(
+    rows_by_claim: pd.DataFrame, pairs: dict[int, pd.DataFrame]
+) -> pd.DataFrame:
     """Return the difference of every seed in the deciding comparison of each claim."""
     rows = (
-        found[["claim", *verdicts.COMPARED]]
+        rows_by_claim[["claim", *verdicts.COMPARED]]
         .rename(columns={"claim": "number"})
         .itertuples(index=False)
     )
-    every = [of_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
+    every = [select_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
     table = pd.concat(every).rename(columns={"value": "difference"})
     return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(ROUNDED)
 
 
-def of_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
-    """Return the rows of one comparison, by seed."""
+def select_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
+    """Return the rows of one comparison, ordered by seed."""
     same = (pairs[verdicts.COMPARED] == pd.Series(names, verdicts.COMPARED)).all(axis="columns")
     return pairs[same].sort_values("seed", kind="stable")
 
 
-def controlled(name: str, scale: str, study: dict, read: Sources) -> Tables:
-    """Return the table of the product `controls`; nothing without it, or without placebos' runs."""
+def draw_controls(name: str, scale: str, study: Study, read: Sources) -> Tables:
+    """Draw the product `controls`; return no table if the study lacks it, or runs of placebos."""
     entry = study["products"].get("controls", {"from": {}})
     sources = read(entry)
     placebos = entry.get("with", {}).get("placebos", {}).values()
-    there = {*sources["runs"]["method"]} if "runs" in sources else set()
-    if there.isdisjoint(one for names in placebos for one in listed(names)):
+    methods = {*sources["runs"]["method"]} if "runs" in sources else set()
+    if methods.isdisjoint(method for names in placebos for method in listed(names)):
         return {}
     options = entry["with"] | {"metrics": [*METRICS]}
     product = load_product(name, "controls", entry | {"with": options})

@@ -10,19 +10,20 @@ from markupsafe import Markup, escape
 
 from fedgrid.analysis import tables
 from fedgrid.analysis.metrics import lower_is_better
-from fedgrid.analysis.readable import NAMES, levels_of, rank, written_name
+from fedgrid.analysis.readable import NAMES, find_best, list_levels, write_name
 from fedgrid.page import marks
 from fedgrid.report import _product
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
+from fedgrid.study.records import Product, Study
 
 HERE = Path(__file__).parent
 WARNING = "This scale shows that everything works. It says nothing about the paper's claims."
 
 
-def render(study: dict, **shown: Any) -> str:
-    """Return the front page as a part of a page."""
+def render_front(study: Study, **shown: Any) -> str:
+    """Render the front page as HTML, to be put into Snakemake's report."""
     loader = FileSystemLoader(HERE)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     page = made.get_template("front.html.jinja")
@@ -30,39 +31,39 @@ def render(study: dict, **shown: Any) -> str:
     return page.render(title=study["title"], marks=marks, warning=warning, **shown)
 
 
-def table_of(name: str, study: dict, product: str, path: Path) -> dict[str, Any] | None:
-    """Return the heading, caption and body of a product's table; None if it has no rows."""
-    about = study["products"][known(f"product of {name}", product, study["products"])]
-    loaded, table = _product.load_product(name, product, about), _product.read(path)
+def show_table(name: str, study: Study, product: str, path: Path) -> dict[str, Any] | None:
+    """Return heading, caption and HTML of a product's table; None if the table has no rows."""
+    entry = study["products"][known(f"product of {name}", product, study["products"])]
+    loaded, table = _product.load_product(name, product, entry), _product.read_table(path)
     if table.empty or _product.NOTHING in table:
         return None
-    wide = _product.laid_out(loaded, table)
+    wide = _product.lay_out(loaded, table)
     ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(str(tables.metric_of(table)))
+    lowest = lower_is_better(str(tables.find_metric(table)))
     return {
-        "name": titled(product),
-        "says": describe(name, product, about),
+        "name": write_title(product),
+        "says": describe_product(name, product, entry),
         "caption": loaded.caption(table),
-        "body": body_of(wide, study, ranked, lowest),
+        "body": write_body(wide, study, ranked, lowest),
     }
 
 
-def body_of(wide: pd.DataFrame, study: dict, ranked, lowest: bool) -> Markup:
-    """Return a laid-out table in HTML, with readers' names and the best numbers bold."""
+def write_body(wide: pd.DataFrame, study: Study, ranked, lowest: bool) -> Markup:
+    """Write a laid-out table as HTML, with labels for names and the best numbers bold."""
     cells = wide.astype(object).where(wide.notna(), "").map(str)
-    best, _ = rank(cells, ranked, lowest)
+    best, _ = find_best(cells, ranked, lowest)
     shown = cells.map(escape).mask(best, cells.map(lambda text: Markup("<b>{}</b>").format(text)))
     for axis in ("index", "columns"):
-        setattr(shown, axis, readable(getattr(wide, axis), study))
+        setattr(shown, axis, label_index(getattr(wide, axis), study))
     return Markup(shown.to_html(border=0, escape=False, classes="front-table"))
 
 
-def readable(index: pd.Index, study: dict) -> pd.Index:
-    """Return an index with readers' names, escaped."""
+def label_index(index: pd.Index, study: Study) -> pd.Index:
+    """Replace the names in an index by their labels, escaped for HTML."""
     levels = [
-        [str(escape(written_name(study, str(value), str(name)) if name in NAMES else value))
+        [str(escape(write_name(study, str(value), str(name)) if name in NAMES else value))
          for value in level]
-        for name, level in zip(index.names, levels_of(index), strict=True)
+        for name, level in zip(index.names, list_levels(index), strict=True)
     ]  # fmt: skip
     heads = [str(name or "").removesuffix("_") for name in index.names]
     if index.nlevels == 1:
@@ -70,20 +71,20 @@ def readable(index: pd.Index, study: dict) -> pd.Index:
     return pd.MultiIndex.from_arrays(levels, names=heads)
 
 
-def describe(name: str, product: str, about: dict) -> str:
+def describe_product(name: str, product: str, entry: Product) -> str:
     """Return what a product shows, in one sentence."""
-    return about.get("caption") or source.summary(product_module(name, product, about))
+    return entry.get("caption") or source.summary(product_module(name, product, entry))
 
 
-def claims_of(path: Path) -> list[dict[str, Any]]:
+def read_claims(path: Path) -> list[dict[str, Any]]:
     """Return what is shown of each claim: sentence, marks, the deciding difference."""
-    table = _product.read(path)
+    table = _product.read_table(path)
     if missing := {"published_verdict", "our_verdict", "difference"} - {*table.columns}:
         raise UsageError(f"{path} is no table of claims: it has no column {min(missing)}")
-    return [claim_of(row) for row in table.to_dict("records")]
+    return [show_claim(row) for row in table.to_dict("records")]
 
 
-def claim_of(row: dict) -> dict[str, Any]:
+def show_claim(row: dict) -> dict[str, Any]:
     """Return what is shown of one claim."""
     printed, ours = (
         "" if pd.isna(row[key]) else row[key] for key in ("published_verdict", "our_verdict")
@@ -93,20 +94,22 @@ def claim_of(row: dict) -> dict[str, Any]:
     return {
         "number": row["claim"],
         "says": row["says"],
-        "printed": marks.mark_of(printed),
-        "ours": marks.mark_of(decided or marks.NO_RUNS),
-        "difference": tables.interval(row["difference"], row["low"], row["high"], "+", digits),
+        "printed": marks.find_mark(printed),
+        "ours": marks.find_mark(decided or marks.NO_RUNS),
+        "difference": tables.write_interval(
+            row["difference"], row["low"], row["high"], "+", digits
+        ),
         "seeds": "" if pd.isna(row["seeds"]) else f"{row['seeds']:.0f}",
     }
 
 
-def figure_of(name: str, study: dict, product: str, address: str) -> dict[str, str]:
+def show_figure(name: str, study: Study, product: str, address: str) -> dict[str, str]:
     """Return the heading and the picture of a figure."""
     known(f"product of {name}", product, study["products"])
-    says = describe(name, product, study["products"][product])
-    return {"name": titled(product), "says": says, "address": address}
+    says = describe_product(name, product, study["products"][product])
+    return {"name": write_title(product), "says": says, "address": address}
 
 
-def titled(product: str) -> str:
+def write_title(product: str) -> str:
     """Return the heading of a product: `Table 1` of table1."""
     return re.sub(r"(\d+)$", r" \1", product).capitalize()

@@ -1,4 +1,4 @@
-"""What was run at a scale: of the grid how many runs are there, and with what they were made."""
+"""Describe the runs of a scale: how many are finished, and what they were made with."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from fedgrid.analysis.scores import RUN, cohort_sizes
+from fedgrid.analysis.scores import RUN, list_cohort_sizes
 from fedgrid.partitions._fedntd import FIXED
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
+from fedgrid.study.records import Product, Study
 
 PRODUCTS = ("claims", "controls")  # what the page is about
 MAKERS = ["kept", *kept.MAKERS]
@@ -19,7 +20,7 @@ ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  #
 HOUR = 3600
 
 
-def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
+def find_grids(study: Study, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
     """Return the grids of a scale of which these products have collected tables."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
@@ -27,99 +28,106 @@ def grids_of(study: dict, scale: str, products: Iterable[str] = PRODUCTS) -> lis
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 
-def grid_of(
+def list_grid_runs(
     name: str, scale: str, everything: Grid, products: Iterable[str] = PRODUCTS
 ) -> pd.DataFrame:
     """Return a row per run of the grids of these products, with its names and rounds."""
-    grids = grids_of(everything.studies[name], scale, products)
+    grids = find_grids(everything.studies[name], scale, products)
     runs = [run for grid in grids for run in everything.runs(name, scale, grid)]
     table = pd.DataFrame(runs, columns=RUN).drop_duplicates(ignore_index=True)
-    rounds = {one: everything.protocol(one)["rounds"] for one in table["protocol"].unique()}
+    rounds = {
+        protocol: everything.protocol(protocol)["rounds"] for protocol in table["protocol"].unique()
+    }
     return table.assign(rounds=table["protocol"].map(rounds))
 
 
-def runs_there(study: dict, read: Callable[[dict], dict]) -> pd.DataFrame | None:
-    """Return a row per run that is there: its names, and the facts ABOUT it."""
-    found = []
+def list_finished_runs(
+    study: Study, read: Callable[[Product], dict[str, pd.DataFrame]]
+) -> pd.DataFrame | None:
+    """Return a row per finished run with its names and the columns ABOUT; None if there is none."""
+    collected = []
     for name in PRODUCTS:
         entry = study["products"].get(name, {"from": {}})
         try:
-            found.append(read(entry).get("runs"))
+            collected.append(read(entry).get("runs"))
         except UsageError:
-            continue  # another table has said so
-    found = [table[[*RUN, *ABOUT]] for table in found if table is not None]
-    return pd.concat(found).groupby(RUN, sort=False).last().reset_index() if found else None
+            continue  # the page already shows this error, from the table of claims
+    collected = [table[[*RUN, *ABOUT]] for table in collected if table is not None]
+    return pd.concat(collected).groupby(RUN, sort=False).last().reset_index() if collected else None
 
 
-def what_was_run(
-    wanted: pd.DataFrame, there: pd.DataFrame | None, problem: str, made_by: str
+def count_by_protocol(
+    wanted: pd.DataFrame, finished: pd.DataFrame | None, problem: str, made_by: str
 ) -> pd.DataFrame:
-    """Return a row for all, and one per data set and protocol: runs of the grid, there and kept."""
+    """Count wanted, finished and kept runs: a row for all, and one per data set and protocol."""
     nothing = pd.DataFrame(columns=[*RUN, *ABOUT])
-    both = wanted.merge(nothing if there is None else there, on=RUN, how="left")
+    both = wanted.merge(nothing if finished is None else finished, on=RUN, how="left")
     both["there"] = both["diverged"].notna()
     groups = list(both.groupby(["dataset", "protocol"], sort=False)) if both["there"].any() else []
-    rows = [{"protocol": ""} | counted(both)]
-    rows += [{"protocol": protocol} | counted(of) for (_, protocol), of in groups]
+    rows = [{"protocol": ""} | count_runs(both)]
+    rows += [{"protocol": protocol} | count_runs(part) for (_, protocol), part in groups]
     table = pd.DataFrame(rows).assign(problem="", command="")
     table.loc[0, ["problem", "command"]] = problem, made_by
     return table
 
 
-def counted(runs: pd.DataFrame) -> dict:
-    """Return the facts of some runs of the grid: those that are there, and how many are not."""
-    there = runs[runs["there"]]
-    lost = there[there["diverged"].astype(bool)]
+def count_runs(runs: pd.DataFrame) -> dict:
+    """Describe some runs of a grid in one row: the finished ones, and how many were wanted."""
+    finished = runs[runs["there"]]
+    lost = finished[finished["diverged"].astype(bool)]
     named = [f"{r.method} {r.dataset} {r.partition} seed {r.seed}" for r in lost.itertuples()]
     return {
-        "datasets": texts(there["dataset"]),
-        "partitions": texts(there["partition"]),
-        "methods": there["method"].nunique(),
-        "names": texts(there["method"]),
-        "seeds": there["seed"].nunique(),
-        "rounds": texts(there["rounds"]),
-        "rounds_of_client": texts(rounds_of_client(there)),
-        "shared": shared_by_seeds(there),
+        "datasets": join_texts(finished["dataset"]),
+        "partitions": join_texts(finished["partition"]),
+        "methods": finished["method"].nunique(),
+        "names": join_texts(finished["method"]),
+        "seeds": finished["seed"].nunique(),
+        "rounds": join_texts(finished["rounds"]),
+        "rounds_of_client": join_texts(count_client_rounds(finished)),
+        "shared": describe_shared(finished),
         "grid": len(runs),
-        "there": len(there),
-        "kept": int(there["kept"].astype(bool).sum()),
+        "there": len(finished),
+        "kept": int(finished["kept"].astype(bool).sum()),
         "diverged": len(lost),
         "diverged_runs": ", ".join(named),
     }
 
 
-def rounds_of_client(runs: pd.DataFrame) -> pd.Series:
-    """Return in how many of a run's rounds a client takes part, on average over clients."""
-    return (cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
+def count_client_rounds(runs: pd.DataFrame) -> pd.Series:
+    """Return in how many rounds of each run a client takes part, on average over clients."""
+    return (list_cohort_sizes(runs) * runs["rounds"] / runs["clients"]).astype(float).round(1)
 
 
-def shared_by_seeds(runs: pd.DataFrame) -> str:
-    """Return what is drawn without the seed of a run, and so is the same for all seeds."""
+def describe_shared(runs: pd.DataFrame) -> str:
+    """Name what all seeds share, because it is drawn without the run's seed: cohorts, partition."""
     drawn = {"cohorts": runs["sampler"].eq("round"), "partition": runs["recipe"].isin(FIXED)}
     return " and ".join(name for name, without_seed in drawn.items() if without_seed.any())
 
 
-def texts(names: Iterable) -> str:
-    """Return different names as a text, in their order."""
+def join_texts(names: Iterable) -> str:
+    """Join the different names to one text, in their order."""
     return ", ".join(dict.fromkeys(map(str, names)))
 
 
-def command(name: str, scale: str) -> str:
-    """Return the command that makes all runs of a scale; what is finished is not made again."""
+def write_command(name: str, scale: str) -> str:
+    """Write the command that makes the missing runs of a scale."""
     return f"snakemake --cores all --config study={name} scale={scale}"
 
 
 # -- with what it was made ------------------------------------------------------------------------
 
 
-def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.DataFrame:
-    """Return a row per version, code and machine: number of runs, and hours without links."""
+def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path) -> pd.DataFrame:
+    """Count the runs and their hours for every combination of versions, code and machine.
+
+    A run that is a link to another run took no time.
+    """
     index = kept.read_index(kept.store_folder(name, scale))
     facts = [
         index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
         if run["kept"]
-        else recorded(results / COLLECTED["seconds"].format(**run))
-        for run in there.to_dict("records")
+        else read_maker(results / COLLECTED["seconds"].format(**run))
+        for run in finished.to_dict("records")
     ]
     table = pd.DataFrame(facts, columns=[*MAKERS, "seconds"])
     table["hours"] = pd.to_numeric(table.pop("seconds")).fillna(0) / HOUR
@@ -128,8 +136,8 @@ def made_with(name: str, scale: str, there: pd.DataFrame, results: Path) -> pd.D
     return made.reset_index().round({"hours": 4})
 
 
-def recorded(path: Path) -> dict:
-    """Return what a run's summary says; a run that is a link to another one took no time."""
+def read_maker(path: Path) -> dict:
+    """Read from a run's summary what it was made with, and its seconds; 0 for a link."""
     try:
         summary = json.loads(path.read_text())
     except (OSError, ValueError):

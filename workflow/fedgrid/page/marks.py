@@ -1,6 +1,6 @@
-"""The marks of verdicts: each has a shape and a colour of its own, so that one of both is enough.
+"""The marks of verdicts: shape and colour each identify a mark alone.
 
-The colours are those of Okabe and Ito, which colour-blind people can tell apart.
+Colour-blind people can tell the colours apart; they are those of Okabe and Ito.
 """
 
 from dataclasses import dataclass
@@ -63,13 +63,13 @@ BY_VERDICT = {
 }
 
 
-def mark_of(verdict: str) -> Mark:
-    """Return the mark of a verdict, or of a word about the paper's own numbers."""
+def find_mark(verdict: str) -> Mark:
+    """Return the mark of our verdict, or of a verdict by the paper's own numbers."""
     return MARKS[BY_VERDICT[verdict]]
 
 
-def symbols() -> Markup:
-    """Return the shapes of all marks, once, for `picture` to refer to."""
+def draw_symbols() -> Markup:
+    """Draw the shapes of all marks, invisibly; `draw_mark` refers to them."""
     shapes = (
         f'<symbol id="mark-{mark.name}" viewBox="-9 -9 18 18">{mark.shape}</symbol>'
         for mark in MARKS.values()
@@ -77,8 +77,8 @@ def symbols() -> Markup:
     return Markup(f'<svg width="0" height="0" aria-hidden="true">{"".join(shapes)}</svg>')
 
 
-def picture(mark: Mark, said: str = "", changes: bool = False) -> Markup:
-    """Return a mark as a picture; `said` is what a screen reader says, and a pointer shows."""
+def draw_mark(mark: Mark, said: str = "", changes: bool = False) -> Markup:
+    """Draw a mark; screen readers say `said`, and pointing at the mark shows it."""
     dot = Markup('<circle cx="15.5" cy="3" r="2.5" class="changes"/>') if changes else ""
     said = (said or mark.words) + f"; {CHANGES}" * changes
     return Markup(

@@ -1,4 +1,4 @@
-"""What readers see of a study: its claims with the evidence of every scale, as rows of sheets."""
+"""Arrange what readers see of a study: its claims, each with its evidence at every scale."""
 
 import math
 import re
@@ -6,8 +6,10 @@ import textwrap
 from dataclasses import dataclass, field
 
 from fedgrid.analysis import measures
+from fedgrid.claim import Claim as Stated
 from fedgrid.page import marks, strips
 from fedgrid.page.sheets import Row, Sheet
+from fedgrid.study.records import Study
 
 MOST = 26  # claims in a block of the picture
 LONGEST = 48  # characters of a sentence in the picture
@@ -17,7 +19,7 @@ Sheets = dict[str, Sheet]
 
 @dataclass
 class AtScale:
-    """The evidence on a claim at a scale; `row` is None without runs."""
+    """The evidence on a claim at one scale, as rows of sheets; `row` is None without runs."""
 
     scale: str
     row: Row | None = None
@@ -30,23 +32,23 @@ class AtScale:
     @property
     def mark(self) -> marks.Mark:
         """The mark of the verdict."""
-        return marks.mark_of(self.row["our_verdict"] if self.row else marks.NO_RUNS)
+        return marks.find_mark(self.row["our_verdict"] if self.row else marks.NO_RUNS)
 
     @property
-    def depends(self) -> bool:
-        """Whether the numbers depend on the metric."""
+    def numbers_change(self) -> bool:
+        """Whether another metric gives other numbers."""
         numbers = ("our_verdict", "difference", "low")
         return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
 
     @property
-    def changes(self) -> bool:
-        """Whether the verdict depends on the metric."""
+    def verdict_changes(self) -> bool:
+        """Whether another metric gives another verdict."""
         return len({row["our_verdict"] for row in self.metrics}) > 1
 
 
 @dataclass
 class Claim:
-    """A claim: its row among the printed ones, what printed values can be, and every scale."""
+    """A claim: its row of the sheet `printed`, rows of `granularity`, evidence of every scale."""
 
     anchor: str
     row: Row
@@ -55,12 +57,12 @@ class Claim:
 
     @property
     def mark(self) -> marks.Mark:
-        """The mark of what the paper's own numbers say."""
-        return marks.mark_of(self.row["published_verdict"])
+        """The mark of the verdict by the paper's own numbers."""
+        return marks.find_mark(self.row["published_verdict"])
 
     @property
     def short(self) -> str:
-        """The sentence for the picture: its beginning, and a note in brackets at its end."""
+        """The claim's sentence, shortened for the picture; a note in brackets at its end stays."""
         says = self.row["says"]
         note = re.search(r" ?\[[^]]*]$", says) if len(says) > LONGEST else None
         end = note[0] if note else ""
@@ -68,9 +70,9 @@ class Claim:
         return textwrap.shorten(says.removesuffix(end), room, placeholder="…") + end
 
     @property
-    def there(self) -> list[AtScale]:
+    def with_runs(self) -> list[AtScale]:
         """The scales at which there are runs."""
-        return [one for one in self.scales if one.row]
+        return [evidence for evidence in self.scales if evidence.row]
 
 
 @dataclass
@@ -85,7 +87,7 @@ class Paper:
 
     @property
     def blocks(self) -> list[list[Claim]]:
-        """The claims in blocks of similar length, for the picture."""
+        """The claims in blocks of at most MOST, of similar length, for the picture."""
         count = math.ceil(len(self.claims) / MOST)
         size = math.ceil(len(self.claims) / (count or 1))
         return [self.claims[at : at + size] for at in range(0, len(self.claims), size or 1)]
@@ -96,61 +98,69 @@ class Paper:
         return any("made" in sheets for sheets in self.scales.values())
 
 
-def paper(name: str, study: dict, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]):
-    """Return what readers see of a study; `asked` are the scales in their order."""
+def make_paper(
+    name: str, study: Study, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]
+):
+    """Collect what readers see of a study; `asked` are the scales in their order."""
     printed = sheets["printed"].rows if "printed" in sheets else []
     claims = [
         Claim(
             f"{name}-{row['claim']}",
             row,
-            granularity(row["tables"], sheets.get("granularity")),
-            [at_scale(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
+            find_granularity(row["tables"], sheets.get("granularity")),
+            [gather_evidence(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
         )
         for row, claim in zip(printed, study.get("claims", []), strict=True)
     ]
     return Paper(name, study["title"], claims, sheets, scales)
 
 
-def granularity(tables: str, sheet: Sheet | None) -> list[Row]:
-    """Return the rows of those published tables of which a claim compares values."""
-    named = [one.split(" ") for one in tables.split(", ") if one]
-    return [row for table, dataset in named for row in sheet.of(table=table, dataset=dataset)]
+def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
+    """Return the rows about those published tables whose values a claim compares."""
+    if sheet is None:
+        return []
+    named = [words.split(" ") for words in tables.split(", ") if words]
+    return [
+        row for table, dataset in named for row in sheet.find_rows(table=table, dataset=dataset)
+    ]
 
 
-def at_scale(scale: str, number: str, claim: dict, sheets: Sheets) -> AtScale:
-    """Return the evidence on a claim at a scale."""
-    rows = rows_of("claims", number, sheets)
+def gather_evidence(scale: str, number: str, claim: Stated, sheets: Sheets) -> AtScale:
+    """Collect the evidence on a claim at one scale."""
+    rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
         return AtScale(scale)
     (row,) = rows
-    seeds, metrics = (rows_of(name, number, sheets) for name in ("seeds", "metrics"))
-    controls = controls_of(number, sheets)
-    deciding = [one for one in controls if same_place(one, row)]
-    return AtScale(scale, row, strip(row, claim, seeds), seeds, metrics, deciding, controls)
+    seeds, metrics = (find_rows(name, number, sheets) for name in ("seeds", "metrics"))
+    controls = find_controls(number, sheets)
+    deciding = [control for control in controls if is_about_comparison(control, row)]
+    return AtScale(scale, row, draw_strip(row, claim, seeds), seeds, metrics, deciding, controls)
 
 
-def rows_of(name: str, number: str, sheets: Sheets) -> list[Row]:
-    """Return the rows of a sheet that are about a claim; none if there is no such sheet."""
-    return sheets[name].of(claim=number) if name in sheets else []
+def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
+    """Return the rows of the sheet `name` about a claim; none if there is no such sheet."""
+    return sheets[name].find_rows(claim=number) if name in sheets else []
 
 
-def strip(row: Row, claim: dict, seeds: list[Row]) -> str:
-    """Return the picture of the deciding comparison."""
-    ends = row.value("low"), row.value("high")
+def draw_strip(row: Row, claim: Stated, seeds: list[Row]) -> str:
+    """Draw the deciding comparison of a claim."""
+    ends = row.read_number("low"), row.read_number("high")
     allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
-    values = [one.value("difference") for one in seeds]
-    return strips.draw(values, row.value("difference"), ends, allowed)
+    values = [seed.read_number("difference") for seed in seeds]
+    return strips.draw(values, row.read_number("difference"), ends, allowed)
 
 
-def controls_of(number: str, sheets: Sheets) -> list[Row]:
-    """Return the rows of the controls that are about a comparison of the claim."""
+def find_controls(number: str, sheets: Sheets) -> list[Row]:
+    """Return the rows of the sheet `controls` about one of the claim's comparisons."""
     rows = sheets["controls"].rows if "controls" in sheets else []
-    contrasts = rows_of("contrasts", number, sheets)
-    return [row for row in rows if any(same_place(row, of) for of in contrasts)]
+    contrasts = find_rows("contrasts", number, sheets)
+    return [
+        row for row in rows if any(is_about_comparison(row, contrast) for contrast in contrasts)
+    ]
 
 
-def same_place(control: Row, contrast: Row) -> bool:
-    """Whether a control is about the methods, the measure and the setting of a comparison."""
+def is_about_comparison(control: Row, contrast: Row) -> bool:
+    """Whether a control has the methods, the measure and the setting of a comparison."""
     return (
         control["method"] == contrast["method"]
         and contrast["over"] in (control["plain"], control["placebo"])

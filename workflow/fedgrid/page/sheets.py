@@ -1,4 +1,4 @@
-"""CSV files whose rows the page links to: each number in its text is a link to such a row."""
+"""CSV files whose rows the page shows: each number on the page is a link to its row."""
 
 import csv
 import math
@@ -14,7 +14,7 @@ DIVERGED = {math.inf: "the other runs diverged", -math.inf: "its runs diverged"}
 
 
 class Row:
-    """A row of a CSV file, as the texts that stand in it."""
+    """A row of a CSV file, whose cells are texts."""
 
     def __init__(self, file: str, line: int, values: dict[str, str]):
         self.file, self.values = file, values
@@ -24,45 +24,45 @@ class Row:
         """Return the text of a cell; empty if the file has no such column."""
         return self.values.get(column, "")
 
-    def ends_after(self, start: str) -> list[str]:
-        """Return the ends of the names of columns with this start: `best` of `verdict_best`."""
+    def list_endings(self, start: str) -> list[str]:
+        """Return what follows `start` in names of columns: `best` of `verdict_best`."""
         return [name.removeprefix(start) for name in self.values if name.startswith(start)]
 
-    def value(self, column: str) -> float:
+    def read_number(self, column: str) -> float:
         """Return the number in a cell; NaN if it is empty."""
         return float(self[column] or "nan")
 
-    def finite(self, column: str) -> bool:
+    def is_finite(self, column: str) -> bool:
         """Whether a cell has a finite number."""
-        return math.isfinite(self.value(column))
+        return math.isfinite(self.read_number(column))
 
-    def number(self, column: str, form: str = "{:g}") -> Markup:
-        """Return a number as a link to this row; words if a run diverged, nothing for no number."""
-        value = self.value(column)
+    def link_number(self, column: str, form: str = "{:g}") -> Markup:
+        """Link a number to this row; an infinite one is replaced by words, an empty cell by ""."""
+        value = self.read_number(column)
         if math.isnan(value):
             return Markup("")
         text = DIVERGED.get(value) or form.format(value).replace("-", MINUS)
-        return self.link(column, text, "n")
+        return self.write_link(column, text, "n")
 
-    def text(self, column: str) -> Markup:
-        """Return the text of a cell as a link to this row."""
-        return self.link(column, self[column], "t")
+    def link_text(self, column: str) -> Markup:
+        """Link the text of a cell to this row."""
+        return self.write_link(column, self[column], "t")
 
-    def link(self, column: str, text: str, kind: str) -> Markup:
-        """Return a link to this row that says of which column the text is."""
+    def write_link(self, column: str, text: str, kind: str) -> Markup:
+        """Link a text to this row, and note the column from which it is taken."""
         return Markup('<a class="{}" href="#{}" data-column="{}">{}</a>').format(
             kind, self.label, column, text
         )
 
-    def plain(self, column: str) -> Markup:
-        """Return the text of a cell that links nowhere, and says of which row and column it is."""
+    def mark_text(self, column: str) -> Markup:
+        """Return the text of a cell without a link, and note its row and column."""
         return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
             self.label, column, self[column]
         )
 
 
 class Sheet:
-    """A CSV file, and its rows as they are read from it."""
+    """A CSV file that is written from a table, and its rows read back from the file."""
 
     def __init__(self, path: Path, table: pd.DataFrame):
         self.name = path.name
@@ -71,8 +71,8 @@ class Sheet:
         with path.open(newline="", encoding="utf-8") as file:
             lines = csv.DictReader(file)
             self.columns = list(lines.fieldnames or [])
-            self.rows = [Row(path.name, at, of) for at, of in enumerate(lines, start=2)]
+            self.rows = [Row(path.name, at, values) for at, values in enumerate(lines, start=2)]
 
-    def of(self, **wanted: str) -> list[Row]:
+    def find_rows(self, **wanted: str) -> list[Row]:
         """Return the rows with these texts in their columns."""
-        return [row for row in self.rows if all(row[name] == of for name, of in wanted.items())]
+        return [row for row in self.rows if all(row[name] == text for name, text in wanted.items())]

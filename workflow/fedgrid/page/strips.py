@@ -1,4 +1,4 @@
-"""A small picture of one comparison: every seed, the mean, its interval, what a claim allows."""
+"""Draw one comparison as a small picture: seeds, mean, interval, and what the claim allows."""
 
 import math
 
@@ -9,12 +9,12 @@ SAID = "every seed as a dot, the mean with its interval, and shaded what the cla
 
 
 def draw(seeds: list[float], mean: float, ends: tuple[float, float], allowed: tuple[float, float]):
-    """Return the picture as SVG; nothing if the comparison has no finite difference."""
+    """Draw a comparison as SVG; return "" if it has no finite difference."""
     seeds = [value for value in seeds if math.isfinite(value)]
     if not seeds or not math.isfinite(mean):
         return Markup("")
     bounds = [value for value in (*ends, *allowed) if math.isfinite(value)]
-    place = axis([0.0, mean, *seeds, *bounds])
+    place = make_axis([0.0, mean, *seeds, *bounds])
     low, high = (place(value) for value in allowed)
     parts = [
         f'<rect class="allowed" x="{low:.1f}" width="{high - low:.1f}" height="{HEIGHT}"/>',
@@ -30,8 +30,8 @@ def draw(seeds: list[float], mean: float, ends: tuple[float, float], allowed: tu
     )
 
 
-def axis(values: list[float]):
-    """Return the function from a value to its place in pixels; infinite values are at the edges."""
+def make_axis(values: list[float]):
+    """Return a function that converts a value to pixels; infinite values are at the edges."""
     least, most = min(values), max(values)
     scale = (WIDTH - 2 * EDGE) / ((most - least) or 1)
 

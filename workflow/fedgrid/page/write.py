@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -10,7 +11,7 @@ from markupsafe import Markup
 from fedgrid import claim as claims
 from fedgrid.analysis import metrics, verdicts
 from fedgrid.page import evidence, marks
-from fedgrid.page.sections import Paper, paper
+from fedgrid.page.sections import Paper, make_paper
 from fedgrid.page.sheets import Sheet
 from fedgrid.report import controls
 from fedgrid.report.claims import PAPER
@@ -32,24 +33,29 @@ ABOUT = {
 
 
 def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str]) -> list[Path]:
-    """Write the page of these studies and its tables; return the paths of all, the page last."""
-    folder, scales = out.with_suffix(""), scales_of(everything)
+    """Write the page about these studies and its tables; return all paths, the page's last."""
+    folder, scales = out.with_suffix(""), list_scales(everything)
     papers = [read_paper(name, everything, results, folder, scales) for name in names]
     totals = {
-        "tally": Sheet(folder / "tally.csv", pd.DataFrame(tally(papers, scales))),
-        "facts": Sheet(folder / "facts.csv", facts(papers)),
+        "tally": Sheet(folder / "tally.csv", pd.DataFrame(tally_marks(papers, scales))),
+        "facts": Sheet(folder / "facts.csv", count_facts(papers)),
     }
-    shown = {"papers": papers, "scales": scales, "totals": totals, "folder": folder.name}
-    shown["sheets"] = [*sheets_of(papers), *totals.values()]
+    shown: dict[str, Any] = {
+        "papers": papers,
+        "scales": scales,
+        "totals": totals,
+        "folder": folder.name,
+    }
+    shown["sheets"] = [*list_sheets(papers), *totals.values()]
     with files.replacing(out) as temporary:
-        temporary.write_text(render(**shown), encoding="utf-8")
+        temporary.write_text(render_page(**shown), encoding="utf-8")
     return [*(folder / sheet.name for sheet in shown["sheets"]), out]
 
 
-def scales_of(everything: Grid) -> list[str]:
+def list_scales(everything: Grid) -> list[str]:
     """Return the scales of all studies, that of the papers themselves last."""
-    found = dict.fromkeys(s for study in everything.studies.values() for s in study["scales"])
-    return sorted(found, key=lambda scale: scale == PAPER)
+    names = dict.fromkeys(s for study in everything.studies.values() for s in study["scales"])
+    return sorted(names, key=lambda scale: scale == PAPER)
 
 
 def read_paper(
@@ -57,9 +63,9 @@ def read_paper(
 ) -> Paper:
     """Judge a study at its scales, write its tables, and return what readers see of it."""
     study = everything.studies[name]
-    of_study = stored(folder, name, OF_STUDY, evidence.gather_study(name, study))
+    of_study = write_sheets(folder, name, OF_STUDY, evidence.gather_study(name, study))
     of_scales = {
-        scale: stored(
+        scale: write_sheets(
             folder,
             f"{name}_{scale}",
             OF_SCALE,
@@ -68,11 +74,11 @@ def read_paper(
         for scale in scales
         if scale in study["scales"]
     }
-    return paper(name, study, of_study, of_scales, scales)
+    return make_paper(name, study, of_study, of_scales, scales)
 
 
-def stored(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) -> dict[str, Sheet]:
-    """Write tables as CSV files, and remove the files of those kinds of which there is none now."""
+def write_sheets(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) -> dict[str, Sheet]:
+    """Write tables as CSV files, and delete files of those `kinds` that have no table any more."""
     paths = {kind: folder / f"{prefix}_{kind}.csv" for kind in kinds}
     for kind, path in paths.items():
         if kind not in tables:
@@ -80,38 +86,38 @@ def stored(folder: Path, prefix: str, kinds: Iterable[str], tables: dict) -> dic
     return {kind: Sheet(paths[kind], table) for kind, table in tables.items()}
 
 
-def sheets_of(papers: list[Paper]) -> Iterator[Sheet]:
+def list_sheets(papers: list[Paper]) -> Iterator[Sheet]:
     """Yield all sheets of the papers."""
-    for one in papers:
-        yield from one.sheets.values()
-        for sheets in one.scales.values():
+    for paper_shown in papers:
+        yield from paper_shown.sheets.values()
+        for sheets in paper_shown.scales.values():
             yield from sheets.values()
 
 
-def tally(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
-    """Yield a row per paper and column of the picture: how many claims have which mark."""
-    for one in papers:
-        columns = {PRINTED: [claim.mark for claim in one.claims]}
+def tally_marks(papers: list[Paper], scales: list[str]) -> Iterator[dict]:
+    """Count, for each paper and column of the picture, how many claims have each mark."""
+    for shown in papers:
+        columns = {PRINTED: [claim.mark for claim in shown.claims]}
         for at, scale in enumerate(scales):
-            columns[scale] = [claim.scales[at].mark for claim in one.claims]
-        for column, found in columns.items():
-            counts = {name: sum(mark.name == name for mark in found) for name in marks.MARKS}
-            yield {"study": one.name, "column": column, "claims": len(found)} | counts
+            columns[scale] = [claim.scales[at].mark for claim in shown.claims]
+        for column, column_marks in columns.items():
+            counts = {name: sum(mark.name == name for mark in column_marks) for name in marks.MARKS}
+            yield {"study": shown.name, "column": column, "claims": len(column_marks)} | counts
 
 
-def facts(papers: list[Paper]) -> pd.DataFrame:
-    """Return the numbers of the page's own sentences."""
-    claims = sum(len(one.claims) for one in papers)
+def count_facts(papers: list[Paper]) -> pd.DataFrame:
+    """Return the numbers in the sentences at the top of the page, as a table of one row."""
+    claims = sum(len(shown.claims) for shown in papers)
     level = 100 * (1 - verdicts.LEVEL)
-    totals = [sheets["runs"].rows[0] for one in papers for sheets in one.scales.values()]
-    runs = {name: sum(int(row[of]) for row in totals) for name, of in COUNTED.items()}
+    totals = [sheets["runs"].rows[0] for shown in papers for sheets in shown.scales.values()]
+    runs = {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
     return pd.DataFrame(
         [{"papers": len(papers), "claims": claims, "interval_percent": level} | runs]
     )
 
 
-def render(**shown) -> str:
-    """Return the page."""
+def render_page(**shown) -> str:
+    """Render the page as HTML."""
     loader = FileSystemLoader(HERE)
     made = Environment(
         loader=loader,
@@ -125,5 +131,9 @@ def render(**shown) -> str:
         **shown,
         **{"marks": marks, "about": ABOUT, "printed": PRINTED, "style": style},
         **{"better": controls.BETTER, "meanings": controls.MEANINGS},
-        **{"points": claims.OF_RUNS, "in_percent": metrics.in_percent, "words_of": metrics.words},
+        **{
+            "points": claims.OF_RUNS,
+            "in_percent": metrics.in_percent,
+            "words_of": metrics.describe_metric,
+        },
     )

@@ -18,6 +18,7 @@ The Snakefile imports this: no numpy here.
 import re
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, registered, shown
@@ -62,7 +63,7 @@ def check_writers(partition: str, dataset: str, there: bool) -> None:
         )
 
 
-def draw_partition(partition: str, data, clients: int, recipe: str, *names):
+def draw_partition(partition: str, data: Any, clients: int, recipe: str, *names: Any) -> Any:
     """Return the partition of a dataset's training samples; `names` seed the draw.
 
     UsageError if the partition needs writers and the dataset has none.

@@ -7,6 +7,8 @@ samples of a class are shuffled and cut into equal parts, one for each of its cl
 100 clients gives each of them 100 images of each of five classes.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation import seeds
@@ -19,7 +21,7 @@ LABEL = "{} classes"
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names
+    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names: Any
 ) -> Partition:
     """Deal out all samples, `number` classes per client; `names` seed the draw, and no recipe does.
 
@@ -47,7 +49,7 @@ def draw(
     return of_members(of_owners(owners, clients), labels, classes)
 
 
-def hold_classes(classes: int, clients: int, each: int, rng) -> np.ndarray:
+def hold_classes(classes: int, clients: int, each: int, rng: np.random.Generator) -> np.ndarray:
     """Return the classes of each client (clients, each), all different.
 
     If a client is between two orders, the classes that it has are put behind in the second one.

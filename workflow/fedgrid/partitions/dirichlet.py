@@ -15,6 +15,9 @@ Several recipes have this name in the literature; a protocol chooses one:
 The numbers of samples per client and class are drawn first, then the samples are dealt out.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation import seeds
@@ -32,7 +35,7 @@ CELLS = 2**22  # draws times clients of `balanced` computed at once, at most, to
 RESTARTS = 300_000  # fifteen times as many as alpha = 0.05 over 100 clients needs
 
 
-def cut(shares: np.ndarray, sizes) -> np.ndarray:
+def cut(shares: np.ndarray, sizes: Any) -> np.ndarray:
     """Split `sizes` items in proportion to `shares` (..., N), rounded down cumulatively."""
     shares = np.asarray(shares, np.float64)
     ends = np.floor(shares.cumsum(-1) / shares.sum(-1, keepdims=True) * np.expand_dims(sizes, -1))
@@ -40,7 +43,9 @@ def cut(shares: np.ndarray, sizes) -> np.ndarray:
     return np.diff(ends, prepend=0, axis=-1).astype(np.int64)
 
 
-def classwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+def classwise(
+    totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
     """Return counts (N, K) that sum to `totals` (K,)."""
     rest, given = totals.copy(), np.zeros((clients, len(totals)), np.int64)
     left = np.flatnonzero(rest)
@@ -54,7 +59,9 @@ def classwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray
     return given + cut(shares, rest).T
 
 
-def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+def balanced(
+    totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
     """Return counts (N, K) that sum to `totals` (K,); UsageError if no draw succeeds.
 
     It does not go on to draw if no draw can be expected to succeed (`_restarts.py`).
@@ -75,7 +82,7 @@ def balanced(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
 
 
 def draw_many(
-    totals: np.ndarray, clients: int, alpha: float, rng, kept: int
+    totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator, kept: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Make AT_ONCE draws; return how many clients are too small in each, and the counts of one.
 
@@ -99,7 +106,9 @@ def draw_many(
     return np.maximum((sizes < SMALLEST).sum(1), impossible), counts
 
 
-def clientwise(totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+def clientwise(
+    totals: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
+) -> np.ndarray:
     """Return counts (N, K) that sum to `totals` (K,)."""
     mixtures = rng.dirichlet(np.full(len(totals), alpha), clients)
     mixtures += mixtures.sum(0) == 0  # a class that no client drew is shared equally
@@ -112,7 +121,7 @@ NEEDS_SAMPLES = {"classwise": GIVEN, "balanced": SMALLEST, "clientwise": 1}  # p
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names
+    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names: Any
 ) -> Partition:
     """Deal out all samples by Dirichlet(alpha); `number` is alpha, and `names` seed the draw.
 
@@ -134,7 +143,7 @@ def draw(
     return deal_out(counts, labels, rng)
 
 
-def deal_out(counts: np.ndarray, labels: np.ndarray, rng) -> Partition:
+def deal_out(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Partition:
     """Return the partition with these counts (N, K), every class in random order."""
     owners = np.empty(len(labels), np.int64)
     for c in range(counts.shape[1]):
@@ -143,7 +152,13 @@ def deal_out(counts: np.ndarray, labels: np.ndarray, rng) -> Partition:
     return Partition(of_owners(owners, len(counts)), counts)
 
 
-def checked_counts(draw_counts, totals: np.ndarray, clients: int, alpha: float, rng) -> np.ndarray:
+def checked_counts(
+    draw_counts: Callable[..., np.ndarray],
+    totals: np.ndarray,
+    clients: int,
+    alpha: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
     """Return counts (N, K); UsageError for an alpha too small or too large for floats."""
     with np.errstate(invalid="ignore", over="ignore"):
         try:

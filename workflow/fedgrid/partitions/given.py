@@ -3,6 +3,8 @@
 The clients are numbered in the order of their names. In a dataset with writers, each is a client.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation.members import Partition, of_members, of_owners
@@ -15,7 +17,13 @@ WRITERS = True  # `draw` takes the client of each sample
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names, writers
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    recipe: str,
+    number: str,
+    *names: Any,
+    writers: np.ndarray,
 ) -> Partition:
     """Return each client's samples; there is nothing to draw.
 

@@ -3,6 +3,8 @@
 The IID partition of McMahan et al. (AISTATS 2017). Sizes differ by one sample at most.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation import seeds
@@ -15,7 +17,7 @@ LABEL = "iid"
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names
+    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names: Any
 ) -> Partition:
     """Deal out all samples; `names` seed the draw, and no recipe changes it.
 

@@ -7,6 +7,8 @@ classes of m images and N clients, the odd client of odd2 has 2 m images and eac
 (K - 2) m / (N - 1): for CINIC-10 and three clients 18,000, and 36,000 each.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation import seeds
@@ -19,7 +21,7 @@ LABEL = "{} odd classes"
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names
+    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names: Any
 ) -> Partition:
     """Deal out all samples; `number` classes are the last client's, and no recipe changes it.
 

@@ -5,6 +5,8 @@ cut into groups of nearly equal numbers of writers, one group per client. A clie
 its writers. With as many clients as writers, a client is one writer.
 """
 
+from typing import Any
+
 import numpy as np
 
 from fedgrid.federation import seeds
@@ -18,7 +20,13 @@ WRITERS = True  # `draw` takes the writer of each sample
 
 
 def draw(
-    labels: np.ndarray, classes: int, clients: int, recipe: str, number: str, *names, writers
+    labels: np.ndarray,
+    classes: int,
+    clients: int,
+    recipe: str,
+    number: str,
+    *names: Any,
+    writers: np.ndarray,
 ) -> Partition:
     """Deal out all writers; `names` seed the draw, and no recipe changes it.
 

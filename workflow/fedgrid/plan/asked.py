@@ -14,7 +14,7 @@ def asked(function: Asked) -> Asked:
 
     To find it anew takes a tenth of the time in which a large grid is planned.
     """
-    function.__signature__ = signature(function)
+    function.__dict__["__signature__"] = signature(function)
     return function
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedgrid.plan.invocation import Invocation
 from fedgrid.runtime.code import own_data
@@ -13,6 +14,7 @@ from fedgrid.store.kept import Entry, read_index, store_folder
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
 from fedgrid.study.reading import add_products, check_config, read_studies
+from fedgrid.study.records import Study
 
 WHOLE = "results/studies/{study}/{scale}"  # the products of a study, and its experiments
 
@@ -24,7 +26,7 @@ class Plan:
     """What is asked for, and what there is: it does not change once it is made."""
 
     config: dict
-    studies: dict[str, dict]
+    studies: dict[str, Study]
     grid: Grid
     kept: dict[tuple[str, str], dict[str, Entry]]  # indices of kept runs by study and scale
     snakemake: Invocation
@@ -67,16 +69,17 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
     return Plan(config, studies, grid, kept, snakemake)
 
 
-def read_indices(studies: dict[str, dict]) -> dict[tuple[str, str], dict[str, Entry]]:
+def read_indices(studies: dict[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
     """Return the indices of the runs that are kept with studies, by study and scale."""
     places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
     return {place: read_index(store_folder(*place)) for place in places}
 
 
-def check_experiments(studies: dict[str, dict], checks: Checks) -> None:
+def check_experiments(studies: dict[str, Study], checks: Checks) -> None:
     """Raise a UsageError for a wrong setting of an experiment of a study."""
     for study, about in studies.items():
-        for scale, of_scale in about["scales"].items():
+        for scale, of in about["scales"].items():
+            of_scale: dict[str, Any] = {**of}
             for name in checks.keys() & of_scale.keys():
                 with within(f"{study}.yaml: scales.{scale}.{name}"):
                     checks[name](of_scale[name])

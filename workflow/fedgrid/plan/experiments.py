@@ -37,7 +37,8 @@ class Experiments:
         """Return the setting of an experiment of a study and scale."""
         if kind == "fidelity":
             return self.plan.grid.fidelity(study, scale)
-        return self.plan.studies[study]["scales"][scale][kind]
+        found: dict[str, Any] = {**self.plan.studies[study]["scales"][scale]}
+        return found[kind]
 
     def code(self, module: str, network: str) -> Asked:
         """Return a hash of the code of an experiment and of a network that its setting names."""

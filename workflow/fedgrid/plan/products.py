@@ -13,7 +13,7 @@ from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 # Keys of a study that its products show, besides its runs.
 SHOWN = ("title", "main", "published", "reference", "curves", "claims", "labels")
@@ -146,7 +146,7 @@ class Products:
             return self.tables.hash_grid(kind, study, scale, grid)
         return self.experiments.hash_experiment(kind, study, scale)
 
-    @remembered  # every product of a study asks for it
+    @remember_answers  # every product of a study asks for it
     def facts(self, study: str) -> str:
         """Return a hash of what products are drawn with, besides runs: parts of a study, looks."""
         looks = [(PACKAGE / path).read_text("utf-8") for path in LOOKS]
@@ -204,7 +204,7 @@ class Products:
         grid = runs.partition("/")[2]
         if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
             return {}
-        return {"grid": self.plan.grid.whole(study, scale, grid)}
+        return {"grid": self.plan.grid.whole_blocks(study, scale, grid)}
 
     # -- front pages -----------------------------------------------------------------------------
 

@@ -20,10 +20,12 @@ def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
     """Raise a UsageError for a product or a claim, among words, that cannot be made."""
     words = [*words]
     for target in filter(None, map(PRODUCT.fullmatch, words)):
-        refuse_product(plan, *target.groups(), file=Path(target[0]).name)
+        study, scale, part, product = target.groups()
+        refuse_product(plan, study, scale, part, product, Path(target[0]).name)
     for claim in filter(None, map(CLAIM.fullmatch, words)):
         study = claim[1] or plan.config["study"]
-        find_claim(study, plan.studies.get(study, {}), int(claim[2]))
+        claims = plan.studies[study].get("claims", []) if study in plan.studies else []
+        find_claim(study, claims, int(claim[2]))
 
 
 def refuse_product(

@@ -15,20 +15,21 @@ from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
-    code_behind,
     dataset_modules,
+    fingerprint_stages,
     is_state_read,
+    list_needed_stages,
     memory_mb,
-    needed_stages,
     run_of_stage,
     state_gb,
 )
 from fedgrid.study.paths import RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 # The files of a run, by the name of the output.
 FILES = {
@@ -48,20 +49,20 @@ class Runs:
     def __init__(self, plan: Plan):
         self.plan = plan
 
-    def resolve(self, wildcards) -> dict[str, Any]:
+    def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
 
         The path of a stage that methods share has no method, and a `cell` instead of a protocol.
         """
         self.plan.snakemake.prepare()
-        names = {"method": ANY_METHOD} | dict(wildcards.items())
+        names: dict[str, Any] = {"method": ANY_METHOD, **wildcards}
         if "cell" in names:
             names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
         names["seed"] = int(names["seed"])
         return self.resolve_names(tuple((axis, names[axis]) for axis in AXES))
 
-    @remembered  # a job needs this for its input, its spec and its code
-    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    @remember_answers  # a job needs this for its input, its spec and its code
+    def resolve_names(self, names: tuple[tuple[str, Any], ...]) -> Run:
         """Return the run of ((axis, name), ...), in the order of AXES."""
         return self.plan.grid.resolve(dict(names))
 
@@ -75,7 +76,7 @@ class Runs:
             run = self.resolve(wildcards)
             paths = input_paths(run)
             wanted = [name for name in names if name != "needs"]
-            wanted += needed_stages(run) if "needs" in names else []
+            wanted += list_needed_stages(run) if "needs" in names else []
             first = self.first_name(run) if "needs" in names else None
             linked = {"first": FILES["metrics"].format(**first)} if first else {}
             return {
@@ -102,13 +103,13 @@ class Runs:
 
         return find_inputs
 
-    def first_name(self, run: dict) -> dict | None:
+    def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
         first = self._first_name(tuple(run["name"].items()))
         return None if first == run["name"] else first
 
-    @remembered  # a job needs this for its inputs, its memory and its GPU
-    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    @remember_answers  # a job needs this for its inputs, its memory and its GPU
+    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> Names:
         return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
@@ -130,7 +131,7 @@ class Runs:
         except (OSError, ValueError, KeyError):
             return False
 
-    @remembered  # a run is in several grids, and a table asks for it three times
+    @remember_answers  # a run is in several grids, and a table asks for it three times
     def kept_entry(self, kind: str, study: str, scale: str, names: tuple) -> Entry | None:
         """Return the entry of a run that is kept with its study and is not in results/, or None."""
         if not (index := self.plan.kept.get((study, scale))):
@@ -152,7 +153,7 @@ class Runs:
 
     def code(self, stage: str) -> Asked:
         """Return a hash of all code that can change the stage's result for a job's run."""
-        return asked(lambda wildcards: code_behind(stage, self.resolve(wildcards)))
+        return asked(lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards)))
 
     # -- resources -------------------------------------------------------------------------------
 
@@ -254,4 +255,5 @@ def partition_specification(wildcards) -> str:
 def partition_code(wildcards) -> str:
     """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
-    return code_behind("partition", {axis: names[axis] for axis in ("dataset", "partition")})
+    run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
+    return fingerprint_stages("partition", run)

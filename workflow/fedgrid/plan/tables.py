@@ -10,10 +10,10 @@ from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.store.kept import INDEX, facts_of_kind, store_folder
-from fedgrid.study.jobs import code_behind
+from fedgrid.store.kept import INDEX, list_facts, store_folder
+from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import collected_fields, collected_path, collecting_stage
-from fedgrid.study.resolving import remembered
+from fedgrid.study.resolving import remember_answers
 
 
 class Tables:
@@ -39,7 +39,7 @@ class Tables:
 
     def run_files(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the files of one kind of those of a grid's runs that are not kept."""
-        protocols = self.plan.grid.protocols_of(self.plan.grid.narrowed(study, scale, grid))
+        protocols = self.plan.grid.list_protocols(self.plan.grid.narrow_blocks(study, scale, grid))
         paths = (
             collected_path(kind, run, protocols[run["protocol"]])
             for run in self.plan.grid.runs(study, scale, grid)
@@ -47,7 +47,7 @@ class Tables:
         )
         return [f"results/{path}" for path in dict.fromkeys(paths)]
 
-    @remembered
+    @remember_answers
     def kept_ids(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the ids of what a table takes from the runs that are kept."""
         runs = self.plan.grid.runs(study, scale, grid)
@@ -68,8 +68,8 @@ class Tables:
 
     def words(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
         """Return the blocks of a grid, what the command reads of the protocols, and kept runs."""
-        blocks = self.plan.grid.narrowed(study, scale, grid)
-        protocols = self.plan.grid.protocols_of(blocks)
+        blocks = self.plan.grid.narrow_blocks(study, scale, grid)
+        protocols = self.plan.grid.list_protocols(blocks)
         read = {name: collected_fields(kind, protocol) for name, protocol in protocols.items()}
         words = [json.dumps(blocks), "--protocols", json.dumps(read)]
         ids = self.kept_ids(kind, study, scale, grid)
@@ -79,7 +79,7 @@ class Tables:
         """Return a hash of what a table is collected from."""
         return asked(lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards)))
 
-    @remembered  # many products share a grid
+    @remember_answers  # many products share a grid
     def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:
         """Return a hash of a grid's runs, as far as a kind of table depends on them."""
         runs = [tuple(run.items()) for run in self.plan.grid.runs(study, scale, grid)]
@@ -89,15 +89,15 @@ class Tables:
         """Return `hash_run`; of a kept run what it was made with, and a hash of what is kept."""
         entry = self.runs.kept_entry(kind, study, scale, names)
         if entry:
-            return facts_of_kind(entry, kind)
+            return list_facts(entry, kind)
         return self.hash_run(collecting_stage(kind), names)
 
-    @remembered  # a run is in several tables
+    @remember_answers  # a run is in several tables
     def hash_run(self, stage: str, names: tuple) -> str:
         """Return a hash of one run's settings, and of its code until a stage."""
         run = self.runs.resolve_names(names)
         facts = [run[key] for key in ("name", "protocol", "method")]
-        return hash_facts([*facts, code_behind(stage, run)])
+        return hash_facts([*facts, fingerprint_stages(stage, run)])
 
 
 def place_of_table(wildcards) -> tuple[str, str, str]:

@@ -1,8 +1,8 @@
-"""Finished runs as rows of a .csv that a study names as its `reference` or under `curves`.
+"""Write finished runs as rows of a .csv that a study names as its `reference` or under `curves`.
 
-The tables of the study then have these accuracies beside those of the runs at hand and the
-published ones. A row says what the run was made with: device, threads, seconds per round, PyTorch's
-version and the fingerprint of the code.
+The tables of the study then show these accuracies beside the published ones and those of new runs.
+A row says what the run was made with: device, threads, seconds per round, PyTorch's version and the
+fingerprint of the code.
 """
 
 import json
@@ -16,8 +16,8 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
 
 
-def cite(folders: list[Path], everything: Grid, by_round: bool):
-    """Return a row per finished run in folders, or with `by_round` a row per evaluation.
+def cite_runs(folders: list[Path], everything: Grid, by_round: bool):
+    """List the finished runs in folders, a row per run; with `by_round` a row per evaluation.
 
     UsageError if there is no finished run.
     """
@@ -27,51 +27,52 @@ def cite(folders: list[Path], everything: Grid, by_round: bool):
             f"no finished run was found in {', '.join(map(str, folders))}: name a folder with "
             "summary.json files, such as results/runs/<protocol>"
         )
-    return (rounds if by_round else rows)(summaries, everything)
+    return (list_evaluations if by_round else list_runs)(summaries, everything)
 
 
-def rows(summaries: list[Path], everything: Grid):
+def list_runs(summaries: list[Path], everything: Grid):
     """Return a row per run: names, accuracies in percent, machine and code."""
     import pandas as pd
 
     from fedgrid.analysis.published import MAKERS
     from fedgrid.analysis.scores import CELL, score_runs
 
-    facts = read(summaries, everything)
-    scores = score_runs(evaluations(summaries, facts)).round(4)
+    facts = read_facts(summaries, everything)
+    scores = score_runs(read_metrics(summaries, facts)).round(4)
     made_with = pd.DataFrame([names | made for names, made in facts])
     keys = [*CELL, "seed"]
     return scores.merge(made_with[[*keys, "seconds_per_round", *MAKERS]])
 
 
-def rounds(summaries: list[Path], everything: Grid):
+def list_evaluations(summaries: list[Path], everything: Grid):
     """Return a row per run and evaluation: names, accuracy in percent."""
     from fedgrid.analysis.scores import CELL
 
-    table = evaluations(summaries, read(summaries, everything))
+    table = read_metrics(summaries, read_facts(summaries, everything))
     table["accuracy"] = (100 * table["accuracy"]).round(4)
     return table[[*CELL, "seed", "round", "accuracy"]]
 
 
-def read(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
-    """Return the facts of every run."""
-    return [collected.read(partial(fact, everything), path) for path in summaries]
+def read_facts(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
+    """Read the summaries of runs: for each its names, and what it was made with."""
+    return [collected.read_checked(partial(read_fact, everything), path) for path in summaries]
 
 
-def evaluations(summaries: list[Path], facts: list[tuple[dict, dict]]):
-    """Return the metrics of all runs, with their names."""
+def read_metrics(summaries: list[Path], facts: list[tuple[dict, dict]]):
+    """Read the metrics of all runs into one table, with the runs' names."""
     import pandas as pd
 
     metrics = [
-        collected.read(collected.metrics, path.with_name("metrics.csv")) for path in summaries
+        collected.read_checked(collected.read_metrics, path.with_name("metrics.csv"))
+        for path in summaries
     ]
     return pd.concat(
         table.assign(**names) for table, (names, _) in zip(metrics, facts, strict=True)
     )
 
 
-def fact(everything: Grid, path: Path) -> tuple[dict, dict]:
-    """Return a run's names with collected protocol fields, and its machine, speed and code."""
+def read_fact(everything: Grid, path: Path) -> tuple[dict, dict]:
+    """Read a run's names with the protocol fields SUMMED, and its machine, speed and code."""
     summary = json.loads(path.read_text())
     run = summary["run"]
     protocol = everything.protocol(run["name"]["protocol"]) | run["protocol"]

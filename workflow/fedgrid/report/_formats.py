@@ -1,18 +1,20 @@
-"""A product's files: CSV, TeX, HTML and figures."""
+"""Write a product's files: CSV, TeX, HTML and figures."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from fedgrid.report._product import laid_out, without_kept
+from fedgrid.report._product import drop_kept, lay_out
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import (
     FIGURES,
 )
+from fedgrid.study.records import Study
 
 
-def write(product, table, study: dict, paths: list[Path]) -> None:
-    """Write the product in every format, each file atomically."""
+def write_product(product, table, study: Study, paths: list[Path]) -> None:
+    """Write the product to each path, in the format of the path's suffix."""
     for path in paths:
         known("format", path.suffix, WRITERS)
         if path.suffix in FIGURES and not hasattr(product, "plot"):
@@ -21,47 +23,47 @@ def write(product, table, study: dict, paths: list[Path]) -> None:
             WRITERS[path.suffix](product, table, temporary, study)
 
 
-def as_csv(product, table, path: Path, study: dict) -> None:
-    """Write all numbers."""
+def write_csv(product, table, path: Path, study: Study) -> None:
+    """Write the table with all numbers."""
     table.to_csv(path, index=False)
 
 
-def as_tex(product, table, path: Path, study: dict) -> None:
-    """Write a table for a paper, which is a document, too (`analysis/latex.py`)."""
+def write_tex(product, table, path: Path, study: Study) -> None:
+    """Write a table for a paper, which also compiles by itself (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
     from fedgrid.analysis.metrics import lower_is_better
-    from fedgrid.analysis.tables import metric_of
+    from fedgrid.analysis.tables import find_metric
 
-    wide, caption = laid_out(product, table), product.caption(table)
+    wide, caption = lay_out(product, table), product.caption(table)
     ranked = getattr(product, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(str(metric_of(table)))
-    text = latex.write(wide, study, caption, path.stem, ranked, lowest)
+    lowest = lower_is_better(str(find_metric(table)))
+    text = latex.write_table(wide, study, caption, path.stem, ranked, lowest)
     path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
-def as_html(product, table, path: Path, study: dict) -> None:
-    """Write a page for the report, without other files."""
-    body = laid_out(product, table).to_html(border=0, na_rep="")
+def write_html(product, table, path: Path, study: Study) -> None:
+    """Write a page for the report, which needs no other file."""
+    body = lay_out(product, table).to_html(border=0, na_rep="")
     page = PAGE.format(caption=product.caption(table), body=body)
     path.write_text(page, encoding="utf-8")
 
 
-def as_figure(product, table, path: Path, study: dict, form: str) -> None:
+def write_figure(product, table, path: Path, study: Study, form: str) -> None:
     """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
     from fedgrid.analysis import figures
 
-    with figures.style():
-        figure = figures.explain(product.plot(without_kept(table), study), product.caption(table))
-        figures.save(figure, path, form)
+    with figures.use_style():
+        figure = figures.add_caption(product.plot(drop_kept(table), study), product.caption(table))
+        figures.save_figure(figure, path, form)
 
 
-WRITERS = {
-    ".csv": as_csv,
-    ".tex": as_tex,
-    ".html": as_html,
-    ".pdf": partial(as_figure, form="pdf"),
-    ".svg": partial(as_figure, form="svg"),
-    ".png": partial(as_figure, form="png"),
+WRITERS: dict[str, Callable[..., None]] = {
+    ".csv": write_csv,
+    ".tex": write_tex,
+    ".html": write_html,
+    ".pdf": partial(write_figure, form="pdf"),
+    ".svg": partial(write_figure, form="svg"),
+    ".png": partial(write_figure, form="png"),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a product says of the runs that it is drawn from and that are kept with its study."""
+"""Say in a caption how many of a product's runs are kept with the study, and what made them."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ KEPT = "kept"  # the column of a collected table, and that of a product
 
 
 def describe_kept(sources: Iterable[tuple[str, pd.DataFrame]], index: dict[str, Entry]) -> str:
-    """Return sentences for a caption: how many runs are kept, and what made them; "" if none is.
+    """Write sentences for a caption: how many runs are kept, and what made them; "" if none is.
 
     `sources` are collected tables with their kinds. Files that runs share, such as partitions, are
     counted by themselves.
@@ -33,17 +33,17 @@ def describe_kept(sources: Iterable[tuple[str, pd.DataFrame]], index: dict[str, 
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
-    """Return the sentence about kept runs, or about kept files; `table` has a row for each."""
-    there = table[table[KEPT]]
-    plural, verb = "s" if len(table) > 1 else "", "are" if len(there) > 1 else "is"
-    paths = [f"runs/{RUN.format(**names)}" for names in there.to_dict("records")]
+    """Write the sentence about kept runs, or kept files; `table` has a row for each."""
+    kept = table[table[KEPT]]
+    plural, verb = "s" if len(table) > 1 else "", "are" if len(kept) > 1 else "is"
+    paths = [f"runs/{RUN.format(**names)}" for names in kept.to_dict("records")]
     entries = [index[path] for path in paths if path in index] if what == "run" else []
-    made = f" ({made_with(entries)})" if entries else ""
-    return f"Of {len(table)} {what}{plural} {len(there)} {verb} kept with the study{made}."
+    made = f" ({describe_makers(entries)})" if entries else ""
+    return f"Of {len(table)} {what}{plural} {len(kept)} {verb} kept with the study{made}."
 
 
-def made_with(entries: list[Entry]) -> str:
-    """Return the versions, machine and code that made runs; of several the most frequent one."""
+def describe_makers(entries: list[Entry]) -> str:
+    """Write the versions, machine and code that made runs; of several the most frequent one."""
     fedgrid, torch, device, code = (
         most_frequent([entry[name] for entry in entries])
         for name in ("fedgrid", "torch", "device", "code")

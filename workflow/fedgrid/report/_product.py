@@ -1,4 +1,4 @@
-"""A product of a study: its file's functions with the entry's options, its table and caption."""
+"""Load a product of a study with its entry's options, and draw its table and its caption."""
 
 import inspect
 import traceback
@@ -16,10 +16,11 @@ from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
     GIVEN,
-    best_of_product,
-    parameters_of,
+    list_parameters,
     product_module,
+    read_best,
 )
+from fedgrid.study.records import Product, Study
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
@@ -31,72 +32,77 @@ NO_ROWS = "There is nothing to draw: {}."
 
 # Columns of names, which stay text if they look like numbers, such as the dataset 007, or like a
 # missing value, such as NA.
-NAMES = ("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method")
-NAMES += ("as_protocol", "family", "setting", "series", "code")
+NAMES = (
+    *("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method"),
+    *("as_protocol", "family", "setting", "series", "code"),
+)
 
 
-def draw_or_explain(product: SimpleNamespace, tables: dict, study: dict, asked: Namespace):
-    """Return the product and its table; without rows, a product that says why, and its table."""
+def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked: Namespace):
+    """Draw a product's table; return the product and the table.
+
+    If there is nothing to draw, both are replaced by a product and a table that say why.
+    """
     try:
         return product, draw_table(product, tables, study, asked.scale)
     except NothingToDrawError as reason:
         cli.warn(f"{asked.product}: there is nothing to draw: {reason}")
-        return without_rows(product, str(reason))
+        return explain_no_rows(product, str(reason))
     except KeyError as problem:
-        if not missing_column(problem, tables.values()):
+        if not lacks_column(problem, tables.values()):
             raise
         raise UsageError(f"a source of {asked.product} has no column {problem}") from None
 
 
-def without_rows(product: SimpleNamespace, reason: str):
+def explain_no_rows(product: SimpleNamespace, reason: str):
     """Return a product that says why there is nothing to draw, and its table."""
     import pandas as pd
 
     from fedgrid.analysis import figures
 
-    found = SimpleNamespace(
+    stand_in = SimpleNamespace(
         caption=lambda table: NO_ROWS.format(reason), wide=lambda table: table.iloc[:0]
     )
     if hasattr(product, "plot"):
-        found.plot = lambda table, study: figures.blank()
-    return found, pd.DataFrame({NOTHING: [reason]})
+        stand_in.plot = lambda table, study: figures.make_blank()
+    return stand_in, pd.DataFrame({NOTHING: [reason]})
 
 
-def check_best(metric: str | list, best: dict) -> None:
+def check_best_metrics(metric: str | list, best: dict) -> None:
     """Raise a UsageError if `best` chooses by other models than the product shows."""
     from fedgrid.analysis import choice
 
-    for of in listed(metric):
-        choice.check_best(of, best)
+    for shown in listed(metric):
+        choice.check_best(shown, best)
 
 
-def load_product(name: str, product: str, about: dict) -> SimpleNamespace:
-    """Return the functions of a product's file, each with the entry's options that it takes.
+def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
+    """Load the functions of a product's file, and bind the entry's options that each takes.
 
-    `name` is the study's name, and `about` the entry. `needed` are the sources that the product
-    must have, and `possible` those that it may have, None for any.
+    `name` is the study's name. The result's `needed` are the sources that the product must have,
+    and `possible` those that it may have; None allows any.
     """
-    module, options = product_module(name, product, about), about.get("with", {})
+    module, options = product_module(name, product, entry), entry.get("with", {})
     file = contract.imported(module)
-    needed, possible = parameters_of(module, options)
+    needed, possible = list_parameters(module, options)
     others = {*options, *GIVEN}
-    found = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
+    loaded = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
-        setattr(found, function, with_options(getattr(file, function), options))
-    found.best = best_of_product(module, options)
-    if found.best and "metric" in options:
-        check_best(options["metric"], found.best)
-    if BEST in options and hasattr(found, "caption"):
-        found.caption = partial(with_choice, found.caption, found.best or options[BEST])
-    if hasattr(found, "caption"):
-        found.caption = partial(with_kept, partial(with_empty, found.caption))
-    return found
+        setattr(loaded, function, bind_options(getattr(file, function), options))
+    loaded.best = read_best(module, options)
+    if loaded.best and "metric" in options:
+        check_best_metrics(options["metric"], loaded.best)
+    if BEST in options and hasattr(loaded, "caption"):
+        loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
+    if hasattr(loaded, "caption"):
+        loaded.caption = partial(add_kept, partial(add_empty, loaded.caption))
+    return loaded
 
 
 def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Return what the caption says of kept runs; "" if no source has any.
+    """Write what the caption says of kept runs; "" if no source has any.
 
-    The folder of a source says its kind; a source in another folder counts as one of runs.
+    The folder of a source is its kind. A source in any other folder counts as a table of runs.
     """
     if not any(KEPT in table for table in tables.values()):
         return ""
@@ -107,33 +113,33 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
     return kept.describe_kept(sources, read_index(store))
 
 
-def without_kept(table):
-    """Return a table without the column about kept runs, as products know it."""
+def drop_kept(table):
+    """Drop the column about kept runs, which the functions of products do not expect."""
     return table.drop(columns=KEPT) if KEPT in table else table
 
 
-def with_kept(caption: Callable, table) -> str:
-    """Return a product's caption, and after it how many of its runs are kept with the study."""
+def add_kept(caption: Callable, table) -> str:
+    """Add to a product's caption how many of its runs are kept with the study."""
     said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
-    return f"{caption(without_kept(table))} {said}".strip() if said else caption(table)
+    return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
 
 
-def with_empty(caption: Callable, table) -> str:
-    """Return a product's caption, and after it which methods have no accuracy, and why."""
+def add_empty(caption: Callable, table) -> str:
+    """Add to a product's caption which methods have no accuracy, and why."""
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
 
 
-def with_choice(caption: Callable, best: dict, table) -> str:
-    """Return a product's caption, and after it how its runs were chosen."""
+def add_choice(caption: Callable, best: dict, table) -> str:
+    """Add to a product's caption how its runs were chosen."""
     from fedgrid.analysis import choice
 
-    return f"{caption(table)} {choice.describe(best)}"
+    return f"{caption(table)} {choice.describe_choice(best)}"
 
 
-def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
-    """Return the product's table; with `best` it is of the best runs, and says what was chosen."""
+def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
+    """Draw the product's table; with `best` from the best runs only, with what was chosen."""
     if not product.best:
         return product.draw(**tables, study=study, scale=scale)
     from fedgrid.analysis import choice
@@ -144,31 +150,31 @@ def draw_table(product: SimpleNamespace, tables: dict, study: dict, scale: str):
         for name, table in tables.items()
     }
     taken = inspect.signature(product.draw).parameters
-    any_name = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     given = {name: table for name, table in kept.items() if any_name or name in taken}
     return choice.add_choice(product.draw(**given, study=study, scale=scale), kept["runs"])
 
 
-def with_options(function: Callable, options: dict) -> Callable:
-    """Return the function with those options bound that it takes by name."""
+def bind_options(function: Callable, options: dict) -> Callable:
+    """Bind those options of a product to a function that the function takes by name."""
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
 
 
-def missing_column(problem: KeyError, tables: Iterable) -> bool:
+def lacks_column(problem: KeyError, tables: Iterable) -> bool:
     """Whether pandas raised the error for a column that a table lacks."""
     *_, innermost = traceback.walk_tb(problem.__traceback__)
     asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
-def text(product, path: Path) -> str:
-    """Return a finished table and its caption as text."""
-    table = read(path)
+def write_text(product, path: Path) -> str:
+    """Write a finished table and its caption as plain text, for a terminal."""
+    table = read_table(path)
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
-        body = laid_out(product, table).to_string(na_rep="") if len(table) else ""
+        body = lay_out(product, table).to_string(na_rep="") if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()
     except KeyError as problem:
         if problem.args[0] in table:
@@ -176,8 +182,8 @@ def text(product, path: Path) -> str:
         raise UsageError(f"{path} is another table: it has no column {problem}") from None
 
 
-def read(path: Path):
-    """Return the table of a .csv file; UsageError if it is none."""
+def read_table(path: Path):
+    """Read the table of a product's .csv file; UsageError if it is not a table."""
     import pandas as pd
 
     as_text = {"dtype": str, "keep_default_na": False, "na_values": [""]}
@@ -188,7 +194,7 @@ def read(path: Path):
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem
 
 
-def laid_out(product, table):
-    """Return the table in the layout for readers."""
-    table = without_kept(table)
+def lay_out(product, table):
+    """Lay out a product's table for readers."""
+    table = drop_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])

@@ -4,16 +4,17 @@ import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
 from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.study.records import Study
 
 OPTIONS = {"reference": "method"}  # what they name (study/options.py)
 KEYS = ["method", *SETTING]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.DataFrame:
-    """Return a row per variant and setting: accuracy, and its difference to the reference's.
+def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.DataFrame:
+    """Return a row per variant and setting: its accuracy, and the difference to the reference.
 
-    Accuracies are in percent, differences in points with 95 % intervals over seeds. Effective
-    clients are the mean of 1 / sum a_k^2 over the rounds of a run.
+    Accuracies are in percent, differences in points with 95 % intervals over seeds. The effective
+    number of clients, 1 / sum a_k^2 of the weights a_k, is averaged over the rounds of a run.
     """
     means = score_runs(runs)
     table = mean_over_seeds(means, KEYS)
@@ -21,27 +22,27 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, reference: str) -> pd.Data
     others = [name for name in table["method"].unique() if name != reference]
     pairs = pair_runs(means, reference, others or [reference])
     gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)
-    found = pd.DataFrame(
+    differences = pd.DataFrame(
         [
-            (*key, of.mean(skipna=False), *verdicts.interval(of.to_numpy()))
-            for key, of in gaps["gap"]
+            (*key, values.mean(skipna=False), *verdicts.confidence_interval(values.to_numpy()))
+            for key, values in gaps["gap"]
         ],
         columns=[*KEYS, "difference", "low", "high"],
     )
-    table = table.merge(clients, on=KEYS).merge(found, how="left", on=KEYS)
+    table = table.merge(clients, on=KEYS).merge(differences, how="left", on=KEYS)
     table = table.assign(reference=reference, scale=scale)
     numbers = ("mean", "std", "difference", "low", "high", "effective_clients")
-    return tables.with_alpha(table).round(dict.fromkeys(numbers, 4))
+    return tables.add_alpha(table).round(dict.fromkeys(numbers, 4))
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per variant, a column per dataset and partition: accuracy and difference."""
-    accuracy = tables.wide(table)
+    accuracy = tables.lay_out(table)
     known = table.assign(diverged=0)
-    gap = tables.wide(known, "{difference:+.2f} [{low:.2f}, {high:.2f}]", "").replace(
+    gap = tables.lay_out(known, "{difference:+.2f} [{low:.2f}, {high:.2f}]", "").replace(
         r"\+?nan \[nan, nan\]", "", regex=True
     )
-    clients = tables.wide(known, "{effective_clients:.1f}", "")
+    clients = tables.lay_out(known, "{effective_clients:.1f}", "")
     parts = {
         "accuracy (%)": accuracy,
         "difference [95 % interval]": gap,
@@ -54,6 +55,7 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     return (
         f"Test accuracy, mean ± standard deviation over seeds of the mean of the last "
-        f"{tables.each(table, 'tail')} rounds, the difference to {tables.each(table, 'reference')} "
-        f"by pairs of runs, and effective clients in a round: {tables.scope(table)}."
+        f"{tables.join_values(table, 'tail')} rounds, the difference to "
+        f"{tables.join_values(table, 'reference')} by pairs of runs, and effective clients in a "
+        f"round: {tables.describe_scope(table)}."
     )

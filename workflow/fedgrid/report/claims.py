@@ -1,8 +1,8 @@
-"""The paper's checkable sentences: the paper's evidence, ours, and a verdict from both.
+"""The claims of the paper: the paper's own evidence, our evidence, and a verdict from both.
 
-A sentence that the paper's own numbers contradict is marked so. Otherwise the runs, and the
-fidelity study where a sentence is about it, decide by paired tests over seeds
-(`analysis/verdicts.py`). `contrasts` has every comparison.
+If the paper's own numbers contradict a claim, that is the verdict. Otherwise our runs decide by
+paired tests over seeds (`analysis/verdicts.py`), or the fidelity study if the claim is about it.
+The product `contrasts` shows every comparison.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.claim import Claim
+from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
@@ -22,7 +24,7 @@ COLUMNS += ["missing", *verdicts.DECIDING, "verdict"]
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
@@ -33,23 +35,27 @@ def draw(
     metrics: str | list[str] | None = None,
     grid: list[dict] | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim, or the row of one; `scores` are those of the fidelity study.
+    """Return a row per claim, or the row of one `claim`; `scores` are of the fidelity study.
 
-    A claim without runs, and without scores if it is about these, has only the paper's evidence.
-    `best` keeps the best runs by the metric of each measure, and reads the runs' `settings`.
-    `metrics` are further ways to score a run (`scores.WAYS`): each has a column with its verdict.
-    `grid` are the blocks of the study's whole grid, if the runs are a part of it: the comparisons
-    that the part lacks are `missing`, and count as undecided.
+    A claim without data of ours shows only the paper's evidence. `best` keeps the best runs by the
+    metric of each measure, and needs the runs' `settings`. `metrics` are further ways to score a
+    run (`scores.WAYS`); each adds a column with its verdict. If `runs` are only a part of the
+    study's grid, `grid` has the blocks of the whole grid: comparisons that need other runs are
+    `missing`, and count as undecided.
     """
-    choose = choice.chooser(runs, settings, best)
+    choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
     printed = measures.measure_printed(study)
-    about = f"{scale} scale" + ("" if scale == PAPER else " only")
+    speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
-        about += f": {tables.each(runs, 'dataset')}, {tables.each(runs, 'rounds')} rounds"
-    asked, missing = verdicts.numbered(study, claim), verdicts.lacking(study, grid, runs)
-    rows = [row(one, values, printed, missing[number]) for number, one in asked]
-    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=about, scale=scale)
+        speaks_of += (
+            f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
+        )
+    asked, missing = verdicts.number_claims(study, claim), verdicts.count_lacking(study, grid, runs)
+    rows = [
+        judge_claim(each_claim, values, printed, missing[number]) for number, each_claim in asked
+    ]
+    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=speaks_of, scale=scale)
     table.insert(0, "claim", [number for number, _ in asked])
     if metrics:
         others = verdicts.other_metrics(runs, metrics)
@@ -62,34 +68,39 @@ def draw(
 def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
     """Add a column of our verdicts for each other metric, and whether they change."""
     for metric in others:
-        of = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
-        table[f"{verdicts.BY}{metric}"] = table["claim"].map(of)
-    return verdicts.with_changes(table, "our_verdict", others)
+        by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
+        table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
+    return verdicts.add_changes(table, "our_verdict", others)
 
 
-def row(claim: dict, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0) -> dict:
-    """Return the evidence for and against one claim; `missing` comparisons have no runs."""
-    theirs, ours = verdicts.printed(claim, printed), verdicts.compare(claim, values, missing)
-    verdict = verdicts.verdict(ours, claim.get("share"), missing)
+def judge_claim(
+    claim: Claim, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0
+) -> dict:
+    """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
+    theirs, ours = (
+        verdicts.judge_printed(claim, printed),
+        verdicts.compare_claim(claim, values, missing),
+    )
+    verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     return {
         "says": claim["says"],
         "section": claim["section"],
         **theirs,
-        "ours": evidence(ours, missing),
+        "ours": describe_evidence(ours, missing),
         "our_verdict": verdict,
         "missing": missing,
-        **verdicts.deciding(ours, verdict),
+        **verdicts.find_deciding(ours, verdict),
         "verdict": final if final == verdicts.CONTRADICTED else verdict,
     }
 
 
-def evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
-    """The numbers of comparisons by verdict: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
+def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
+    """Count comparisons by verdict, in words: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
-    found = comparisons["verdict"].value_counts()
-    parts = [f"{found[name]} {words}" for name, words in EVIDENCE.items() if name in found.index]
+    counts = comparisons["verdict"].value_counts()
+    parts = [f"{counts[name]} {words}" for name, words in EVIDENCE.items() if name in counts.index]
     parts += [f"{missing} ha{'s' if missing == 1 else 've'} no runs"] * bool(missing)
     first, *others = parts
     count, rest = first.split(" ", 1)
@@ -98,20 +109,20 @@ def evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
-    several = tables.varies(table.dropna(subset="protocol"), "protocol")
+    several = tables.is_in_heading(table.dropna(subset="protocol"), "protocol")
     names = [name for name in verdicts.COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
     shown = table[["says", "published", "ours"]].assign(
         deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
-        difference=[numbers(row) for row in table.itertuples()],
-        seeds_needed=table["seeds_needed"].map(counted),
+        difference=[write_difference(row) for row in table.itertuples()],
+        seeds_needed=table["seeds_needed"].map(write_seeds),
         verdict=table["verdict"],
     )
-    return shown.join(verdicts.read_by_metric(table)).set_index("says")
+    return shown.join(verdicts.show_by_metric(table)).set_index("says")
 
 
-def numbers(row) -> str:
-    """Return a difference with its interval and p, as a text."""
+def write_difference(row) -> str:
+    """Write a difference with its interval and p."""
     if pd.isna(row.difference):
         return ""
     if np.isinf(row.difference):
@@ -119,8 +130,8 @@ def numbers(row) -> str:
     return f"{row.difference:+.3g} [{row.low:.3g}, {row.high:.3g}], p={row.p:.2g}"
 
 
-def counted(seeds: float) -> str:
-    """Return a number of seeds as a text."""
+def write_seeds(seeds: float) -> str:
+    """Write a number of seeds, such as `12` or `>1000`."""
     return "" if pd.isna(seeds) else f">{verdicts.MANY}" if np.isinf(seeds) else f"{seeds:.0f}"
 
 
@@ -129,14 +140,14 @@ def caption(table: pd.DataFrame) -> str:
     if table.empty:
         return "The study has no claims."
     return (
-        f"Claims of the paper; our evidence is of the {tables.each(table, 'speaks_of')}. A verdict "
-        "is 'holds' or 'does not hold' if the 95 % intervals of paired differences over seeds "
-        f"decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
+        f"Claims of the paper; our evidence is of the {tables.join_values(table, 'speaks_of')}. A "
+        "verdict is 'holds' or 'does not hold' if the 95 % intervals of paired differences over "
+        f"seeds decide it.{verdicts.describe_changes(table, 'claims')}{describe_missing(table)}"
     )
 
 
 def describe_missing(table: pd.DataFrame) -> str:
-    """Return a sentence about comparisons that a part of a grid lacks; empty if it lacks none."""
+    """Write a sentence about comparisons without runs; empty if every comparison has runs."""
     if not table["missing"].any():
         return ""
     return (

@@ -5,14 +5,17 @@ Deciles, mean and worst are over clients; `weighted` is the mean weighted by tes
 that ended before others of its setting diverged; its setting has no numbers.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL, RUN, SETTING, whole_mean
+from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
 DECILES = [f"decile{k}" for k in range(1, 10)]
@@ -22,37 +25,37 @@ SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9"}
 MARKS = "os^"  # methods beyond the number of colours differ by their marks
 
 
-def draw(clients: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method and setting: means and deviations over seeds, in percent."""
     ends = clients.groupby(RUN)["round"].transform("max")
     last = clients[clients["round"] == ends]
-    runs = pd.DataFrame([spread(of) for _, of in last.groupby(RUN, sort=False)])
+    runs = pd.DataFrame([summarise_clients(run) for _, run in last.groupby(RUN, sort=False)])
     runs["diverged"] = runs["round"] < runs.groupby(SETTING)["round"].transform("max")
     names = [f"{model}_{name}" for model in MODELS for name in STATISTICS]
     runs[names] = runs[names].mask(runs["diverged"])
-    facts = {"seeds": ("seed", "nunique"), "diverged": ("diverged", "sum")}
+    facts: dict[str, Any] = {"seeds": ("seed", "nunique"), "diverged": ("diverged", "sum")}
     facts |= {name: (name, "max") for name in ("clients", "round", "rounds")}
-    means = {name: (name, whole_mean) for name in names}
-    means |= {f"{name}_std": (name, lambda of: of.std(skipna=False)) for name in names}
+    means: dict[str, Any] = {name: (name, strict_mean) for name in names}
+    means |= {f"{name}_std": (name, lambda run: run.std(skipna=False)) for name in names}
     table = runs.groupby(CELL, sort=False).agg(**facts, **means).reset_index()
     for axis in ("method", "dataset", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.assign(scale=scale).round(4)
 
 
-def spread(run: pd.DataFrame) -> dict:
-    """Return the names of a run and the statistics of its clients, in percent."""
-    found = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
+def summarise_clients(run: pd.DataFrame) -> dict:
+    """Summarise the accuracies of a run's clients in one row, in percent."""
+    facts = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
     for model in MODELS:
-        there = run[run[f"{model}_accuracy"].notna()]
-        percent = 100 * there[f"{model}_accuracy"].to_numpy()
-        numbers = statistics(percent, there["samples"].to_numpy())
-        found |= {f"{model}_{name}": n for name, n in zip(STATISTICS, numbers, strict=True)}
-    return found
+        evaluated = run[run[f"{model}_accuracy"].notna()]
+        percent = 100 * evaluated[f"{model}_accuracy"].to_numpy()
+        numbers = compute_statistics(percent, evaluated["samples"].to_numpy())
+        facts |= {f"{model}_{name}": n for name, n in zip(STATISTICS, numbers, strict=True)}
+    return facts
 
 
-def statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
-    """Return the values of STATISTICS; missing without a client."""
+def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
+    """Compute the values of STATISTICS over clients; missing without a client."""
     if not len(percent):
         return [np.nan] * len(STATISTICS)
     deciles = np.quantile(percent, np.arange(1, 10) / 10)
@@ -63,7 +66,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per method and setting: some statistics of both models, as texts."""
     facts = table.to_dict("records")
     shown = pd.DataFrame({
-        (label, words): [text(row, f"{model}_{name}") for row in facts]
+        (label, words): [write_mean(row, f"{model}_{name}") for row in facts]
         for model, label in MODELS.items() for name, words in SHOWN.items()
     })  # fmt: skip
     several = ["protocol_label"] * (table["protocol"].nunique() > 1)
@@ -73,23 +76,23 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return shown.set_index(pd.MultiIndex.from_frame(index))
 
 
-def text(row: dict, name: str) -> str:
-    """Return a mean and its deviation as a text."""
-    return tables.cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
+def write_mean(row: dict, name: str) -> str:
+    """Write a mean and its deviation."""
+    return tables.write_cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset and partition: accuracy against the decile of clients."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
-    table = table.assign(line=line_names(table))
-    look = looks(table["line"])
+    table = table.assign(line=name_lines(table))
+    look = choose_looks(table["line"])
     for dataset, row in zip(datasets, grid, strict=bool(len(table))):
         for partition, axes in zip(partitions, row, strict=True):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             for facts in here.to_dict("records"):
-                curves(axes, facts, look[facts["line"]])
-            axes.set_title(figures.setting(study, dataset, partition))
+                plot_curves(axes, facts, look[facts["line"]])
+            axes.set_title(figures.write_setting(study, dataset, partition))
             axes.set_xticks(range(10), ["worst", *range(1, 10)])
         row[0].set_ylabel("accuracy on clients'\ntest sets (%)")
     for axes in grid[-1]:
@@ -100,24 +103,25 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def line_names(table: pd.DataFrame) -> list[str]:
+def name_lines(table: pd.DataFrame) -> list[str]:
     """Return the label of every row: the method's, with the protocol's if there are several."""
     if table["protocol"].nunique() < 2:
         return table["method_label"].tolist()
     return [f"{row.method_label} ({row.protocol_label})" for row in table.itertuples()]
 
 
-def looks(names: pd.Series) -> dict[str, dict]:
-    """Return a colour and a mark by name."""
-    colours, number = figures.colours(names), len(set(figures.colours(range(99)).values()))
+def choose_looks(names: pd.Series) -> dict[str, dict]:
+    """Give each name its own colour and mark."""
+    colours = figures.colours(names)
+    number = len(set(figures.colours(map(str, range(99))).values()))
     return {
         name: {"color": colour, "marker": MARKS[i // number % len(MARKS)]}
         for i, (name, colour) in enumerate(colours.items())
     }
 
 
-def curves(axes: Axes, facts: dict, look: dict) -> None:
-    """Draw the own models' line with its band, and the server's dashed."""
+def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
+    """Draw the line of clients' own models solid, that of the server's model dashed, with bands."""
     for model in MODELS:
         names = [f"{model}_{name}" for name in ("worst", *DECILES)]
         mean = np.array([facts[name] for name in names], dtype=float)
@@ -134,6 +138,7 @@ def caption(table: pd.DataFrame) -> str:
     lost = " A setting with a run that diverged has no numbers." * bool(table["diverged"].any())
     return (
         "Accuracy over clients on their own test sets after round "
-        f"{tables.each(table, 'round')}, in percent, mean and standard deviation over seeds: "
-        f"{tables.scope(table)}. Solid: each client's own model. Dashed: the server's model.{lost}"
+        f"{tables.join_values(table, 'round')}, in percent, mean and standard deviation over "
+        f"seeds: {tables.describe_scope(table)}. Solid: each client's own model. Dashed: the "
+        f"server's model.{lost}"
     )

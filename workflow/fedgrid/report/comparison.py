@@ -14,13 +14,14 @@ from fedgrid.analysis.published import join_published, join_reference
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 OPTIONS = {"over": "method"}  # what they name (study/options.py)
 FAILED = "Failed"  # the speed-up of a run that diverged
 ROWS = ["ours", "last round", "smoothed", "reference", "published"]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> pd.DataFrame:
     """Return a row per method and setting: percent over seeds, speed-up, published values."""
     scores = score_runs(runs).merge(compute_speedups(runs, over), on=[*CELL, "seed"])
     table = mean_over_seeds(scores, CELL)
@@ -41,12 +42,12 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, over: str = "fedavg") -> p
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return rows per method: ours with its speed-up, last and smoothed, kept and published."""
     columns = ["dataset_label", "partition"]
-    if tables.varies(table, "protocol"):
+    if tables.is_in_heading(table, "protocol"):
         columns.append("protocol_label")
-    texts = {"ours": table.apply(ours, axis=1), "last round": table.apply(last, axis=1)}
-    texts["smoothed"] = table.apply(smoothed, axis=1)
+    texts = {"ours": table.apply(write_ours, axis=1), "last round": table.apply(write_last, axis=1)}
+    texts["smoothed"] = table.apply(write_smoothed, axis=1)
     texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
-    texts["published"] = table.apply(published, axis=1)
+    texts["published"] = table.apply(write_published, axis=1)
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
     long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
     methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
@@ -62,30 +63,30 @@ def ranked(row: tuple, column: tuple) -> bool:
     return row[-1] == "ours"
 
 
-def ours(row: pd.Series) -> str:
-    """Return percent over seeds and the speed-up, as a text; empty without an accuracy."""
+def write_ours(row: pd.Series) -> str:
+    """Write our accuracy in percent and the speed-up; empty without an accuracy."""
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
-    text = tables.cell(row)
+    text = tables.write_cell(row)
     return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
-def last(row: pd.Series) -> str:
-    """Return percent after the last round, as a text."""
+def write_last(row: pd.Series) -> str:
+    """Write the accuracy after the last round in percent."""
     return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
 
 
-def smoothed(row: pd.Series) -> str:
-    """Return the last moving average in percent, and its difference to the published value."""
+def write_smoothed(row: pd.Series) -> str:
+    """Write the last moving average in percent, and its difference to the published value."""
     if np.isnan(row["smoothed"]):
         return ""
     gap = row["smoothed_difference"]
     return f"{row['smoothed']:.2f}" + ("" if np.isnan(gap) else f" ({gap:+.2f})")
 
 
-def published(row: pd.Series) -> str:
-    """Return percent and speed-up as printed."""
+def write_published(row: pd.Series) -> str:
+    """Write the published accuracy in percent and the published speed-up."""
     if np.isnan(row["published"]):
         return ""
     speedup, text = row["published_speedup"], f"{row['published']:.2f}"
@@ -96,13 +97,13 @@ def published(row: pd.Series) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    over = tables.each(table, "over_label")
+    over = tables.join_values(table, "over_label")
     known = bool(table["published"].notna().any())
     beside = ["the accuracy after the last round", "its last moving average"]
     beside[-1] += " (and the difference to the published value)" * known
     beside += ["that of the runs kept with the study"] * bool(table["reference"].notna().any())
     beside += ["the published values"] * known
     return (
-        f"The {tables.counted(table)} in percent (and how many times sooner it is as good as "
-        f"{over}'s best); beside it {' and '.join(beside)}: {tables.scope(table)}."
+        f"The {tables.describe_score(table)} in percent (and how many times sooner it is as good "
+        f"as {over}'s best); beside it {' and '.join(beside)}: {tables.describe_scope(table)}."
     )

@@ -1,9 +1,10 @@
-"""What weights can do: the score of runs by the effective number of clients of their weights.
+"""How the score depends on how equal the aggregation weights are: by effective number of clients.
 
-`line` has methods whose weights differ in one number, such as sample counts to a power, each with
-its number. They show what more equal or less equal weights do to the score. `points` are methods
-that give weights for a reason, and `placebos` those of each of them, drawn hollow. A method is more
-than a move along the line only if it lies above the line at its own effective number.
+`line` has methods whose weights differ in one number, such as the power of sample counts, each with
+its number. They show how the score changes with more equal or less equal weights. `points` are
+methods that choose weights by an idea of their own, and `placebos` lists the placebos of each,
+which are drawn hollow. The idea helps only if a method lies above the line at its own effective
+number of clients: otherwise equally equal weights do as well.
 
 The effective number is 1 / sum_k a_k^2 of the weights a_k of a round, scaled to sum to 1
 (`engine/state.py`). It says how equal weights are, and not how large: FedAU divides by the
@@ -15,10 +16,11 @@ two methods of the line it is straight. It is taken seed by seed, and is the mea
 with its 95 % interval (Student's). A seed counts only if its point lies between the ends of its own
 line: `distance_seeds` says how many do. The distance is missing if a run that it needs diverged.
 
-In each setting only those seeds count that have runs of all methods of the line that are there.
+In each setting only those seeds count that have runs of all methods of the line in this setting.
 """
 
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,8 +28,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables, verdicts
-from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, whole_mean
+from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, strict_mean
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"line": "method", "points": "method", "placebos": "method", "metric": "metric"}
@@ -48,10 +51,10 @@ Names = str | list[str]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     line: dict[str, float],
-    points: Names = (),
+    points: Names | tuple[()] = (),
     placebos: dict[str, Names] | None = None,
     metric: str = "accuracy",
 ) -> pd.DataFrame:
@@ -61,14 +64,14 @@ def draw(
     Without a seed that has a line the table is empty.
     """
     roles, runs = list_roles(line, listed(points), placebos or {}), measure_runs(runs, metric)
-    settings = [with_whole_line(of, [*line]) for _, of in runs.groupby(SETTING, sort=False)]
+    settings = [select_whole_lines(part, [*line]) for _, part in runs.groupby(SETTING, sort=False)]
     if not any(map(len, settings)):
         return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
-    parts = [place(of, roles, metric) for of in settings if len(of)]
+    parts = [place_methods(part, roles, metric) for part in settings if len(part)]
     table = pd.concat(parts, ignore_index=True).assign(scale=scale)
     for axis in ("method", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return tables.with_alpha(table).round(4)
+    return tables.add_alpha(table).round(4)
 
 
 def list_roles(
@@ -88,28 +91,30 @@ def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     return score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
 
 
-def with_whole_line(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
-    """Return the runs of those seeds that have all methods of the line that a setting has."""
-    there = runs[runs["method"].isin(line)]
-    counts = there.groupby("seed")["method"].nunique()
-    return runs[runs["seed"].isin(counts[counts == there["method"].nunique()].index)]
+def select_whole_lines(runs: pd.DataFrame, line: list[str]) -> pd.DataFrame:
+    """Keep the seeds that have runs of every method of the line that occurs in a setting."""
+    on_line = runs[runs["method"].isin(line)]
+    counts = on_line.groupby("seed")["method"].nunique()
+    return runs[runs["seed"].isin(counts[counts == on_line["method"].nunique()].index)]
 
 
-def place(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows of one setting, in the order of the roles."""
+def place_methods(runs: pd.DataFrame, roles: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Compute the rows of one setting, in the order of the roles."""
     effective = mean_over_seeds(runs, CELL, EFFECTIVE).rename(columns={"mean": EFFECTIVE})
     means = mean_over_seeds(runs, CELL, metric).merge(effective[[*CELL, EFFECTIVE]], on=CELL)
     table = roles.merge(means, on="method")
     line = runs[runs["method"].isin(roles.loc[roles["role"] == LINE, "method"])]
     facts = [
-        {} if role == LINE else summarise(distances(line, runs[runs["method"] == name], metric))
+        {}
+        if role == LINE
+        else summarise_distances(measure_distances(line, runs[runs["method"] == name], metric))
         for role, name in zip(table["role"], table["method"], strict=True)
     ]
     return table.join(pd.DataFrame(facts, index=table.index, columns=DISTANCE))
 
 
-def distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a row per seed whose run lies between the ends of its line: its distance to it."""
+def measure_distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Measure how far each run is from the line of its seed; skip runs beyond its ends."""
     rows = []
     for run in runs.to_dict("records"):
         level = read_line(line[line["seed"] == run["seed"]], run[EFFECTIVE], metric)
@@ -119,72 +124,79 @@ def distances(line: pd.DataFrame, runs: pd.DataFrame, metric: str) -> pd.DataFra
 
 
 def read_line(line: pd.DataFrame, at: float, metric: str) -> float | None:
-    """Return the score of the line of a seed at an effective number; None beyond its ends.
+    """Read the score of a seed's line at an effective number; None beyond the ends of the line.
 
-    It is missing next to a run that diverged. Runs of the same effective number count as one.
+    It is missing beside a run that diverged. Runs of the same effective number count as one point.
     """
-    levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(whole_mean)
+    levels = line.groupby(line[EFFECTIVE].round(DIGITS))[metric].agg(strict_mean)
     at = round(at, DIGITS)
     if levels.empty or not levels.index[0] <= at <= levels.index[-1]:
         return None
     return float(np.interp(at, levels.index, levels))
 
 
-def summarise(found: pd.DataFrame) -> dict:
+def summarise_distances(by_seed: pd.DataFrame) -> dict:
     """Return the mean distance, its interval, how many seeds have one, and that of each seed."""
-    if found.empty:
+    if by_seed.empty:
         return {"distance_seeds": 0}
-    sample = found["distance"]
-    numbers = whole_mean(sample), *verdicts.interval(sample.to_numpy()), len(sample)
-    return dict(zip(DISTANCE, (*numbers, tables.by_seed(found, "distance")), strict=True))
+    sample = by_seed["distance"]
+    numbers = strict_mean(sample), *verdicts.confidence_interval(sample.to_numpy()), len(sample)
+    return dict(
+        zip(DISTANCE, (*numbers, tables.write_seed_differences(by_seed, "distance")), strict=True)
+    )
 
 
 # -- the figure -----------------------------------------------------------------------------------
 
 
-def plot(table: pd.DataFrame, study: dict, line_label: str = LABEL) -> Figure:
+def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
     """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
     if table.empty:
-        return figures.blank()
-    table = with_looks(table, line_label)
+        return figures.make_blank()
+    table = add_looks(table, line_label)
     figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
     for row in filter(None, grid):
         for axes, here in row:
-            for name, of in here[here["role"] == LINE].groupby("name", sort=False):
-                plot_line(axes, of, name)
+            for name, part in here[here["role"] == LINE].groupby("name", sort=False):
+                plot_line(axes, part, name)
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
             axes.set_xlabel("\n".join(["effective number of clients", *write_distances(here)]))
-        row[0][0].set_ylabel(tables.axis_label(table))
+        row[0][0].set_ylabel(tables.write_axis_label(table))
     figures.legend(figure, [axes for row in grid for axes, _ in row], columns=1 + len(grid[0]))
     return figure
 
 
-def with_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
+def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
     """Add the name of each row in the legend, its colour and its mark.
 
     The name has the protocol if a dataset has several. A placebo has the colour of its method.
     """
     names = table["method_label"].mask(table["role"] == LINE, line_label)
-    if tables.varies(table, "protocol"):
+    if tables.is_in_heading(table, "protocol"):
         names = names + " (" + table["protocol_label"] + ")"
     key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
     looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
-    marks = {}
-    for _, of in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
-        marks |= dict(zip(of["method"].unique(), cycle(MARKS)))
+    marks: dict[str, str] = {}
+    for _, part in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
+        marks |= dict(zip(part["method"].unique(), cycle(MARKS)))
     hollow = table["method"].map(marks).where(table["role"] == PLACEBO).fillna("o")
     return table.assign(name=names, colour=key.map(looks), mark=hollow)
 
 
-def plot_line(axes: Axes, of: pd.DataFrame, name: str) -> None:
+def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
     """Draw the line with its deviation as a band, and the number of each of its methods."""
-    look = {"color": of["colour"].iloc[0]}
-    figures.plot_band(axes, of, EFFECTIVE, look, marker=".", label=name, zorder=1)
-    for number, *place in of[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
-        text = {"xytext": (0, -9), "textcoords": "offset points", "ha": "center", "fontsize": 6}
+    look = {"color": line["colour"].iloc[0]}
+    figures.plot_band(axes, line, EFFECTIVE, look, marker=".", label=name, zorder=1)
+    for number, *place in line[["number", EFFECTIVE, "mean"]].dropna().itertuples(index=False):
+        text: dict[str, Any] = {
+            "xytext": (0, -9),
+            "textcoords": "offset points",
+            "ha": "center",
+            "fontsize": 6,
+        }
         axes.annotate(f"{number:g}", place, **text, **look, zorder=5)
-    gone = of.loc[of["diverged"] > 0, EFFECTIVE]
+    gone = line.loc[line["diverged"] > 0, EFFECTIVE]
     figures.plot_crosses(axes, gone, look["color"], axes.get_xaxis_transform())
 
 
@@ -202,17 +214,19 @@ def plot_point(axes: Axes, point: dict) -> None:
 
 def write_distances(table: pd.DataFrame) -> list[str]:
     """Return a text for every method: its mean distance to the line with the interval."""
-    of = table[table["role"] == POINT]
-    return [f"{name}: {text}" for name, text in zip(of["name"], write_distance(of), strict=True)]
+    points = table[table["role"] == POINT]
+    return [
+        f"{name}: {text}" for name, text in zip(points["name"], write_distance(points), strict=True)
+    ]
 
 
 def write_distance(table: pd.DataFrame) -> list[str]:
     """Return the distances as texts: `+1.20 [0.40, 2.00]`, or why there is none."""
     rows = table[["distance", "distance_low", "distance_high"]].itertuples(index=False)
-    digits = 2 if metrics.in_percent(tables.metric_of(table)) else 3
-    found = [tables.interval(*row, sign="+", digits=digits) for row in rows]
+    digits = 2 if metrics.in_percent(tables.find_metric(table)) else 3
+    texts = [tables.write_interval(mean, low, high, "+", digits) for mean, low, high in rows]
     empty = ["diverged" if seeds else OUTSIDE for seeds in table["distance_seeds"]]
-    return [text or other for text, other in zip(found, empty, strict=True)]
+    return [text or other for text, other in zip(texts, empty, strict=True)]
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -230,9 +244,9 @@ def caption(table: pd.DataFrame) -> str:
         ", ".join(some["method_label"].unique())
     ) * bool(len(some))
     return (
-        f"The {tables.in_words(table)} by the effective number of clients of the weights, mean and "
-        f"standard deviation over seeds: {tables.scope(table)}. The line is of "
-        f"{', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is how far "
-        "a method lies above the line at its own effective number, mean over seeds with its 95 % "
-        f"interval.{placebos}{few}{cross}"
+        f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
+        f"weights, mean and standard deviation over seeds: {tables.describe_scope(table)}. The "
+        f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is "
+        "how far a method lies above the line at its own effective number, mean over seeds with "
+        f"its 95 % interval.{placebos}{few}{cross}"
     )

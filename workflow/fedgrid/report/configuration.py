@@ -6,9 +6,10 @@ The runs themselves recorded them, so a later change of a file does not show her
 import pandas as pd
 
 from fedgrid.analysis import tables
+from fedgrid.study.records import Study
 
 
-def draw(settings: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(settings: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per value: of a protocol, or of a method on a dataset."""
     settings = settings[settings["field"].fillna("") != ""]
     of_protocol = settings["of"].isna()
@@ -34,4 +35,4 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the values."""
-    return f"The settings that the runs recorded: {tables.each(table, 'scale')} scale."
+    return f"The settings that the runs recorded: {tables.join_values(table, 'scale')} scale."

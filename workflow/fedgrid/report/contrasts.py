@@ -6,14 +6,21 @@ Differences are taken seed by seed (paired t-test); accuracies in points of perc
 import pandas as pd
 
 from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.claim import Claim
+from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # as for `claims`
-NO_CLAIM = {"method": [], "least": 0}  # a claim without comparisons
+NO_CLAIM: Claim = {
+    "says": "",
+    "section": "",
+    "method": [],
+    "least": 0,
+}  # a claim without comparisons
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     runs: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
@@ -25,21 +32,25 @@ def draw(
     grid: list[dict] | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
-    choose = choice.chooser(runs, settings, best)
+    choose = choice.make_chooser(runs, settings, best)
     values = measures.measure_all(study, runs, scores, interpolation, choose)
     others = {
         way: measures.measure_all(study, runs, scores, interpolation, choose, way)
         for way in verdicts.other_metrics(runs, metrics)
     }
-    missing = verdicts.lacking(study, grid, runs)
-    found = [
-        verdicts.compare_by_metric(one, values, others, missing[number]).assign(claim=number)
-        for number, one in verdicts.numbered(study, claim)
+    missing = verdicts.count_lacking(study, grid, runs)
+    parts = [
+        verdicts.compare_by_metric(each_claim, values, others, missing[number]).assign(claim=number)
+        for number, each_claim in verdicts.number_claims(study, claim)
     ]
     nothing = verdicts.compare_by_metric(NO_CLAIM, values, others).assign(claim=0)
-    table = pd.concat([one for one in found if len(one)] or [nothing]).assign(scale=scale)
+    table = pd.concat([each_claim for each_claim in parts if len(each_claim)] or [nothing]).assign(
+        scale=scale
+    )
     table.insert(0, "claim", table.pop("claim"))
-    rounded = [f"{name}{of}" for name in verdicts.EFFECT for of in ("", *(f"_{w}" for w in others))]
+    rounded = [
+        f"{name}{suffix}" for name in verdicts.EFFECT for suffix in ("", *(f"_{w}" for w in others))
+    ]
     return table.round(dict.fromkeys([*rounded, "p"], 4))
 
 
@@ -52,5 +63,5 @@ def caption(table: pd.DataFrame) -> str:
         )
     return (
         "Differences over seeds with their 95 % intervals (paired t-test) behind each claim: "
-        f"{tables.each(table, 'scale')} scale."
+        f"{tables.join_values(table, 'scale')} scale."
     )

@@ -1,12 +1,12 @@
 """Whether a gain is due to a method's mechanism: the method beside its placebos, seed by seed.
 
-A placebo is the method without what its paper says is the reason of the gain: the same weights,
-given to other clients, for example. `placebos` names those of each method, and `over` the plain
-method that both are compared with: one for all, or one for each method. A gain speaks for the
+A placebo is the method without the part that its paper gives as the reason of the gain; for
+example, with the same weights given to other clients. `placebos` names those of each method, and
+`over` the plain method for comparison: one for all, or one for each method. A gain speaks for the
 mechanism only if the placebo does not have it. A row is about a method, one of its placebos and a
 setting, and has three differences between runs of the same seed: method minus plain, placebo minus
-plain, and method minus placebo. The 95 % interval of each (Student's, of the mean over seeds)
-decides its verdict:
+plain, and method minus placebo. Their 95 % intervals (Student's, of the mean over seeds) decide the
+verdict:
 
     the mechanism           method minus plain and method minus placebo are above 0, and placebo
                             minus plain is not
@@ -28,25 +28,27 @@ are further ways to score a run: each has a column with its verdict.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedgrid import claim as claims
 from fedgrid.analysis import choice, figures, tables, verdicts
-from fedgrid.analysis.metrics import in_percent, lower_is_better, words
+from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better
 from fedgrid.analysis.scores import (
     SETTING,
     check_metric,
     mean_over_seeds,
     score_by,
     score_runs,
-    scored,
+    select_scored,
+    strict_mean,
     subtract_runs,
-    whole_mean,
 )
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}
@@ -77,7 +79,7 @@ Names = str | list[str]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     placebos: dict[str, Names],
     over: Names | dict[str, Names] = "fedavg",
@@ -92,10 +94,10 @@ def draw(
     metric, and reads the runs' `settings`. Each of `metrics`, ways to score a run (`scores.WAYS`),
     adds its verdict on the same runs. Without runs that can be compared the table is empty.
     """
-    trios = compared(placebos, over)
-    choose = choice.chooser(runs, settings, best)
-    chosen = {of: choose(runs, of) for of in listed(metric)}
-    rows = [row for of, some in chosen.items() for row in compare(some, of, trios)]
+    trios = list_trios(placebos, over)
+    choose = choice.make_chooser(runs, settings, best)
+    chosen = {shown: choose(runs, shown) for shown in listed(metric)}
+    rows = [row for shown, some in chosen.items() for row in compare_trios(some, shown, trios)]
     if not rows:
         return pd.DataFrame(columns=[*ROLES, *SETTING, "verdict", "scale"])
     table = pd.DataFrame(rows).assign(scale=scale)
@@ -103,12 +105,12 @@ def draw(
         table = add_verdicts(table, chosen, trios, verdicts.other_metrics(runs, metrics))
     for axis in LABELLED:
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return tables.with_alpha(table).round(4)
+    return tables.add_alpha(table).round(4)
 
 
-def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
-    """Return each method with a plain method and a placebo; UsageError if `over` lacks a method."""
-    claim = {"method": [*placebos], "over": over}
+def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
+    """List each method with a plain method and a placebo; UsageError if `over` lacks a method."""
+    claim: claims.Claim = {"says": "", "section": "", "method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
     plain = claims.others(claim)
     return [
@@ -122,16 +124,20 @@ def compared(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def compare(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
-    """Yield a row per method, placebo and setting of one metric, in the order of the runs."""
-    check_metric(runs, of)
-    scores = score_runs(scored(runs, of), of).rename(columns={of: "accuracy"}).assign(of=of)
+def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
+    """Compare each trio in each setting by one metric; yield a row for each."""
+    check_metric(runs, metric)
+    scores = (
+        score_runs(select_scored(runs, metric), metric)
+        .rename(columns={metric: "accuracy"})
+        .assign(of=metric)
+    )
     by_name = [*SETTING, "method"]
     means = mean_over_seeds(scores, by_name).set_index(by_name)
     order = [*scores["method"].unique()]
-    there = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
+    present = sorted((t for t in trios if {*t} <= {*order}), key=lambda trio: order.index(trio[0]))
     for setting, here in scores.groupby(SETTING, sort=False):
-        for trio in there:
+        for trio in present:
             names = dict(zip(ROLES, trio, strict=True))
             pairs = {
                 name: subtract_runs(here, names[first], [names[second]])
@@ -140,17 +146,17 @@ def compare(runs: pd.DataFrame, of: str, trios: list[tuple[str, ...]]) -> Iterat
             if not any(pair.empty for pair in pairs.values()):
                 facts = dict(zip(SETTING, setting, strict=True))
                 scored_runs = [means.loc[(*setting, name)] for name in trio]
-                yield names | facts | summarise(scored_runs) | judge(pairs, of)
+                yield names | facts | collect_scores(scored_runs) | judge_differences(pairs, metric)
 
 
-def summarise(means: list[pd.Series]) -> dict:
-    """Return means, deviations, seeds and diverged runs of the three, and what they share."""
-    found = {
-        f"{role}_{name}": one[name]
-        for role, one in zip(ROLES, means, strict=True)
+def collect_scores(means: list[pd.Series]) -> dict:
+    """Collect means, deviations, seeds and diverged runs of the three methods of a row."""
+    facts = {
+        f"{role}_{name}": row[name]
+        for role, row in zip(ROLES, means, strict=True)
         for name in ("mean", "std", "seeds", "diverged")
     }
-    return found | means[0][["rounds", "metric", "tail", "of"]].to_dict()
+    return facts | means[0][["rounds", "metric", "tail", "of"]].to_dict()
 
 
 def add_verdicts(
@@ -158,28 +164,37 @@ def add_verdicts(
 ) -> pd.DataFrame:
     """Add a column of verdicts for each other way to score the runs, and whether they change."""
     for way in ways:
-        scored_so = ((of, score_by(some, way)) for of, some in runs.items())
-        found = [row["verdict"] for of, some in scored_so for row in compare(some, of, trios)]
-        table[f"{verdicts.BY}{way}"] = found
-    return verdicts.with_changes(table, "verdict", ways)
+        scored_so = ((metric, score_by(some, way)) for metric, some in runs.items())
+        column = [
+            row["verdict"]
+            for metric, some in scored_so
+            for row in compare_trios(some, metric, trios)
+        ]
+        table[f"{verdicts.BY}{way}"] = column
+    return verdicts.add_changes(table, "verdict", ways)
 
 
-def judge(pairs: dict[str, pd.DataFrame], of: str) -> dict:
-    """Return each difference with its interval, pairs and seeds, and the verdict."""
-    found = {}
+def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
+    """Compute each difference with its interval, pairs and seeds, and the verdict of a row."""
+    facts: dict[str, Any] = {}
     for name, pair in pairs.items():
-        low, high = verdicts.interval(pair["accuracy"].to_numpy())
-        found |= {name: whole_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
-        found |= {f"{name}_pairs": len(pair), f"{name}_by_seed": tables.by_seed(pair, "accuracy")}
-    return found | {"verdict": verdict(found, lower=lower_is_better(of))}
+        low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
+        facts |= {name: strict_mean(pair["accuracy"]), f"{name}_low": low, f"{name}_high": high}
+        facts |= {
+            f"{name}_pairs": len(pair),
+            f"{name}_by_seed": tables.write_seed_differences(pair, "accuracy"),
+        }
+    return facts | {"verdict": decide_verdict(facts, lower=lower_is_better(metric))}
 
 
-def verdict(found: dict, lower: bool) -> str:
-    """Return what the three intervals of a row say (see the docstring of this file)."""
-    (gain_low, gain_high), placebo_gain, beyond = (better(found, n, lower) for n in DIFFERENCES)
+def decide_verdict(facts: dict, lower: bool) -> str:
+    """Decide the verdict of a row by its three intervals (see the docstring of this file)."""
+    (gain_low, gain_high), placebo_gain, beyond = (
+        orient_interval(facts, n, lower) for n in DIFFERENCES
+    )
     if gain_high <= 0:
         return NO_GAIN
-    if np.isnan([found[name] for name in DIFFERENCES]).any():
+    if np.isnan([facts[name] for name in DIFFERENCES]).any():
         return DIVERGED
     if gain_low > 0 and beyond[0] > 0:
         return PARTLY if placebo_gain[0] > 0 else MECHANISM
@@ -188,9 +203,9 @@ def verdict(found: dict, lower: bool) -> str:
     return UNDECIDED
 
 
-def better(found: dict, name: str, lower: bool) -> tuple[float, float]:
-    """Return the interval of a difference, of which a positive number is better."""
-    low, high = found[f"{name}_low"], found[f"{name}_high"]
+def orient_interval(facts: dict, name: str, lower: bool) -> tuple[float, float]:
+    """Return the interval of a difference, turned so that a positive number is better."""
+    low, high = facts[f"{name}_low"], facts[f"{name}_high"]
     return (-high, -low) if lower else (low, high)
 
 
@@ -202,53 +217,56 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     if table.empty:
         return table.set_index("method")
     shown = {
-        "score": scores_of(table, "method"),
-        "plain method": table["plain_label"] + ": " + scores_of(table, "plain"),
-        "score of placebo": scores_of(table, "placebo"),
+        "score": write_scores(table, "method"),
+        "plain method": table["plain_label"] + ": " + write_scores(table, "plain"),
+        "score of placebo": write_scores(table, "placebo"),
     }
     for name, roles in DIFFERENCES.items():
-        shown[" - ".join(roles) + " [95 %]"] = differences_of(table, name)
-    shown |= {"pairs": counts_of(table), "verdict": table["verdict"]}
-    shown = pd.DataFrame(shown).join(verdicts.read_by_metric(table))
-    return shown.set_index(pd.MultiIndex.from_frame(index_of(table)))
+        shown[" - ".join(roles) + " [95 %]"] = write_differences(table, name)
+    shown |= {"pairs": write_counts(table), "verdict": table["verdict"]}
+    shown = pd.DataFrame(shown).join(verdicts.show_by_metric(table))
+    return shown.set_index(pd.MultiIndex.from_frame(index_rows(table)))
 
 
-def index_of(table: pd.DataFrame) -> pd.DataFrame:
+def index_rows(table: pd.DataFrame) -> pd.DataFrame:
     """Return the names of the rows; the metric and the protocol only if there are several."""
-    axes = {"metric": table["of"].map(words), "dataset": table["dataset_label"]}
+    axes = {"metric": table["of"].map(describe_metric), "dataset": table["dataset_label"]}
     axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
     axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
     hidden = {"metric"} if table["of"].nunique() == 1 else set()
-    hidden |= set() if tables.varies(table, "protocol") else {"protocol"}
-    return pd.DataFrame({name: of for name, of in axes.items() if name not in hidden})
+    hidden |= set() if tables.is_in_heading(table, "protocol") else {"protocol"}
+    return pd.DataFrame({name: values for name, values in axes.items() if name not in hidden})
 
 
-def scores_of(table: pd.DataFrame, role: str) -> pd.Series:
-    """Return mean and deviation of a method as texts, or how many of its runs diverged.
+def write_scores(table: pd.DataFrame, role: str) -> pd.Series:
+    """Write mean and deviation of a method, or how many of its runs diverged.
 
-    The number of seeds is beside them if the methods of a row have different numbers.
+    If the methods of a row have different numbers of seeds, the number follows.
     """
     names = ("mean", "std", "seeds", "diverged")
     facts = table[[f"{role}_{name}" for name in names]].set_axis(names, axis="columns")
-    forms = [tables.ACCURACY if in_percent(of) else tables.PLAIN for of in table["of"]]
+    forms = [tables.ACCURACY if in_percent(metric) else tables.PLAIN for metric in table["of"]]
     rows = zip(facts.to_dict("records"), forms, strict=True)
-    texts = pd.Series([tables.cell(row, form) for row, form in rows], table.index)
-    differ = table[[f"{one}_seeds" for one in ROLES]].nunique(axis="columns") > 1
-    return texts + facts["seeds"].map(tables.with_seeds).where(differ, "")
+    texts = pd.Series([tables.write_cell(row, form) for row, form in rows], table.index)
+    differ = table[[f"{role_name}_seeds" for role_name in ROLES]].nunique(axis="columns") > 1
+    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
 
 
-def differences_of(table: pd.DataFrame, name: str) -> pd.Series:
+def write_differences(table: pd.DataFrame, name: str) -> pd.Series:
     """Return a difference with its interval as texts; empty if a run diverged."""
     rows = table[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
-    digits = [2 if in_percent(of) else 3 for of in table["of"]]
-    texts = [tables.interval(*row, sign="+", digits=n) for row, n in zip(rows, digits, strict=True)]
+    digits = [2 if in_percent(metric) else 3 for metric in table["of"]]
+    texts = [
+        tables.write_interval(mean, low, high, "+", n)
+        for (mean, low, high), n in zip(rows, digits, strict=True)
+    ]
     return pd.Series(texts, table.index)
 
 
-def counts_of(table: pd.DataFrame) -> pd.Series:
+def write_counts(table: pd.DataFrame) -> pd.Series:
     """Return the number of pairs of a row, or, if they differ, those of the three differences."""
     counts = table[[f"{name}_pairs" for name in DIFFERENCES]].itertuples(index=False)
-    texts = [", ".join(map(str, dict.fromkeys(of) if len({*of}) == 1 else of)) for of in counts]
+    texts = [", ".join(map(str, dict.fromkeys(row) if len({*row}) == 1 else row)) for row in counts]
     return pd.Series(texts, table.index)
 
 
@@ -261,7 +279,7 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
         )
     seeds = pd.concat(table.assign(seeds=table[f"{role}_seeds"]) for role in ROLES)
     seeds = seeds.sort_values("seeds", kind="stable")
-    parts = [tables.in_words(of) for _, of in table.groupby("of", sort=False)]
+    parts = [tables.describe_score_and_unit(part) for _, part in table.groupby("of", sort=False)]
     missing = sorted({n for names in (placebos or {}).values() for n in listed(names)})
     missing = [name for name in missing if name not in {*table["placebo"]}]
     hidden = {DIVERGED} - {*table["verdict"]}
@@ -269,6 +287,6 @@ def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> st
     without = f" Not compared, because runs are missing: {', '.join(missing)}." * bool(missing)
     return (
         f"The {'; the '.join(parts)}, mean ± standard deviation over seeds, and paired differences "
-        f"with their 95 % intervals: {tables.scope(seeds)}. {BETTER} {' '.join(said)}"
+        f"with their 95 % intervals: {tables.describe_scope(seeds)}. {BETTER} {' '.join(said)}"
         f"{verdicts.describe_changes(table, 'rows')}{without}"
     )

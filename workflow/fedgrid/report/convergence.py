@@ -1,19 +1,20 @@
 """Test accuracy, or another metric, over the rounds: mean over seeds, standard deviation as a band.
 
-A panel per dataset and partition. A line ends before the round in which the first of its runs
-diverged, because a mean without that run could not be compared.
+There is a panel per dataset and partition. A line ends before the round in which the first of its
+runs diverged, because later means would lack that run.
 """
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables
-from fedgrid.analysis.scores import CELL, check_metric, named
+from fedgrid.analysis.scores import CELL, add_metric_name, check_metric
+from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, metric: str = "accuracy") -> pd.DataFrame:
     """Return a row per method, setting and round that all seeds reached: means over seeds.
 
     Rounds without the metric are left out. Shares are in percent (`analysis/scores.py`).
@@ -21,8 +22,8 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     check_metric(runs, metric)
     values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
     values = values.sort_values("round", kind="stable")
-    there = ~lost(values) & values["value"].notna()
-    table = values[there].groupby([*CELL, "round"], sort=False).agg(
+    recorded = ~find_lost(values) & values["value"].notna()
+    table = values[recorded].groupby([*CELL, "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
     ).reset_index()  # fmt: skip
@@ -32,36 +33,36 @@ def draw(runs: pd.DataFrame, study: dict, scale: str, metric: str = "accuracy") 
     table = table.merge(all_seeds.reset_index(), on=CELL)
     table = table[table["seeds"] == table.pop("all_seeds")]
     table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
-    return named(tables.with_alpha(table.assign(scale=scale)).round(4), metric)
+    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
 
 
-def lost(runs: pd.DataFrame) -> pd.Series:
-    """Return which evaluations are from a diverged model, without finite weights."""
+def find_lost(runs: pd.DataFrame) -> pd.Series:
+    """Mark the evaluations of a diverged model, whose weights are not finite."""
     last = runs.groupby([*CELL, "seed"])["round"].transform("max")
     return runs["diverged"] & (runs["round"] == last)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw small panels, a row per dataset, a column per partition, with one legend for all."""
     figure, grid = figures.setting_panels(table, study)
     look = figures.lines(table["method"])
     for row in filter(None, grid):
         for axes, here in row:
-            curves(axes, here, look, study)
-        row[0][0].set_ylabel(tables.axis_label(table))
+            plot_curves(axes, here, look, study)
+        row[0][0].set_ylabel(tables.write_axis_label(table))
     for axes, _ in grid[-1]:
         axes.set_xlabel("round")
     figures.legend(figure, [axes for row in grid for axes, _ in row])
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[str, dict], study: dict) -> None:
+def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: Study) -> None:
     """Draw a line and its band for every method, and every protocol if there are several."""
-    for (method, protocol), of in table.groupby(["method", "protocol"], sort=False):
+    for (method, protocol), line in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
         if table["protocol"].nunique() > 1:
             name += f" ({figures.label(study, protocol, 'protocol')})"
-        figures.plot_band(axes, of, "round", look[method], label=name)
+        figures.plot_band(axes, line, "round", look[method], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -69,6 +70,6 @@ def caption(table: pd.DataFrame) -> str:
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
-    words = metrics.words(tables.metric_of(table))
+    words = metrics.describe_metric(tables.find_metric(table))
     what = f"{words[0].upper()}{words[1:]}, mean and standard deviation over seeds"
-    return f"{what}: {tables.scope(table)}.{ends}"
+    return f"{what}: {tables.describe_scope(table)}.{ends}"

@@ -1,9 +1,9 @@
-"""What a part that is added to methods gains, the gain of its placebo, and the printed values.
+"""The gain of a part that is added to methods, the gain of its placebo, and the printed values.
 
 The option `suffix` names the part: with `+norm`, each method X with runs of X+norm has rows. The
-option `placebo` is the suffix of the same part without what it is about. A gain speaks for the part
-only if the placebo does not have it. `printed` names a published table of the study: its data sets
-without runs have rows, too, so that a smaller scale stands beside what the paper prints.
+option `placebo` is the suffix of the same part without its mechanism. A gain speaks for the part
+only if the placebo does not have it. `printed` names a published table of the study. Its data sets
+without runs get rows, too, so that runs of a smaller scale stand beside what the paper prints.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedgrid.analysis import figures, gains, tables
 from fedgrid.analysis.scores import CELL, SETTING, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
@@ -20,7 +21,7 @@ OPTIONS = {"suffix": "ending", "placebo": "ending", "printed": "published"}
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     suffix: str,
     placebo: str | None = None,
@@ -31,24 +32,24 @@ def draw(
     Accuracies are in percent, gains in points with 95 % intervals over seeds.
     """
     scores = score_runs(runs)
-    table = beside(scores, gains.name_pairs(scores["method"], suffix))
+    table = join_means(scores, gains.name_pairs(scores["method"], suffix))
     if placebo:
         pairs = gains.name_pairs(scores["method"], placebo, needed=False)
         theirs = gains.compute_gains(scores, pairs)
         names = {name: f"placebo_{name}" for name in (*gains.GAIN, gains.PAIRS)}
         table = table.merge(theirs.rename(columns=names), how="left", on=CELL)
     table = gains.join_printed(table, study, suffix)
-    more = only_printed(study, printed, suffix, table["dataset"])
+    more = list_printed_only(study, printed, suffix, table["dataset"])
     table = pd.concat([table, more], ignore_index=True)
     for name in ("original", "changed", "gain"):
         table[f"{name}_difference"] = table[name] - table[f"printed_{name}"]
     for axis in ("method", "dataset", "protocol"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
-    return tables.with_alpha(table.assign(scale=scale)).round(4)
+    return tables.add_alpha(table.assign(scale=scale)).round(4)
 
 
-def beside(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
-    """Return a row per original and setting: both means and deviations, and the gain."""
+def join_means(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
+    """Join each original and its method with the suffix: means, deviations and the gain."""
     means = mean_over_seeds(scores, CELL)
     original = means[means["method"].isin(pairs)]
     original = original.rename(columns={"mean": "original", "std": "original_std"})
@@ -60,11 +61,13 @@ def beside(scores: pd.DataFrame, pairs: dict[str, str]) -> pd.DataFrame:
     return table.merge(gains.compute_gains(scores, pairs), on=CELL)
 
 
-def only_printed(study: dict, name: str | None, suffix: str, datasets: pd.Series) -> pd.DataFrame:
-    """Return a row per cell of a printed table whose data set has no runs."""
-    there = study.get("published", {})
-    asked = {name: there[known("published table", name, there)]} if name else {}
-    cells = gains.printed_pairs({"published": asked}, suffix)
+def list_printed_only(
+    study: Study, name: str | None, suffix: str, datasets: pd.Series
+) -> pd.DataFrame:
+    """List the cells of a printed table whose data set has no runs."""
+    published = study.get("published", {})
+    asked = {name: published[known("published table", name, published)]} if name else {}
+    cells = gains.list_printed_pairs({**study, "published": asked}, suffix)
     cells = cells[~cells["dataset"].isin(datasets)]
     order = cells.groupby(SETTING, sort=False).ngroup().argsort(kind="stable")
     return cells.iloc[order]
@@ -73,68 +76,68 @@ def only_printed(study: dict, name: str | None, suffix: str, datasets: pd.Series
 def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.DataFrame:
     """Return a row per setting and method: ours, and, if there are any, the printed values."""
     axes = ["dataset_label", "partition", "protocol_label", "method_label"]
-    if not tables.varies(table, "protocol"):
+    if not tables.is_in_heading(table, "protocol"):
         axes.remove("protocol_label")
     shown = table[axes].assign(partition=table["partition"].map(write_label))
     shown = shown.rename(columns=lambda name: name.removesuffix("_label"))
-    for name, texts in columns_of(table, suffix, placebo).items():
+    for name, texts in write_columns(table, suffix, placebo).items():
         if texts.any():
             shown[name] = texts
     return shown.set_index([name.removesuffix("_label") for name in axes])
 
 
-def columns_of(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
-    """Return the columns for readers, as texts by their headings."""
-    found = {
-        "original": accuracy(table, "original", ""),
-        f"with {suffix}": accuracy(table, "changed", "_changed"),
-        "gain [95 %]": gap(table, ""),
+def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
+    """Write the columns for readers, as texts by their headings."""
+    columns = {
+        "original": write_accuracies(table, "original", ""),
+        f"with {suffix}": write_accuracies(table, "changed", "_changed"),
+        "gain [95 %]": write_gains(table, ""),
     }
     if placebo:
-        found[f"gain of {placebo} [95 %]"] = gap(table, "placebo_")
+        columns[f"gain of {placebo} [95 %]"] = write_gains(table, "placebo_")
     heads = {"original": "original", "changed": f"with {suffix}", "gain": "gain"}
     for name, head in heads.items():
         form = "{:+.2f}" if name == "gain" else "{:.2f}"
-        found[f"printed {head}"] = written(table[f"printed_{name}"], form)
+        columns[f"printed {head}"] = write_numbers(table[f"printed_{name}"], form)
     for name, head in heads.items():
-        found[f"ours - printed, {head}"] = written(table[f"{name}_difference"], "{:+.2f}")
-    return found
+        columns[f"ours - printed, {head}"] = write_numbers(table[f"{name}_difference"], "{:+.2f}")
+    return columns
 
 
-def accuracy(table: pd.DataFrame, name: str, of: str) -> pd.Series:
-    """Return mean and deviation over seeds as texts, or how many runs diverged.
+def write_accuracies(table: pd.DataFrame, name: str, suffix: str) -> pd.Series:
+    """Write mean and deviation over seeds, or how many runs diverged.
 
-    The number of seeds is beside them if the original and the changed method have different ones.
-    `of` ends the names of the columns `diverged` and `seeds`.
+    If the original and the changed method have different numbers of seeds, the number follows.
+    `suffix` ends the names of the columns `diverged` and `seeds`.
     """
     columns = {name: "mean", f"{name}_std": "std"}
-    columns |= {f"diverged{of}": "diverged", f"seeds{of}": "seeds"}
+    columns |= {f"diverged{suffix}": "diverged", f"seeds{suffix}": "seeds"}
     facts = table[[*columns]].rename(columns=columns).fillna({"diverged": 0})
-    texts = pd.Series([tables.cell(row) for row in facts.to_dict("records")], table.index)
+    texts = pd.Series([tables.write_cell(row) for row in facts.to_dict("records")], table.index)
     differ = table["seeds"].notna() & (table["seeds"] != table["seeds_changed"])
-    return texts + facts["seeds"].map(tables.with_seeds).where(differ, "")
+    return texts + facts["seeds"].map(tables.write_seed_count).where(differ, "")
 
 
-def gap(table: pd.DataFrame, of: str) -> pd.Series:
-    """Return gains with their intervals as texts."""
-    columns = [f"{of}{name}" for name in (*gains.GAIN, gains.PAIRS)]
+def write_gains(table: pd.DataFrame, prefix: str) -> pd.Series:
+    """Write gains with their intervals; `prefix` begins the names of their columns."""
+    columns = [f"{prefix}{name}" for name in (*gains.GAIN, gains.PAIRS)]
     most = table[["seeds", "seeds_changed"]].max(axis="columns")
     rows = table[columns].assign(most=most).itertuples(index=False)
-    return pd.Series([in_words(*row) for row in rows], table.index)
+    return pd.Series([write_gain(*row) for row in rows], table.index)
 
 
-def in_words(gain: float, low: float, high: float, pairs: int, seeds: int) -> str:
-    """Return a gain with its interval, and the number of pairs if that is not the one of seeds.
+def write_gain(gain: float, low: float, high: float, pairs: int, seeds: int) -> str:
+    """Write a gain with its interval, and the number of pairs if it differs from that of seeds.
 
     One seed has no interval. Without a gain the text is empty.
     """
-    text = tables.interval(gain, low, high, sign="+")
+    text = tables.write_interval(gain, low, high, sign="+")
     if not text or pairs == seeds:
         return text
     return f"{text} of {pairs:.0f} pair{'s' if pairs != 1 else ''}"
 
 
-def written(values: pd.Series, form: str) -> pd.Series:
+def write_numbers(values: pd.Series, form: str) -> pd.Series:
     """Return numbers as texts; a missing one is empty."""
     return values.map(lambda value: "" if np.isnan(value) else form.format(value))
 
@@ -144,6 +147,7 @@ def caption(table: pd.DataFrame) -> str:
     ours = table[table["seeds"].notna()]
     beside = " Beside them are the printed values." * bool(table["printed_gain"].notna().any())
     return (
-        f"The {tables.counted(ours)} in percent, mean ± standard deviation over seeds, and gains "
-        f"in points with their 95 % intervals over pairs of runs: {tables.scope(ours)}.{beside}"
+        f"The {tables.describe_score(ours)} in percent, mean ± standard deviation over seeds, and "
+        "gains in points with their 95 % intervals over pairs of runs: "
+        f"{tables.describe_scope(ours)}.{beside}"
     )

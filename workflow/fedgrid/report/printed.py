@@ -7,16 +7,17 @@ not printed. `claims` has the same beside our runs.
 import pandas as pd
 
 from fedgrid.analysis import measures, verdicts
+from fedgrid.study.records import Study
 
 COLUMNS = ["claim", "says", "section", "published", "published_verdict"]
 
 
-def draw(study: dict, scale: str) -> pd.DataFrame:
+def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per claim: what the printed means say, and the verdict from them alone."""
     values = measures.measure_printed(study)
     rows = [
-        {"claim": number, **claim, **verdicts.printed(claim, values)}
-        for number, claim in verdicts.numbered(study, None)
+        {"claim": number, **claim, **verdicts.judge_printed(claim, values)}
+        for number, claim in verdicts.number_claims(study, None)
     ]
     return pd.DataFrame(rows, columns=COLUMNS)
 

@@ -1,33 +1,36 @@
-"""Finished runs that are kept with the study, beside the published values: no new run is needed.
+"""Finished runs that are kept with the study, beside the published values. It needs no new run.
 
 `python -m fedgrid keep --runs` writes the study's file of these runs; the study's notes say how
 they were made. If the study keeps curves of several origins (`curves`), such as those of a paper's
 own code, the figure shows them: accuracies, their moving averages, and the published value.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import curves, figures, metrics, tables
-from fedgrid.analysis.published import join_published, kept_cells
+from fedgrid.analysis.published import average_kept_runs, join_published
 from fedgrid.analysis.scores import CELL, SMOOTHING
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 WHOLE = ["seeds", "rounds", "tail", "seed", "round"]  # columns of whole numbers, or empty
 LATE = 3  # the last blocks of rounds, of which the caption has a mean of their own
 
 
-def draw(study: dict, scale: str) -> pd.DataFrame:
+def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per cell of kept runs, and after them a row per evaluation of kept curves.
 
     A cell has percent over seeds, published percent, seconds, machine and code. An evaluation has
     the name of its `curve`, its round, accuracy and moving average in percent.
     """
-    table = join_published(kept_cells(study), study)
+    table = join_published(average_kept_runs(study), study)
     table = table.drop(columns=["published_std", "published_speedup"])
     table = table.assign(difference=table["mean"] - table["published"])
-    table = pd.concat([table, curves.kept_curves(study)], ignore_index=True)
+    table = pd.concat([table, curves.read_curves(study)], ignore_index=True)
     for axis in ("method", "dataset"):
         table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
     return table.astype(dict.fromkeys(WHOLE, "Int64")).round(4)
@@ -48,17 +51,17 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return shown.round(2).set_index("method")
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per cell that all kept curves have: every curve and its moving average."""
     table = table[table["curve"].notna()]
     cells = list(table.groupby(CELL, sort=False))
     size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
     figure, grid = figures.panels(len(cells), 1, **size)
     look = figures.colours(table["curve"])
-    for (axes,), (_, of) in zip(grid, cells, strict=False):
-        axes.set_title(titled(of))
-        plot_cell(axes, of, look)
-        axes.set_ylabel(tables.axis_label(of))
+    for (axes,), (_, part) in zip(grid, cells, strict=False):
+        axes.set_title(write_title(part))
+        plot_cell(axes, part, look)
+        axes.set_ylabel(tables.write_axis_label(part))
     grid[-1][0].set_xlabel("round")
     figures.legend(figure, [axes for (axes,) in grid], columns=2)
     return figure
@@ -66,16 +69,16 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
 
 def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
     """Draw the curves of one cell, and its published value as a line across."""
-    for (curve, _), of in table.groupby(["curve", "seed"], sort=False):
-        style = {"color": look[curve]}
-        axes.plot(of["round"], of["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
-        axes.plot(of["round"], of["average"], **style, lw=1.6, label=f"{curve}, moving average")
+    for (curve, _), line in table.groupby(["curve", "seed"], sort=False):
+        style: dict[str, Any] = {"color": look[curve]}
+        axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
+        axes.plot(line["round"], line["average"], **style, lw=1.6, label=f"{curve}, moving average")
     for value in table["published"].dropna().unique():
         axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
 
 
-def titled(table: pd.DataFrame) -> str:
-    """Return the words for a cell: `FedAvg, CIFAR-10, alpha=0.05`."""
+def write_title(table: pd.DataFrame) -> str:
+    """Write the title of a cell: `FedAvg, CIFAR-10, alpha=0.05`."""
     first = table.iloc[0]
     return f"{first['method_label']}, {first['dataset_label']}, {write_label(first['partition'])}"
 
@@ -83,36 +86,40 @@ def titled(table: pd.DataFrame) -> str:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers and their origin, and what the curves come to."""
     runs, evaluations = table[table["curve"].isna()], table[table["curve"].notna()]
-    seeds, smoothed = tables.each(runs, "seeds"), bool(runs["smoothed"].notna().any())
-    average = tables.COUNTED["smoothed"].format(words=metrics.words("accuracy"))
+    seeds, smoothed = tables.join_values(runs, "seeds"), bool(runs["smoothed"].notna().any())
+    average = tables.COUNTED["smoothed"].format(words=metrics.describe_metric("accuracy"))
     kept = (
-        f"The {tables.counted(runs)} in percent of the runs kept with the study ({seeds} seed"
-        f"{'s' * (seeds != '1')}, {tables.each(runs, 'rounds')} rounds, on "
-        f"{tables.each(runs, 'device')}), beside published values"
+        f"The {tables.describe_score(runs)} in percent of the runs kept with the study ({seeds} "
+        f"seed{'s' * (seeds != '1')}, {tables.join_values(runs, 'rounds')} rounds, on "
+        f"{tables.join_values(runs, 'device')}), beside published values"
         + f" and the {average}" * smoothed
         + "."
     )
-    return " ".join([kept, *described(evaluations)])
+    return " ".join([kept, *describe_curves(evaluations)])
 
 
-def described(evaluations: pd.DataFrame) -> list[str]:
-    """Return sentences about the curves of each cell; none without curves."""
-    found = []
-    gaps = curves.block_differences(evaluations)
-    for cell, of in evaluations.groupby(CELL, sort=False):
-        numbers = curves.last_numbers(of).itertuples()
-        found.append(f"Curves of {titled(of)}: {'; '.join(map(summed_up, numbers))}.")
+def describe_curves(evaluations: pd.DataFrame) -> list[str]:
+    """Write sentences about the curves of each cell; none without curves."""
+    sentences = []
+    gaps = curves.compare_blocks(evaluations)
+    for cell, part in evaluations.groupby(CELL, sort=False):
+        numbers = curves.summarise_curves(part).itertuples()
+        sentences.append(
+            f"Curves of {write_title(part)}: {'; '.join(map(describe_curve, numbers))}."
+        )
         here = (gaps[CELL] == pd.Series(dict(zip(CELL, cell, strict=True)))).all(axis="columns")
-        first = of["curve"].iloc[0]
-        found += [compared(first, other, gap) for other, gap in gaps[here].groupby("curve_other")]
+        first = part["curve"].iloc[0]
+        sentences += [
+            compare_blocks(first, other, gap) for other, gap in gaps[here].groupby("curve_other")
+        ]
     keeps = (
         f"In the figure, thick lines are moving averages, which keep {SMOOTHING:g} of themselves."
     )
-    return [*found, keeps] if found else []
+    return [*sentences, keeps] if sentences else []
 
 
-def summed_up(row) -> str:
-    """Return a curve's best, last and last smoothed accuracy in words."""
+def describe_curve(row) -> str:
+    """Write a curve's best accuracy, last accuracy and last moving average in words."""
     return (
         f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
         f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
@@ -120,8 +127,8 @@ def summed_up(row) -> str:
     )
 
 
-def compared(first: str, other: str, gaps: pd.DataFrame) -> str:
-    """Return in words by how much means of some rounds differ between two origins."""
+def compare_blocks(first: str, other: str, gaps: pd.DataFrame) -> str:
+    """Write by how much two origins differ, averaged over blocks of rounds."""
     differences = gaps["difference"]  # in the order of the blocks
     low, high, late = differences.min(), differences.max(), differences.tail(LATE)
     return (

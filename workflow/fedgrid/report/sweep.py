@@ -1,8 +1,8 @@
-"""A metric as a function of fields: of the protocol, or of hyper-parameters of methods.
+"""A metric as a function of fields of the protocol, or of hyper-parameters of methods.
 
-There are two forms. `along` names fields of one table of runs, `runs`, and its `settings`. A line
-is a family of methods, which are combined from the same files; a family without the field is a
-dashed line over the whole width. `fields` has a table of runs and one of settings per field.
+There are two forms. With `along`, all fields are read from one table `runs` and its `settings`. A
+line is a family of methods, which are combined from the same files; a family without the field is a
+dashed line over the whole width. With `fields`, each field has its own tables of runs and settings.
 """
 
 from collections.abc import Iterable
@@ -15,6 +15,7 @@ from fedgrid.analysis import fields as of_runs
 from fedgrid.analysis import figures, metrics, tables
 from fedgrid.analysis.scores import RUN, mean_over_seeds, score_runs
 from fedgrid.runtime.names import UsageError, listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
@@ -25,7 +26,7 @@ Along = str | list[str] | dict[str, str]
 
 
 def draw(
-    study: dict,
+    study: Study,
     scale: str,
     fields: dict[str, str] | None = None,
     along: Along | None = None,
@@ -38,7 +39,7 @@ def draw(
     `settings`. `fields` has a label for each field; a field `mu` has two sources: `mu`, the runs,
     and `mu_settings`, their settings.
     """
-    labels = names_of(fields, along)
+    labels = label_fields(fields, along)
     wanted = ["runs", "settings"] if along else [n for f in labels for n in (f, f"{f}_settings")]
     if missing := [name for name in wanted if name not in tables]:
         raise UsageError(f"the sweep needs the source `{missing[0]}`: name it under `from`")
@@ -48,8 +49,8 @@ def draw(
     return pd.concat(parts).assign(scale=scale)
 
 
-def names_of(fields: dict[str, str] | None, along: Along | None) -> dict[str, str]:
-    """Return a label for each field of either form; UsageError unless there is one form."""
+def label_fields(fields: dict[str, str] | None, along: Along | None) -> dict[str, str]:
+    """Return a label for each field; UsageError unless exactly one of both options is given."""
     if bool(fields) == bool(along):
         raise UsageError(
             "the sweep needs one of two options: write `with: {along: lr}` with the name of a "
@@ -68,30 +69,33 @@ def draw_along(
     """Return a row per field, line, dataset, partition and value."""
     scores = score_runs(runs, metric)
     every = of_runs.select_runs(of_runs.read_fields(settings), scores)
-    scores["series"] = scores["method"].map(of_runs.families(settings))
-    parts = [along_field(name, scores, every, metric) for name in names]
+    scores["series"] = scores["method"].map(of_runs.find_families(settings))
+    parts = [draw_along_field(name, scores, every, metric) for name in names]
     return pd.concat(parts, ignore_index=True).round({"mean": 4, "std": 4, "final": 4})
 
 
-def along_field(name: str, scores: pd.DataFrame, every: pd.DataFrame, metric: str) -> pd.DataFrame:
+def draw_along_field(
+    name: str, scores: pd.DataFrame, every: pd.DataFrame, metric: str
+) -> pd.DataFrame:
     """Return the rows of one field; `at` is empty for a family that does not have it."""
     scores = scores.assign(at=of_runs.select_field(every, name).fillna(of_runs.ABSENT).to_numpy())
     parts = [
-        of.assign(among=tell_apart(of, every)) for _, of in scores.groupby("series", sort=False)
+        part.assign(among=name_lines(part, every))
+        for _, part in scores.groupby("series", sort=False)
     ]
     by = [*LINE, *SETTING, "at"]
     table = mean_over_seeds(pd.concat(parts), by, metric).assign(field=name)
     table["final"] = mean_over_seeds(pd.concat(parts), by, "final")["mean"]
-    rank = of_runs.write_order(table["at"]).index
+    rank = of_runs.order_values(table["at"]).index
     table = table.sort_values("at", key=lambda at: at.map(rank), kind="stable")
     return table.assign(at=table["at"].mask(table["at"] == of_runs.ABSENT))
 
 
-def tell_apart(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
-    """Return a text per run of a family that tells its lines apart, empty if there is one line.
+def name_lines(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
+    """Name the line of each run of a family, such as `lr=0.1`; empty if the family has one line.
 
-    There are several lines if a seed has several runs at a value of the field. They differ in
-    other fields, such as `lr=0.1`; a field that follows from the swept one is not among them.
+    A family has several lines if a seed has several runs at one value of the field. The name has
+    the other fields in which these runs differ, but no field that depends on the swept one.
     """
     keys = [*SETTING, "at", "seed"]
     none = pd.Series("", runs.index)
@@ -100,7 +104,9 @@ def tell_apart(runs: pd.DataFrame, every: pd.DataFrame) -> pd.Series:
     fields = of_runs.select_runs(every, runs)
     at = runs["at"].to_numpy()
     free = [
-        n for n in of_runs.differing(fields) if (fields[n].groupby(at).nunique(False) > 1).any()
+        n
+        for n in of_runs.find_differing(fields)
+        if (fields[n].groupby(at).nunique(False) > 1).any()
     ]
     texts = none + of_runs.write_fields(fields, free).to_numpy()
     if (twice := runs.assign(among=texts).duplicated([*keys, "among"])).any():
@@ -140,13 +146,13 @@ def draw_field(
 
 def plot(
     table: pd.DataFrame,
-    study: dict,
+    study: Study,
     fields: dict[str, str] | None = None,
     along: Along | None = None,
     sharey: bool = False,
 ) -> Figure:
     """Draw a panel for every field, dataset and partition, with the field's label below."""
-    labels = names_of(fields, along)
+    labels = label_fields(fields, along)
     table = table.assign(line=line_names(table, study))
     places = lay_out(table, [*labels])
     figure, grid = figures.panels(len(places), len(places[0]), width=2.6, sharey=sharey)
@@ -156,15 +162,15 @@ def plot(
             here = (table["dataset"] == dataset) & (table["partition"] == partition)
             plot_series(axes, table[here & (table["field"] == field)], look)
             if len(places) * len(places[0]) > len(labels):
-                axes.set_title(figures.setting(study, dataset, partition))
-        row[0].set_ylabel(tables.axis_label(table))
+                axes.set_title(figures.write_setting(study, dataset, partition))
+        row[0].set_ylabel(tables.write_axis_label(table))
     for axes, (*_, field) in zip(grid[-1], places[-1], strict=True):
         axes.set_xlabel(labels[field])
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
 
-def line_names(table: pd.DataFrame, study: dict) -> list[str]:
+def line_names(table: pd.DataFrame, study: Study) -> list[str]:
     """Return the label of every row's line: `FedProx`, or `FedProx, lr=0.1`."""
     among = table["among"].astype(object).fillna("") if "among" in table else [""] * len(table)
     names = [figures.label(study, name) for name in table["series"]]
@@ -184,17 +190,17 @@ def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str,
 
 def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line with marks for every series, and a cross at the bottom if a run diverged."""
-    table = table.assign(place=scaled(axes, table["at"]))
-    for name, of in table.groupby("line", sort=False):
-        (plot_level if of["place"].isna().all() else plot_line)(axes, of, name, look[name])
+    table = table.assign(place=place_values(axes, table["at"]))
+    for name, line in table.groupby("line", sort=False):
+        (plot_level if line["place"].isna().all() else plot_line)(axes, line, name, look[name])
 
 
-def scaled(axes: Axes, values: pd.Series) -> pd.Series:
-    """Return places on the axis: numbers, or the ranks of texts; a missing value has no place."""
-    there = values.dropna()
-    numbers = pd.to_numeric(there, errors="coerce")
+def place_values(axes: Axes, values: pd.Series) -> pd.Series:
+    """Return positions on the axis: numbers, or ranks of texts; a missing value has none."""
+    present = values.dropna()
+    numbers = pd.to_numeric(present, errors="coerce")
     if numbers.isna().any():
-        texts = there.map(of_runs.write_value)
+        texts = present.map(of_runs.write_value)
         unique = [*dict.fromkeys(texts)]
         axes.set_xticks(range(len(unique)), unique)
         return texts.map(unique.index).reindex(values.index)
@@ -203,16 +209,16 @@ def scaled(axes: Axes, values: pd.Series) -> pd.Series:
     return numbers.reindex(values.index)
 
 
-def plot_line(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the line of a series that has the field."""
-    figures.plot_band(axes, of, "place", look, marker="o", markersize=3, label=name)
-    gone = of[of["diverged"] > 0]
+    figures.plot_band(axes, line, "place", look, marker="o", markersize=3, label=name)
+    gone = line[line["diverged"] > 0]
     figures.plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
 
 
-def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
+def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the dashed line of a series that does not have the field, or a cross at the right."""
-    (facts,) = of.to_dict("records")
+    (facts,) = line.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
         figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)
@@ -224,12 +230,15 @@ def plot_level(axes: Axes, of: pd.DataFrame, name: str, look: dict) -> None:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
-    percent = ", percent" * metrics.in_percent(tables.metric_of(table))
+    percent = ", percent" * metrics.in_percent(tables.find_metric(table))
     cross = " A cross marks a run that diverged." * bool(table["diverged"].any())
     level = " A dashed line over the whole width is a method without the field." * without_field(
         table
     )
-    return f"The {tables.counted(table)}{percent}: {tables.scope(table)}.{level}{cross}"
+    return (
+        f"The {tables.describe_score(table)}{percent}: "
+        f"{tables.describe_scope(table)}.{level}{cross}"
+    )
 
 
 def without_field(table: pd.DataFrame) -> bool:

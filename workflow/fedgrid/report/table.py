@@ -1,9 +1,9 @@
-"""A table of a metric: mean and standard deviation over seeds by the rows and columns one names.
+"""A table of a metric: mean and standard deviation over seeds, by chosen rows and columns.
 
 Rows and columns are axes of the runs (AXES), or fields of protocols and methods such as `lr` or
 `mu`, which are read from the source `settings`. All runs of a cell must have the same method,
-dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, what
-was chosen stands behind the number.
+dataset, partition and protocol, so that its mean is over seeds only. With the option `best`, the
+chosen values follow the number.
 """
 
 import pandas as pd
@@ -12,6 +12,7 @@ from fedgrid.analysis import fields, figures, metrics, tables
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"rows": "axis", "columns": "axis", "metric": "metric"}
@@ -24,7 +25,7 @@ COLUMNS: Names = ["dataset", "partition"]
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     rows: Names = ROWS,
@@ -32,18 +33,18 @@ def draw(
     metric: str = "accuracy",
 ) -> pd.DataFrame:
     """Return a row per cell: mean and deviation over seeds, seeds, and how many runs diverged."""
-    names = checked(listed(rows), listed(columns))
+    names = check_names(listed(rows), listed(columns))
     scores = score_runs(runs, metric)
-    scores = scores.assign(**{name: values_of(name, scores, settings) for name in names})
+    scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
     refuse_mixtures(scores, names)
     table = mean_over_seeds(scores, names, metric)
     for axis in (name for name in names if name in LABELLED):
-        table[f"{axis}_label"] = labels(study, table[axis], axis)
+        table[f"{axis}_label"] = label_names(study, table[axis], axis)
     return table.assign(scale=scale).round({"mean": 4, "std": 4})
 
 
-def checked(rows: list[str], columns: list[str]) -> list[str]:
-    """Return the names of rows and columns; UsageError if there is no row, or a name twice."""
+def check_names(rows: list[str], columns: list[str]) -> list[str]:
+    """Return the names of rows and columns; UsageError without a row, or for a name twice."""
     names = [*rows, *columns]
     if not rows:
         raise UsageError("`rows` of the table is empty: name an axis, such as method")
@@ -54,7 +55,7 @@ def checked(rows: list[str], columns: list[str]) -> list[str]:
     return names
 
 
-def values_of(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
+def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
     """Return the value of an axis or a field for every run."""
     if name in AXES:
         return scores[name]
@@ -62,8 +63,8 @@ def values_of(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) ->
         known("axis (a field needs the source `settings`)", name, AXES)
     every = fields.select_runs(fields.read_fields(settings), scores)
     known("row or column", name, {*AXES, *every, *(whole.partition(".")[2] for whole in every)})
-    found = fields.select_field(every, name).fillna(fields.ABSENT)
-    return found.set_axis(scores.index)
+    selected = fields.select_field(every, name).fillna(fields.ABSENT)
+    return selected.set_axis(scores.index)
 
 
 def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
@@ -76,46 +77,50 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
             )
 
 
-def labels(study: dict, names: pd.Series, axis: str) -> list[str]:
+def label_names(study: Study, names: pd.Series, axis: str) -> list[str]:
     """Return the labels of names; the names themselves if two of them have the same label."""
-    found = {name: figures.label(study, name, axis) for name in names}
-    return [found[name] if len({*found.values()}) == len(found) else name for name in names]
+    label_of = {name: figures.label(study, name, axis) for name in names}
+    return [
+        label_of[name] if len({*label_of.values()}) == len(label_of) else name for name in names
+    ]
 
 
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
     """Return the cells as texts, in the rows and columns asked for."""
-    form, index, heads = tables.form(table), listed(rows), listed(columns) or ["metric"]
-    texts = pd.DataFrame({name: written(table, name) for name in [*index, *heads]})
-    texts["cell"] = [cell(facts, form) for facts in table.to_dict("records")]
+    form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
+    texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
+    texts["cell"] = [write_cell(facts, form) for facts in table.to_dict("records")]
     shown = texts.pivot(index=index, columns=heads, values="cell")
-    return shown.reindex(index=ordered(texts, index), columns=ordered(texts, heads)).fillna("")
+    return shown.reindex(index=order_names(texts, index), columns=order_names(texts, heads)).fillna(
+        ""
+    )
 
 
-def cell(facts: dict, form: str) -> str:
-    """Return the text of a cell, with what was chosen for its runs."""
-    text, chosen = tables.cell(facts, form), facts.get("chosen")
+def write_cell(facts: dict, form: str) -> str:
+    """Write a cell, and after it the values that were chosen for its runs."""
+    text, chosen = tables.write_cell(facts, form), facts.get("chosen")
     return f"{text} ({chosen})" if text and isinstance(chosen, str) and chosen else text
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others: every one."""
+    """Whether a cell is compared with others in its column: all cells are."""
     return True
 
 
-def written(table: pd.DataFrame, name: str) -> pd.Series:
-    """Return the values of an axis or a field as readers see them."""
+def write_values(table: pd.DataFrame, name: str) -> pd.Series:
+    """Write the values of an axis or a field as readers see them."""
     if name == "metric":
-        return pd.Series(metrics.words(tables.metric_of(table)), table.index)
+        return pd.Series(metrics.describe_metric(tables.find_metric(table)), table.index)
     values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
     return values.map(write_label) if name == "partition" else values
 
 
-def ordered(texts: pd.DataFrame, names: list[str]) -> pd.Index:
-    """Return the rows or columns that there are, in the order of their names' values."""
-    ranks = {name: fields.write_order(texts[name]).index for name in names}
-    there = texts[names].drop_duplicates()
-    there = there.sort_values(names, key=lambda column: column.map(ranks[column.name]))
-    return there.set_index(names).index
+def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
+    """Return the rows or columns of the table, ordered by the values in their names."""
+    ranks = {name: fields.order_values(texts[name]).index for name in names}
+    present = texts[names].drop_duplicates()
+    present = present.sort_values(names, key=lambda column: column.map(ranks[column.name]))
+    return present.set_index(names).index
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -123,4 +128,4 @@ def caption(table: pd.DataFrame) -> str:
     if "seed" in table:
         table = table.assign(seeds=table["seed"].nunique())
     over = "mean ± standard deviation over seeds"
-    return f"The {tables.in_words(table)}, {over}: {tables.scope(table)}."
+    return f"The {tables.describe_score_and_unit(table)}, {over}: {tables.describe_scope(table)}."

@@ -2,10 +2,10 @@
 
 Methods of a family are combined from the same files. The candidates of a family, on a dataset and
 partition, are its methods. With `over`, protocols that differ only in these fields are candidates,
-too. The candidate with the best mean validation score over seeds is chosen, or the first of
-several. This score is of the same models as the score that is shown: of clients' own models it is
-`validation_own_mean`, and of the server's `validation_accuracy` or `validation_loss`. A candidate
-with a diverged run is chosen only if all candidates have one.
+too. The candidate with the best mean validation score over seeds is chosen; of equal ones the
+first. The validation score measures the same models as the score that is shown:
+`validation_own_mean` clients' own models, `validation_accuracy` and `validation_loss` the server's.
+A candidate with a diverged run is chosen only if all candidates have one.
 """
 
 import pandas as pd
@@ -14,6 +14,7 @@ from fedgrid.analysis import choice, fields, figures, metrics, tables
 from fedgrid.analysis.scores import mean_over_seeds, score_runs
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 VALIDATION, TEST = "validation", "test"  # the data on which candidates can be compared
@@ -24,7 +25,7 @@ GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are co
 def draw(
     runs: pd.DataFrame,
     settings: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     over: str | list[str] | None = None,
     metric: str = "accuracy",
@@ -43,13 +44,15 @@ def draw(
     every = fields.select_runs(fields.read_fields(settings), scores)
     scores["deciding_score"] = score_runs(runs, deciding)[deciding]
     choice.refuse_undecided(scores, deciding, ADVICE)
-    scores["family"] = scores["method"].map(fields.families(settings))
+    scores["family"] = scores["method"].map(fields.find_families(settings))
     tuned = choice.tuned_fields(every, listed(over))
-    scores["setting"] = scores["protocol"].map(choice.settings_of(scores, every, tuned))
+    scores["setting"] = scores["protocol"].map(choice.find_settings(scores, every, tuned))
     lowest, groups = metrics.lower_is_better(deciding), scores.groupby(GROUP, sort=False)
-    table = pd.DataFrame([choose(of, every, tuned, metric, lowest) for _, of in groups])
+    table = pd.DataFrame(
+        [choose_candidate(group, every, tuned, metric, lowest) for _, group in groups]
+    )
     for axis, name in {"method": "family", "dataset": "dataset", "protocol": "setting"}.items():
-        table[f"{name}_label"] = [figures.label(study, one, axis) for one in table[name]]
+        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
     table = table.assign(chosen_on=chosen_on, deciding_metric=deciding, scale=scale)
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
@@ -65,54 +68,54 @@ def check_validation(runs: pd.DataFrame, deciding: str) -> None:
         )
 
 
-def choose(
+def choose_candidate(
     runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], metric: str, lowest: bool
 ) -> dict:
-    """Return the row of a group: the chosen candidate, its values and its score."""
+    """Choose the best candidate of a group; return its row with its values and its score."""
     candidates = mean_over_seeds(runs, choice.CANDIDATE, metric)
     decides, best = choice.rank_candidates(runs, lowest)
     values = fields.select_runs(every, runs)
-    differing = [name for name in fields.differing(values) if name in tuned]
+    differing = [name for name in fields.find_differing(values) if name in tuned]
     texts = fields.write_fields(values, differing).to_numpy()
-    found = candidates.loc[best]
-    at = (runs[choice.CANDIDATE] == found[choice.CANDIDATE]).all(axis=1)
-    about = {"chosen": texts[at][0], "candidates": len(candidates), "deciding_score": decides[best]}
-    return runs[GROUP].iloc[0].to_dict() | about | found.to_dict()
+    winner = candidates.loc[best]
+    at = (runs[choice.CANDIDATE] == winner[choice.CANDIDATE]).all(axis=1)
+    facts = {"chosen": texts[at][0], "candidates": len(candidates), "deciding_score": decides[best]}
+    return runs[GROUP].iloc[0].to_dict() | facts | winner.to_dict()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per family and setting: chosen values, number of candidates, both scores."""
-    form, score = tables.form(table), tables.metric_of(table)
+    form, score = tables.choose_form(table), tables.find_metric(table)
     on_test = (table["chosen_on"] == TEST).any()
     shown = pd.DataFrame({
         "method": table["family_label"], "dataset": table["dataset_label"],
         "partition": table["partition"].map(write_label), "protocol": table["setting_label"],
         "chosen": table["chosen"], "candidates": table["candidates"],
-        **({} if on_test else deciding_scores(table)),
-        metrics.words(score) + metrics.unit(score):
-            [tables.cell(facts, form) for facts in table.to_dict("records")],
+        **({} if on_test else write_deciding_scores(table)),
+        metrics.describe_metric(score) + metrics.write_unit(score):
+            [tables.write_cell(facts, form) for facts in table.to_dict("records")],
     })  # fmt: skip
     several = table["setting"].nunique() > 1
     shown = shown if several else shown.drop(columns="protocol")
     return shown.astype(object).fillna("").set_index("method")
 
 
-def deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Return the scores by which the candidates were chosen as texts, under their name."""
+def write_deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Write the scores by which the candidates were chosen, under the metric's name."""
     deciding = table["deciding_metric"].iloc[0]
     form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
     texts = table["deciding_score"].map(form.format, na_action="ignore")
-    return {metrics.words(deciding) + metrics.unit(deciding): texts}
+    return {metrics.describe_metric(deciding) + metrics.write_unit(deciding): texts}
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers, and say on which data the candidates were compared."""
-    score = f"The {tables.in_words(table)}, mean ± standard deviation over seeds"
+    score = f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds"
     if (table["chosen_on"] == TEST).any():
         return (
-            f"{score}, of the best candidate of each method: {tables.scope(table)}. The candidates "
-            "were chosen on the test data by this score, so it is too good."
+            f"{score}, of the best candidate of each method: {tables.describe_scope(table)}. The "
+            "candidates were chosen on the test data by this score, so it is too good."
         )
-    deciding = metrics.words(table["deciding_metric"].iloc[0])
+    deciding = metrics.describe_metric(table["deciding_metric"].iloc[0])
     chosen = f"of the candidate of each method with the best mean {deciding}"
-    return f"{score}, {chosen}: {tables.scope(table)}."
+    return f"{score}, {chosen}: {tables.describe_scope(table)}."

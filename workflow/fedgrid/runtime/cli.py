@@ -9,7 +9,9 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime import files, records, warm
 from fedgrid.runtime.hashes import hash_text
@@ -18,13 +20,17 @@ from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printa
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
 EXTENDED = {"methods", "models", "datasets", "partitions", "report"}  # folders for files of users
-SHOWN = {"level": logging.INFO, "format": "%(asctime)s %(message)s", "datefmt": "%F %T"}
+SHOWN: dict[str, Any] = {
+    "level": logging.INFO,
+    "format": "%(asctime)s %(message)s",
+    "datefmt": "%F %T",
+}
 
 
 class LogTo(argparse.Action):
     """Send the log to a file from now on."""
 
-    def __call__(self, parser, namespace, path, option=None):
+    def __call__(self, parser: Any, namespace: Any, path: Any, option: str | None = None) -> None:
         """Open the log file at once, so that it holds all that follows."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).open("w").close()  # an error of this line goes to the log used so far
@@ -34,7 +40,7 @@ class LogTo(argparse.Action):
 class ArgumentParser(argparse.ArgumentParser):
     """A parser for which `@FILE` stands for the lines of a file, one argument in each."""
 
-    def parse_known_args(self, args=None, namespace=None):
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Return what argparse returns for the words and for those of the files among them."""
         given = sys.argv[1:] if args is None else args
         words = [word for text in given for word in read_arguments(text)]
@@ -98,8 +104,9 @@ class Fitted(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the lines of a record."""
         width, lines = shutil.get_terminal_size().columns, super().format(record).splitlines()
-        as_is = {"break_long_words": False, "break_on_hyphens": False}
-        return "\n".join(textwrap.fill(x, width, subsequent_indent="  ", **as_is) for x in lines)
+        fill = partial(textwrap.fill, width=width, subsequent_indent="  ")
+        fill = partial(fill, break_long_words=False, break_on_hyphens=False)
+        return "\n".join(map(fill, lines))
 
 
 def to_terminal() -> bool:

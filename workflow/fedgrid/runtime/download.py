@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -49,7 +49,7 @@ def fetch(url: str, path: Path, checksum: str, mirrors: Iterable[str] = ()) -> P
     return path
 
 
-def verify(file: BinaryIO, checksum: str, path: Path | str) -> None:
+def verify(file: Any, checksum: str, path: Path | str) -> None:
     """Raise a UsageError that names `path` if the bytes of `file` do not have this checksum."""
     if not re.fullmatch(r"(md5|sha256):[0-9a-f]{8,64}", checksum):
         raise ValueError(f"not a checksum: {checksum}")

@@ -83,7 +83,7 @@ def share(path: Path, other: Path) -> None:
             shutil.copyfile(path, temporary)
 
 
-def save_tensors(tensors: dict, path: Path, about: dict[str, str] | None = None) -> None:
+def save_tensors(tensors: dict[str, Any], path: Path, about: dict[str, str] | None = None) -> None:
     """Write a .safetensors file; OSError if the disk is full."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file

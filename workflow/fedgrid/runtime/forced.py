@@ -31,12 +31,12 @@ def tell(settings: Any, rules: dict[str, str]) -> None:
     os.environ[VARIABLE] = json.dumps(known | command) if any(known.values()) else ""
 
 
-def told() -> dict:
+def told() -> dict[str, Any]:
     """Return what the command of Snakemake forces; empty if it forces nothing."""
     return json.loads(os.environ.get(VARIABLE) or "{}")
 
 
-def is_forced(stage: str, outputs: Iterable[Path]) -> bool:
+def is_forced(stage: str, outputs: Iterable[str | Path]) -> bool:
     """Whether a job of a stage is forced, by its stage or by one of its outputs."""
     about = told()
     by_file = {os.path.relpath(path) for path in outputs} & {*about.get("files", ())}

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from fedgrid.runtime.words import ALSO
 
@@ -15,8 +16,10 @@ PACKAGE = Path(__file__).parent.parent
 RECENT = 10**9  # nanoseconds in which a folder may change again at the same time of its clock
 LONGEST = 200  # characters of a value that a message quotes
 # Errors of the machine: missing rights, full or broken disks, impossible names.
-REFUSALS = ("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST")
-REFUSALS += ("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY")
+REFUSALS = (
+    *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST"),
+    *("ENAMETOOLONG", "ELOOP", "EMFILE", "ENFILE", "ESTALE", "EBUSY"),
+)
 
 
 class UsageError(ValueError):
@@ -124,7 +127,7 @@ def followed_by(problem: UsageError, sentence: str) -> UsageError:
     return problem.restated(f"{problem}{end} {sentence}")
 
 
-def listed(value) -> list:
+def listed(value: Any) -> list[Any]:
     """Return a value as a list: a list as it is, None as an empty list."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
@@ -146,9 +149,9 @@ def in_words(words: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def is_refusal(problem: Exception) -> bool:
+def is_refusal(problem: Exception) -> TypeGuard[OSError]:
     """Whether the machine refused to read or write a file; the file may be good."""
-    return isinstance(problem, OSError) and errno.errorcode.get(problem.errno) in REFUSALS
+    return isinstance(problem, OSError) and errno.errorcode.get(problem.errno or 0) in REFUSALS
 
 
 def lacks(problem: ModuleNotFoundError) -> str:

@@ -10,10 +10,14 @@ from pathlib import Path
 
 CONFIG = Path("config.yaml")
 CHECKOUT = Path("workflow/fedgrid")
-OWN = ("study", "scale", "data_root", "protocols", "variants", "datasets", "products")
-OWN += ("keep_state_gb", "vram_gb", "warm", "kept")
-SHARED = ("protocol", "dataset", "partition", "method", "seed", "sweep")  # also of other programs
-SHARED += ("device", "backend", "compile", "threads", "log")
+OWN = (
+    *("study", "scale", "data_root", "protocols", "variants", "datasets", "products"),
+    *("keep_state_gb", "vram_gb", "warm", "kept"),
+)
+SHARED = (  # with other programs
+    *("protocol", "dataset", "partition", "method", "seed", "sweep"),
+    *("device", "backend", "compile", "threads", "log"),
+)
 KEY = re.compile(r"^([A-Za-z_][\w.-]*)[ \t]*:(?=\s)", re.MULTILINE)
 NEAR = 0.8  # how like a key a misspelt one is
 

@@ -15,7 +15,7 @@ from yaml.composer import Composer, ComposerError
 
 from fedgrid.runtime.names import shown
 
-FASTEST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+FASTEST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 FORMS = {  # by YAML's tag: what a plain word of it looks like, and how it may begin
     "null": ("~|null|Null|NULL|", "~nN"),
     "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -35,9 +35,9 @@ class Plain(Composer):
     A duplicate key would hide a value.
     """
 
-    yaml_implicit_resolvers: dict[str, list] = {}  # noqa: RUF012  of this class, not of PyYAML's
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  of this class, not of PyYAML's
 
-    def compose_mapping_node(self, anchor):
+    def compose_mapping_node(self, anchor: Any) -> Any:
         """Return a mapping node; ComposerError if a key occurs twice."""
         node = super().compose_mapping_node(anchor)
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
@@ -61,7 +61,7 @@ class Loader(Plain, yaml.SafeLoader):
 class FastLoader(Plain, FASTEST):
     """The same with the parser of libyaml, where PyYAML has it: six times as fast."""
 
-    def __init__(self, stream):
+    def __init__(self, stream: Any):
         Composer.__init__(self)
         FASTEST.__init__(self, stream)
 

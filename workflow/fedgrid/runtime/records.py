@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.files import checksum
 from fedgrid.runtime.machine import peak_memory_mb, versions
+from fedgrid.runtime.resolved import Run
 
 BEGAN = time.monotonic()
 
@@ -27,7 +27,7 @@ class Work:
 
     outputs: Sequence[Path]
     inputs: Iterable[Path] = ()
-    run: dict[str, Any] | None = None  # the resolved run, for a command about one run
+    run: Run | None = None  # the resolved run, for a command about one run
     code: Sequence[str] = ()  # the modules that the fingerprint of its code begins with
 
 

@@ -52,7 +52,8 @@ def look_later(scheduler: Any, delay: float) -> None:
             return
         if waiting:
             waiting.cancel()
-        scheduler.timer = timer = threading.Timer(delay, look, [scheduler])
+        timer: Any = threading.Timer(delay, look, [scheduler])
+        scheduler.timer = timer
         timer.due, timer.daemon = due, True  # Snakemake's end does not wait for the timer
         timer.start()
 

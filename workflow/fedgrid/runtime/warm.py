@@ -23,6 +23,7 @@ import struct
 import subprocess
 import sys
 import traceback
+from typing import Any
 
 PACKAGES = ("torch", "safetensors.torch", "pandas", "matplotlib.figure")
 # What `torch.func.grad` imports at its first call, in every stacked run: it takes two seconds. A
@@ -77,7 +78,9 @@ def start(owner: str) -> None:
     with contextlib.suppress(OSError):
         subprocess.Popen(
             [sys.executable, "-m", "fedgrid.runtime.warm", owner],
-            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
 
@@ -132,7 +135,8 @@ def keep(owner: int) -> None:
     import_each(PACKAGES)
     listener.listen()
     import_each(LATER)
-    children = {}  # by the child's pidfd: its process id, and the connection of the command
+    # By the child's pidfd, its process id and the connection of the command.
+    children: dict[int, tuple[int, socket.socket]] = {}
     with selectors.DefaultSelector() as watched:
         watched.register(listener, selectors.EVENT_READ)
         watched.register(ended, selectors.EVENT_READ)
@@ -157,7 +161,9 @@ def import_each(packages: tuple[str, ...]) -> None:
             importlib.import_module(package)
 
 
-def accept(listener: socket.socket, watched, children: dict) -> None:
+def accept(
+    listener: socket.socket, watched: Any, children: dict[int, tuple[int, socket.socket]]
+) -> None:
     """Fork a child for the process that asks."""
     client, _ = listener.accept()
     if not same_user(client):
@@ -180,7 +186,7 @@ def accept(listener: socket.socket, watched, children: dict) -> None:
         client.send(NUMBER.pack(child))
 
 
-def finish(ended: int, watched, children: dict) -> None:
+def finish(ended: int, watched: Any, children: dict[int, tuple[int, socket.socket]]) -> None:
     """Tell the process that waits how the child ended."""
     child, client = children.pop(ended)
     watched.unregister(ended)
@@ -193,7 +199,7 @@ def finish(ended: int, watched, children: dict) -> None:
     client.close()
 
 
-def stop(child: int, watched, client: socket.socket) -> None:
+def stop(child: int, watched: Any, client: Any) -> None:
     """The process that waited was killed, so kill the child, too."""
     watched.unregister(client)
     os.kill(child, signal.SIGKILL)
@@ -214,8 +220,8 @@ def work(keeper: int, files: list[int]) -> None:
         for stream, file in enumerate(streams):
             os.dup2(file, stream)
         os.fchdir(folder)
-        with os.fdopen(request) as file:
-            module, sys.argv, environment = json.load(file)
+        with os.fdopen(request) as asked_for:
+            module, sys.argv, environment = json.load(asked_for)
         os.environ.clear()
         os.environ.update(environment)
         sys.path[0] = os.getcwd()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Run
 from fedgrid.stages.train import beside, ended_states
 from fedgrid.study.command import (
     Machine,
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def interpolate(
-    run: dict,
+    run: Run,
     paths: dict[str, Path],
     checkpoint: Path,
     home: Path,
@@ -46,7 +47,7 @@ def interpolate(
     log.info("%s: %.4f at alpha %g, beta %g", out, best["mean"], best["alpha"], best["beta"])
 
 
-def check_branches(run: dict, engine) -> None:
+def check_branches(run: Run, engine) -> None:
     """Refuse a run whose model has not two whole branches."""
     from fedgrid.models._branches import Branches
 

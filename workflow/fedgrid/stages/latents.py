@@ -9,6 +9,7 @@ import logging
 from pathlib import Path
 
 from fedgrid.runtime import cli
+from fedgrid.runtime.resolved import Run, changed_protocol
 from fedgrid.study.command import (
     Machine,
 )
@@ -18,7 +19,7 @@ NOT_KNOWN = float("nan")  # explained variance if it was not measured or there i
 log = logging.getLogger(__name__)
 
 
-def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> None:
+def encode(run: Run, paths: dict[str, Path], out: Path, machine: Machine) -> None:
     """Encode all clients with every encoder and factor, and write the arrays."""
     import numpy as np
 
@@ -39,19 +40,19 @@ def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> No
         judge(run, explained, out)
 
 
-def wanted(run: dict) -> float:
+def wanted(run: Run) -> float:
     """Return the share of variance that an autoencoder must explain; 0: no requirement."""
     return run["protocol"]["autoencoder_fit"]
 
 
-def by_client(run: dict, data, f: int) -> list[tuple[float, float]]:
+def by_client(run: Run, data, f: int) -> list[tuple[float, float]]:
     """Encode with an autoencoder per client, all from the same initial weights."""
     return [
         encoded(data, ids, *trained(run, data, f, ids, k)) for k, ids in enumerate(data.members)
     ]
 
 
-def pooled(run: dict, data, f: int) -> list[tuple[float, float]]:
+def pooled(run: Run, data, f: int) -> list[tuple[float, float]]:
     """Encode with one autoencoder, trained on all clients' images."""
     import numpy as np
 
@@ -59,7 +60,7 @@ def pooled(run: dict, data, f: int) -> list[tuple[float, float]]:
     return [encoded(data, ids, *made) for ids in data.members]
 
 
-def by_area(run: dict, data, f: int) -> list[tuple[float, float]]:
+def by_area(run: Run, data, f: int) -> list[tuple[float, float]]:
     """Encode by averaging grey images, without an autoencoder."""
     from fedgrid.encoders import autoencoder
 
@@ -69,7 +70,7 @@ def by_area(run: dict, data, f: int) -> list[tuple[float, float]]:
     return [(float(summed(ids, norms)), NOT_KNOWN) for ids in data.members]
 
 
-def trained(run: dict, data, f: int, ids, who):
+def trained(run: Run, data, f: int, ids, who):
     """Return an encoder trained on the images `ids`, and the share of variance it explains."""
     import torch
 
@@ -80,7 +81,7 @@ def trained(run: dict, data, f: int, ids, who):
     rng = seeds.generator("latents", *data.names, f, who)
     torch.manual_seed(seeds.seed("latents", *data.names, f))
     model = autoencoder.autoencoder(data.images.shape[1], f).to(data.images.device)
-    positions = schedule.batches(len(ids), protocol | work(run), rng)
+    positions = schedule.batches(len(ids), changed_protocol(protocol, work(run)), rng)
     batches = (normalised(data, ids[chosen]) for chosen in positions)
     if wanted(run):
         return model[0], fitted(run, model, batches, data, ids)
@@ -88,7 +89,7 @@ def trained(run: dict, data, f: int, ids, who):
     return model[0], NOT_KNOWN
 
 
-def work(run: dict) -> dict:
+def work(run: Run) -> dict:
     """Return the amount of an autoencoder's training, as fields of a protocol."""
     from fedgrid.encoders import autoencoder
     from fedgrid.federation import schedule
@@ -98,7 +99,7 @@ def work(run: dict) -> dict:
     return schedule.epochs(run["protocol"]["pretrain_epochs"])
 
 
-def fitted(run: dict, model, batches, data, ids) -> float:
+def fitted(run: Run, model, batches, data, ids) -> float:
     """Train in place until enough variance is explained; return the explained share."""
     from fedgrid.encoders import autoencoder
 
@@ -117,7 +118,7 @@ def fitted(run: dict, model, batches, data, ids) -> float:
     return autoencoder.fit(model, batches, explained, wanted(run), between)
 
 
-def judge(run: dict, explained, out: Path) -> None:
+def judge(run: Run, explained, out: Path) -> None:
     """Log the explained shares, and warn of autoencoders below `autoencoder_fit`."""
     import numpy as np
 

@@ -10,12 +10,13 @@ from fedgrid.federation.holdout import give_tests, hold_out
 from fedgrid.federation.members import Partition, write_partition
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.runtime.resolved import Protocol, Run, changed_protocol
+from fedgrid.study.protocol import DEFAULTS
 
 log = logging.getLogger(__name__)
 
 
-def partition(run: dict, data: Path, out: Path) -> list[Path]:
+def partition(run: Run, data: Path, out: Path) -> list[Path]:
     """Draw the partition of a resolved run over the decoded dataset `data`; return the files."""
     from fedgrid.federation.stored import open_data
 
@@ -29,7 +30,7 @@ def partition(run: dict, data: Path, out: Path) -> list[Path]:
     return [*named, out]
 
 
-def draw(run: dict, data) -> Partition:
+def draw(run: Run, data) -> Partition:
     """Return the partition of a resolved run, with the samples that are kept out of training."""
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
     made = draw_partition(run["partition"], data, protocol["clients"], protocol["recipe"], *names)
@@ -39,7 +40,7 @@ def draw(run: dict, data) -> Partition:
     return hold_out(made, data.train_labels, len(data.test_labels), protocol, *held)
 
 
-def tell_idle(out: Path, sizes: list[int], protocol: dict) -> None:
+def tell_idle(out: Path, sizes: list[int], protocol: Protocol) -> None:
     """Warn of clients that never train.
 
     The workflow's partitions are shared by protocols with other batches. Then the default fields
@@ -47,7 +48,7 @@ def tell_idle(out: Path, sizes: list[int], protocol: dict) -> None:
     """
     from fedgrid.federation import schedule  # which imports PyTorch
 
-    fields = PROTOCOL | protocol
+    fields = changed_protocol(DEFAULTS, protocol)
     if not (idle := schedule.count_idle(sizes, fields)):
         return
     sentence = (

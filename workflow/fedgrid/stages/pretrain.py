@@ -4,8 +4,10 @@ import logging
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime import files, forced
+from fedgrid.runtime.resolved import Run, changed_protocol
 from fedgrid.store.identity import identify
 from fedgrid.study.command import (
     Machine,
@@ -16,7 +18,7 @@ TOGETHER = 10  # clients trained at a time
 log = logging.getLogger(__name__)
 
 
-def pretrain(run: dict, paths: dict[str, Path], out: Path, folder: Path, machine: Machine) -> None:
+def pretrain(run: Run, paths: dict[str, Path], out: Path, folder: Path, machine: Machine) -> None:
     """Train all clients into the folder `out`; `folder` has what is done if this is stopped."""
     with files.alone(folder):
         begin_forced(out, folder)
@@ -45,7 +47,7 @@ def begin(folder: Path, key: str) -> None:
         note.write_text(key)
 
 
-def train_clients(run: dict, paths: dict[str, Path], folder: Path, machine: Machine) -> None:
+def train_clients(run: Run, paths: dict[str, Path], folder: Path, machine: Machine) -> None:
     """Train and save the clients that are not in `folder` yet."""
     import numpy as np
 
@@ -54,7 +56,7 @@ def train_clients(run: dict, paths: dict[str, Path], folder: Path, machine: Mach
 
     protocol = run["protocol"]
     local = schedule.epochs(protocol["pretrain_epochs"])
-    alone = run | {"method": {}, "protocol": protocol | local}
+    alone: Run = {**run, "method": {}, "protocol": changed_protocol(protocol, local)}
     engine, start = build_engine(alone, paths, machine)
     everyone = range(len(engine.federation.members))
     left = [k for k in everyone if not (folder / f"client{k}.safetensors").exists()]
@@ -62,7 +64,8 @@ def train_clients(run: dict, paths: dict[str, Path], folder: Path, machine: Mach
     for some in (left[i : i + TOGETHER] for i in range(0, len(left), TOGETHER)):
         names = ("pretrain", *engine.federation.names)
         work = schedule.work(np.array(some), engine.federation.members, alone["protocol"], *names)
-        memories, losses = [{}] * len(some), []
+        memories: list[dict[str, Any]] = [{}] * len(some)
+        losses: list[float] = []
         trained = engine.train(start, work, memories, protocol["lr"])
         for which, states, loss, _ in trained:
             save(folder, some[which], states)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import in_words
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import (
     Machine,
-    require,
+    require_file,
 )
 
 MOST, FEW = 0.5, 0.05  # warn if this share of the weight is with this share of clients, or fewer
@@ -22,7 +23,7 @@ MOST, FEW = 0.5, 0.05  # warn if this share of the weight is with this share of 
 log = logging.getLogger(__name__)
 
 
-def encode(run: dict, paths: dict[str, Path], out: Path, machine: Machine) -> None:
+def encode(run: Run, paths: dict[str, Path], out: Path, machine: Machine) -> None:
     """Encode all clients, and write contributions, table, and costs."""
     import numpy as np
 
@@ -60,7 +61,7 @@ def encoded(engine, folder: Path):
 
     found, network = [], engine.architecture.empty
     for client in range(len(engine.federation.members)):
-        path = require(folder / f"client{client}.safetensors", "python -m fedgrid pretrain")
+        path = require_file(folder / f"client{client}.safetensors", "python -m fedgrid pretrain")
         model = client_model(engine, path)
         sums = engine.samples.total(
             client, lambda x, y, model=model: guided.contributions(network, model, x, y)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from fedgrid.runtime import cli, forced
+from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.identity import identify
 from fedgrid.study.command import (
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def train(
-    run: dict,
+    run: Run,
     paths: dict[str, Path],
     out: Path,
     checkpoint_path: Path,
@@ -104,7 +105,7 @@ def beside(path: Path, end: str) -> Path:
     return path.with_name(f"{path.name}{end}")
 
 
-def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | None):
+def ended_states(run: Run, paths: dict[str, Path], path: Path, home: Path | None):
     """Return the last states of finished runs, in the results `home`, that this run can use."""
     from fedgrid.training.extension import Ended, without_length
 
@@ -115,17 +116,16 @@ def ended_states(run: dict, paths: dict[str, Path], path: Path, home: Path | Non
     return Ended(beside(path, ENDED), key, [beside(other, ENDED) for other in others], limit)
 
 
-def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
+def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the last state, all evaluations, the state for the results, and facts on the run."""
     from fedgrid.engine.hooks.state import Watch
-    from fedgrid.runtime.watch import energy, progress
+    from fedgrid.runtime.watch import progress
     from fedgrid.training import results, rounds
     from fedgrid.training.build import build_engine
 
     stop = Interrupt()
     engine, start = build_engine(run, paths, machine)
     results.warn_of_idle(engine)
-    meter = energy.Meter(engine.device)
     protocol = run["protocol"]
     start, history = saved.begin(start, engine.device, protocol)
     rows, watch = tracked(history), Watch(engine.method)
@@ -140,7 +140,6 @@ def run_rounds(run: dict, paths: dict[str, Path], saved, machine: Machine, track
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
-    facts |= {"joules": meter.joules()}
     return state, history, replace(state, server=engine.complete(state.server)), facts
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from fedgrid.runtime import files, forced, records
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
@@ -153,7 +154,7 @@ def farthest(before: list[dict], after: list[dict]) -> tuple[str, float]:
     return max(((n, by) for by, n in far if by), key=lambda one: one[1], default=("", 0.0))
 
 
-def apart(one: str | None, other: str | None) -> float:
+def apart(one: Any, other: Any) -> float:
     """Return how far two cells are apart: infinite if only one of them is a finite number."""
     if one == other:
         return 0.0

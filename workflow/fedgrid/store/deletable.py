@@ -1,7 +1,7 @@
 """Find the files below results/ that can be deleted, by their kind, and delete them.
 
-A file is of a kind only if its whole path is one that fedgrid or Snakemake writes. All other files
-are somebody else's.
+A file has a kind only if its whole path is one that fedgrid or Snakemake writes. All other files
+are not fedgrid's, and stay.
 """
 
 import base64
@@ -37,23 +37,23 @@ PRETRAINED = re.compile(r"client\d+\.safetensors|run\.txt|seconds\.txt")
 
 
 class Kinds:
-    """Says of which kind a file of a folder of results is; `wanted` is what grids need."""
+    """Finds the kind of files in a folder of results; `wanted` is what grids need."""
 
     def __init__(self, results: Path, wanted: Wanted):
         self.results, self.wanted = results, wanted
         self.of_run = {*source.literal("training.results", "FILES")}
-        self.states = wanted.states | {*map(self.trained_as, wanted.states)}
+        self.states = wanted.states | {*map(self.find_trained, wanted.states)}
         self.running = source.literal("runtime.watch.trackers.csv", "RUNNING")
 
-    def find(self, parts: tuple[str, ...]) -> str:
+    def find_kind(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file by the parts of its path below results/; "" if it has none."""
         by_folder: dict[str, Callable] = {
-            "runs": self.in_runs,
-            "interpolation": self.in_interpolation,
-            "checkpoints": self.in_checkpoints,
-            **dict.fromkeys(INPUT_ENDS, self.in_inputs),
-            **dict.fromkeys(("logs", "benchmarks"), self.in_logs),
-            "grids": self.in_grids,
+            "runs": self.find_in_runs,
+            "interpolation": self.find_in_interpolation,
+            "checkpoints": self.find_in_checkpoints,
+            **dict.fromkeys(INPUT_ENDS, self.find_in_inputs),
+            **dict.fromkeys(("logs", "benchmarks"), self.find_in_logs),
+            "grids": self.find_in_grids,
             "compiled": lambda parts: "compiled" if COMPILED.match("/".join(parts[1:])) else "",
             **dict.fromkeys(("data", "weights", "studies"), lambda parts: ""),
         }
@@ -64,22 +64,22 @@ class Kinds:
         return by_folder[parts[0]](parts)
 
     def is_old(self, parts: tuple[str, ...]) -> bool:
-        """Whether no process has written a file for long."""
+        """Whether a file was not changed for so long that no process can still be writing it."""
         return time.time() - self.results.joinpath(*parts).stat().st_mtime > OLD
 
     def is_there(self, run: str) -> bool:
-        """Whether a run is finished, and its results are there."""
+        """Whether a run is finished and its results exist."""
         return (self.results / "runs" / run / "metrics.csv").exists()
 
-    def trained_as(self, run: str) -> str:
-        """Return the run under whose name a run was trained, and has its state."""
+    def find_trained(self, run: str) -> str:
+        """Return the run whose training a run shares; the last state has that run's name."""
         try:
             summary = (self.results / "runs" / run / "summary.json").read_text(encoding="utf-8")
             return RUN.format(**json.loads(summary)["trained_as"])
         except (OSError, ValueError, KeyError, TypeError):
             return run
 
-    def in_runs(self, parts: tuple[str, ...]) -> str:
+    def find_in_runs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file of a run."""
         *names, file = parts[1:]
         if not is_run(names):
@@ -87,20 +87,20 @@ class Kinds:
         run = "/".join(names)
         if file == self.running:
             return "" if self.is_there(run) else "checkpoints"
-        is_own = recorded(file) in self.of_run
-        return self.of_no_grid(run) if is_own and self.is_there(run) else ""
+        is_own = strip_record(file) in self.of_run
+        return self.find_unneeded(run) if is_own and self.is_there(run) else ""
 
-    def of_no_grid(self, run: str) -> str:
-        """Return the kind of what a run of no grid left; "" for a run of a grid."""
+    def find_unneeded(self, run: str) -> str:
+        """Return the kind of results that no grid needs; "" for a run that a grid needs."""
         is_needed = run in self.wanted.runs or run in self.states
         return "" if is_needed else f"runs/{run.partition('/')[0]}"
 
-    def in_interpolation(self, parts: tuple[str, ...]) -> str:
+    def find_in_interpolation(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a table between two branches."""
-        run = run_of_file(parts[1:], ".csv")
-        return self.of_no_grid(run) if run else ""
+        run = find_run(parts[1:], ".csv")
+        return self.find_unneeded(run) if run else ""
 
-    def in_checkpoints(self, parts: tuple[str, ...]) -> str:
+    def find_in_checkpoints(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a checkpoint, of a note or of a lock."""
         if LOCK.fullmatch("/".join(parts[1:])):
             return "leftovers" if is_free(self.results.joinpath(*parts)) else ""
@@ -108,18 +108,18 @@ class Kinds:
             return "notes" if self.is_stale(parts) else ""
         if parts[1] == "pretrain" and len(parts) == 7 and PRETRAINED.fullmatch(parts[6]):
             return "checkpoints"
-        return self.beside_checkpoint(parts[2:]) if parts[1] == "runs" else ""
+        return self.find_beside_checkpoint(parts[2:]) if parts[1] == "runs" else ""
 
-    def beside_checkpoint(self, parts: tuple[str, ...]) -> str:
+    def find_beside_checkpoint(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a run's checkpoint."""
-        found = re.fullmatch(r"(seed\d+)\.safetensors(.*)", parts[4] if len(parts) > 4 else "")
-        if not found or len(parts) > 6:
+        match = re.fullmatch(r"(seed\d+)\.safetensors(.*)", parts[4] if len(parts) > 4 else "")
+        if not match or len(parts) > 6:
             return ""
-        run, end = "/".join((*parts[:4], found[1])), found[2]
+        run, end = "/".join((*parts[:4], match[1])), match[2]
         if not self.is_known(end, parts[5:]):
             return ""
-        is_other = self.is_there(run) and self.of_no_grid(run)
-        return is_other or self.by_end(run, end)
+        is_other = self.is_there(run) and self.find_unneeded(run)
+        return is_other or self.find_by_ending(run, end)
 
     def is_known(self, end: str, inside: tuple[str, ...]) -> bool:
         """Whether fedgrid writes a file with this ending, or a folder with this file inside."""
@@ -129,7 +129,7 @@ class Kinds:
             return bool(inside) and bool(SEGMENT.fullmatch(inside[0]))
         return end in (*CHECKPOINT, *STATE) and not inside
 
-    def by_end(self, run: str, end: str) -> str:
+    def find_by_ending(self, run: str, end: str) -> str:
         """Return the kind of a file beside a checkpoint by its ending."""
         if end == FINISHED:
             return "" if self.is_there(run) else "copies"
@@ -138,7 +138,7 @@ class Kinds:
         return "checkpoints"
 
     def is_stale(self, parts: tuple[str, ...]) -> bool:
-        """Whether nothing is left of the run that a note leads to."""
+        """Whether a note names a run of which no checkpoint, state or copy is left."""
         try:
             name = self.results.joinpath(*parts).read_text(encoding="utf-8")
             checkpoint = self.results / "checkpoints/runs" / name
@@ -149,23 +149,23 @@ class Kinds:
         except ValueError:  # no text, or no path
             return True
 
-    def in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
+    def find_in_inputs(self, parts: tuple[str, ...], ends: str = "") -> str:
         """Return the kind of a file of a run's input, or of a file with one of these endings."""
-        path = "/".join((*parts[:-1], recorded(parts[-1])))
+        path = "/".join((*parts[:-1], strip_record(parts[-1])))
         form = rf"(\w+(?:/[^/]+){{3}}/seed\d+)({ends or INPUT_ENDS[parts[0]]})"
-        found = re.fullmatch(form, path)
-        return "inputs" if found and found[1] not in self.wanted.inputs else ""
+        match = re.fullmatch(form, path)
+        return "inputs" if match and match[1] not in self.wanted.inputs else ""
 
-    def in_logs(self, parts: tuple[str, ...]) -> str:
+    def find_in_logs(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a log, or of the time of a job."""
         if len(parts) > 1 and parts[1] in INPUT_ENDS:
-            return self.in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
-        run = run_of_file(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
+            return self.find_in_inputs(parts[1:], r"\.log" if parts[0] == "logs" else r"\.tsv")
+        run = find_run(parts[2:], ".log" if parts[0] == "logs" else ".tsv")
         if not run or parts[1] not in ("runs", "interpolation") or run in self.wanted.runs:
             return ""
-        return self.of_no_grid(run) if self.is_there(run) else "logs"
+        return self.find_unneeded(run) if self.is_there(run) else "logs"
 
-    def in_grids(self, parts: tuple[str, ...]) -> str:
+    def find_in_grids(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file of arguments."""
         return "notes" if len(parts) == 2 and GRID.fullmatch(parts[1]) else ""
 
@@ -175,21 +175,21 @@ def is_run(names: list[str]) -> bool:
     return len(names) == 5 and bool(re.fullmatch(r"seed\d+", names[4]))
 
 
-def run_of_file(parts: tuple[str, ...], end: str) -> str:
+def find_run(parts: tuple[str, ...], end: str) -> str:
     """Return the run whose names are the path of a file, without its ending; "" if it is none."""
-    file = recorded(parts[-1]) if parts else ""
+    file = strip_record(parts[-1]) if parts else ""
     names = [*parts[:-1], file.removesuffix(end)]
     return "/".join(names) if file.endswith(end) and is_run(names) else ""
 
 
-def recorded(file: str) -> str:
-    """Return the name of the file of a record; any other name as it is."""
-    found = re.fullmatch(r"\.(.+)\.record", file)
-    return found[1] if found else file
+def strip_record(file: str) -> str:
+    """Return the name of the file that a record is about; any other name unchanged."""
+    match = re.fullmatch(r"\.(.+)\.record", file)
+    return match[1] if match else file
 
 
 def is_free(lock: Path) -> bool:
-    """Whether no process holds a lock; the text in it stays, which names the holder."""
+    """Whether no process holds a lock. The file's text, which names the holder, is not changed."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -202,8 +202,8 @@ def is_free(lock: Path) -> bool:
     return True
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder in their order; links are neither followed nor returned."""
+def list_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below a folder, sorted; links are neither followed nor yielded."""
     for place, folders, names in os.walk(folder):
         folders.sort()
         yield from (Path(place, name) for name in sorted(names) if is_file(Path(place, name)))
@@ -214,41 +214,42 @@ def is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def find(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
+def find_deletable(results: Path, wanted: Wanted) -> dict[str, list[Path]]:
     """Return the files that can be deleted, by their kind."""
-    kinds, found = Kinds(results, wanted), {}
-    for path in files_in(results):
-        if kind := kinds.find(path.relative_to(results).parts):
-            found.setdefault(kind, []).append(path)
-    for kind, path in of_snakemake(results):
-        found.setdefault(kind, []).append(path)
+    kinds = Kinds(results, wanted)
+    by_kind: dict[str, list[Path]] = {}
+    for path in list_files(results):
+        if kind := kinds.find_kind(path.relative_to(results).parts):
+            by_kind.setdefault(kind, []).append(path)
+    for kind, path in find_snakemake_files(results):
+        by_kind.setdefault(kind, []).append(path)
     order = ("leftovers", "notes", "compiled", "checkpoints", "states", "copies", "inputs", "logs")
-    return {kind: found[kind] for kind in (*order, *sorted(found)) if kind in found}
+    return {kind: by_kind[kind] for kind in (*order, *sorted(by_kind)) if kind in by_kind}
 
 
 # -- Snakemake's own folder ------------------------------------------------------------------------
 
 
-def folder_of_snakemake(results: Path) -> Path:
+def find_snakemake_folder(results: Path) -> Path:
     """Return the folder in which Snakemake keeps its notes."""
     return results.parent / ".snakemake"
 
 
-def of_snakemake(results: Path) -> Iterator[tuple[str, Path]]:
+def find_snakemake_files(results: Path) -> Iterator[tuple[str, Path]]:
     """Yield the kind and path of notes on files that are gone, and of logs."""
-    home = folder_of_snakemake(results)
-    for path in files_in(home / "log"):
+    home = find_snakemake_folder(results)
+    for path in list_files(home / "log"):
         if path.name.endswith(".snakemake.log"):
             yield "logs", path
     for folder in ("metadata", "incomplete"):
-        for path in files_in(home / folder):
-            about = noted(path.relative_to(home / folder).parts)
-            if is_of_results(about, results) and not os.path.lexists(results.parent / about):
+        for path in list_files(home / folder):
+            file = decode_note(path.relative_to(home / folder).parts)
+            if concerns_results(file, results) and not os.path.lexists(results.parent / file):
                 yield "notes", path
 
 
-def noted(parts: tuple[str, ...]) -> str:
-    """Return the file that a note of Snakemake is about; "" if the note's name is none of these."""
+def decode_note(parts: tuple[str, ...]) -> str:
+    """Return the file that a note of Snakemake is about, from the note's name; "" for others."""
     text = "".join(part.removeprefix("@") for part in parts)
     try:
         return base64.b64decode(text, altchars=b"-_", validate=True).decode()
@@ -256,8 +257,11 @@ def noted(parts: tuple[str, ...]) -> str:
         return ""
 
 
-def is_of_results(path: str, results: Path) -> bool:
-    """Whether a path is below results/, and not of a temporary file, whose note counts."""
+def concerns_results(path: str, results: Path) -> bool:
+    """Whether a path is below results/ and outside results/pretrain/.
+
+    Pretrained models are deleted after use, and Snakemake still needs the notes on them.
+    """
     return path.startswith(f"{results.name}/") and not path.startswith(f"{results.name}/pretrain/")
 
 
@@ -266,28 +270,28 @@ def is_of_results(path: str, results: Path) -> bool:
 
 def refuse_work(results: Path) -> None:
     """Raise a UsageError while Snakemake or a run works in the folder."""
-    locks = folder_of_snakemake(results) / "locks"
-    if any(files_in(locks)):
+    locks = find_snakemake_folder(results) / "locks"
+    if any(list_files(locks)):
         raise UsageError(
             f"Snakemake works in this folder, by its locks in {locks}, so nothing is deleted: wait "
             "for its end; if it was killed, `snakemake --unlock` removes the locks"
         )
-    for path in files_in(results / "checkpoints"):
+    for path in list_files(results / "checkpoints"):
         if path.name.endswith(".lock") and not is_free(path):
             raise UsageError(f"a process holds {path}, so nothing is deleted: wait for its end")
 
 
-def remove(paths: Iterable[Path], results: Path) -> None:
-    """Delete files, and the folders that are empty then."""
-    tops = {results, *results.iterdir(), *folder_of_snakemake(results).glob("*")}
+def remove_files(paths: Iterable[Path], results: Path) -> None:
+    """Delete files, and the folders that become empty."""
+    tops = {results, *results.iterdir(), *find_snakemake_folder(results).glob("*")}
     for path in paths:
         path.unlink(missing_ok=True)
         for folder in path.parents:
-            if folder in tops or not is_removed(folder):
+            if folder in tops or not remove_if_empty(folder):
                 break
 
 
-def is_removed(folder: Path) -> bool:
+def remove_if_empty(folder: Path) -> bool:
     """Delete a folder if it is empty; return whether it was."""
     try:
         folder.rmdir()

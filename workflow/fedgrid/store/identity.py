@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from fedgrid.runtime import files, machine
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts, hash_text
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.paths import OF_RUN, RUN, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL
@@ -40,7 +41,7 @@ class Identity(NamedTuple):
         return (summary.get("key"), summary.get("versions")) == (self.key, self.versions)
 
 
-def identify(stage: str, run: dict, paths: dict[str, Path]) -> Identity:
+def identify(stage: str, run: Run, paths: dict[str, Path]) -> Identity:
     """Return what a stage would work with now: its resolved run, and the paths of its inputs."""
     settings = {key: value for key, value in run.items() if key != "name"}
     code = source.fingerprint(*stage_modules(stage, run))
@@ -51,7 +52,7 @@ def identify(stage: str, run: dict, paths: dict[str, Path]) -> Identity:
 # -- settings alone -------------------------------------------------------------------------------
 
 
-def hash_content(kind: str, run: dict) -> str:
+def hash_content(kind: str, run: Run) -> str:
     """Return a hash of the settings that a run's collected table of a kind depends on.
 
     The names of protocol and method do not count. Fields of the protocol with their default are
@@ -62,19 +63,19 @@ def hash_content(kind: str, run: dict) -> str:
     return hash_facts({k: v for k, v in content.items() if k != "name"} | {"protocol": changed})
 
 
-def is_finished(kind: str, run: dict, results: Path) -> bool:
+def is_finished(kind: str, run: Run, results: Path) -> bool:
     """Whether `results` holds a run's output of a kind, made with these settings.
 
     Only a run's summary says what it was made with; other files have it in their path.
     """
-    names, protocol = run["name"], run["protocol"] | {"cells": run["cells"]}
+    names, protocol = run["name"], {**run["protocol"], "cells": run["cells"]}
     if not (results / collected_path(kind, names, protocol)).exists():
         return False
     summary = results / "runs" / RUN.format(**names) / "summary.json"
     return kind not in OF_RUN or not summary.exists() or has_content(summary, run)
 
 
-def has_content(summary: Path, run: dict) -> bool:
+def has_content(summary: Path, run: Run) -> bool:
     """Whether a finished run has the settings of a resolved run, by its summary.
 
     A damaged summary does not say otherwise: whoever reads it refuses it.

@@ -1,4 +1,4 @@
-"""Writing finished runs of a study into the tables that are kept with it."""
+"""Add finished runs of a study to the tables that are kept with it."""
 
 import csv
 import json
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from fedgrid import __version__
 from fedgrid.runtime import files
 from fedgrid.runtime.names import known
+from fedgrid.runtime.resolved import Run
 from fedgrid.store import identity, kept
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
@@ -19,32 +20,32 @@ DIGITS = ".8g"  # how floats are written
 
 
 class Item(NamedTuple):
-    """What is kept under one path: a run, or a file that runs share."""
+    """An item to keep, under one path: a run, or a file that runs share."""
 
-    run: dict[str, Any]  # one of the resolved runs that it belongs to
+    run: Run  # one of the resolved runs that it belongs to
     kinds: set[str]  # of collected tables, which the study's products read
 
 
 def count_runs(paths: Iterable[str]) -> int:
-    """Return how many of the paths of items are of runs."""
+    """Count the runs among items, by the items' paths."""
     return sum(path.startswith("runs/") for path in paths)
 
 
 def wanted_items(everything: Grid, study: str, scale: str, grids: list[str]) -> dict[str, Item]:
-    """Return what the study's products read of its grids at a scale, by path."""
-    there = everything.studies[study]["scales"][scale]["grids"]
+    """Return the items that the study's products read from its grids at a scale, by path."""
+    grid_names = everything.studies[study]["scales"][scale]["grids"]
     for name in grids:
-        known(f"grid of {study} at the {scale} scale", name, there)
+        known(f"grid of {study} at the {scale} scale", name, grid_names)
     entries = everything.studies[study]["products"].values()
-    texts = sorted({text for about in entries for text in about["from"].values()})
-    found: dict[str, Item] = {}
+    texts = sorted({text for entry in entries for text in entry["from"].values()})
+    items: dict[str, Item] = {}
     for kind, _, grid in (text.partition("/") for text in texts):
-        if kind in COLLECTED and grid in (grids or there):
+        if kind in COLLECTED and grid in (grids or grid_names):
             for names in everything.runs(study, scale, grid):
                 run = everything.resolve(names)
-                item = found.setdefault(kept.item_path(kind, run), Item(run, set()))
+                item = items.setdefault(kept.item_path(kind, run), Item(run, set()))
                 item.kinds.add(kind)
-    return found
+    return items
 
 
 def is_finished(item: Item, results: Path) -> bool:
@@ -62,12 +63,14 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
     tables = read_tables(folder, index)
     for path, item in sorted(items.items()):
         before = index.get(path, {"id": next_id(index), "kinds": ""})
-        kinds = sorted(item.kinds | kept.hashes_of(before).keys())
-        rows = {kind: read_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds}
-        for kind, of in rows.items():
-            tables.setdefault(kind, {})[before["id"]] = of
-        hashes = {kind: kept.hash_rows(of) for kind, of in rows.items()}
-        index[path] = describe(path, kinds[0], item.run, results) | {
+        kinds = sorted(item.kinds | kept.read_hashes(before).keys())
+        rows = {
+            kind: read_item_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds
+        }
+        for kind, kind_rows in rows.items():
+            tables.setdefault(kind, {})[before["id"]] = kind_rows
+        hashes = {kind: kept.hash_rows(kind_rows) for kind, kind_rows in rows.items()}
+        index[path] = describe_item(path, kinds[0], item.run, results) | {
             "id": before["id"],
             "kinds": " ".join(f"{kind}={digest}" for kind, digest in hashes.items()),
         }
@@ -76,54 +79,57 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
 
 
 def next_id(index: dict[str, kept.Entry]) -> str:
-    """Return the first id after those of an index."""
+    """Return the smallest id above all ids of an index."""
     return str(1 + max((int(entry["id"]) for entry in index.values()), default=-1))
 
 
 def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:
-    """Return the rows of all that is kept in a folder, by kind and id."""
-    kinds = sorted({kind for entry in index.values() for kind in kept.hashes_of(entry)})
+    """Read all tables in a folder of kept runs; return their rows by kind and id."""
+    kinds = sorted({kind for entry in index.values() for kind in kept.read_hashes(entry)})
     return {kind: kept.read_items(folder, kind, index) for kind in kinds}
 
 
-def read_rows(kind: str, path: Path) -> kept.Rows:
+def read_item_rows(kind: str, path: Path) -> kept.Rows:
     """Return the rows of a run's file as texts; UsageError if it is missing or damaged."""
-    table = collected.read(collected.READERS[kind], path)
-    return [{k: written(v) for k, v in row.items()} for row in table.to_dict("records")]
+    table = collected.read_checked(collected.READERS[kind], path)
+    return [{k: write_value(v) for k, v in row.items()} for row in table.to_dict("records")]
 
 
-def written(value: Any) -> str:
-    """Return a value of a table as text: floats with eight digits, `nan` for a missing one."""
+def write_value(value: Any) -> str:
+    """Write a value of a table as text: a float with eight digits, a missing one as `nan`."""
     if value is None:
         return "nan"
     return format(value, DIGITS) if isinstance(value, float) else str(value)
 
 
-def describe(path: str, kind: str, run: dict, results: Path) -> kept.Entry:
-    """Return an item's entry without its id and kinds; only of a run it says what made it."""
+def describe_item(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
+    """Describe an item for the index, without id and kinds; for a run also what made it."""
     entry = dict.fromkeys(kept.COLUMNS, "") | {
         "path": path,
         "content": identity.hash_content(kind, run),
     }
     if path.startswith("runs/"):
-        entry |= collected.read(made_with, results / path / "summary.json")
+        entry |= collected.read_checked(read_makers, results / path / "summary.json")
     return entry
 
 
-def made_with(summary: Path) -> kept.Entry:
-    """Return what a finished run was made with, by its summary."""
-    found = json.loads(summary.read_text())
-    facts = {name: found[name] for name in ("code", "device", "threads", "seconds", "rounds")}
-    facts |= {"fedgrid": __version__, "torch": found["versions"]["torch"]}
-    facts["seconds"] *= "trained_as" not in found  # a link to another run took no time
-    facts["diverged"] = found["diverged"] is not None
-    return {name: written(value) for name, value in facts.items()}
+def read_makers(summary: Path) -> kept.Entry:
+    """Read from a run's summary what the run was made with."""
+    facts_of_run = json.loads(summary.read_text())
+    facts = {
+        name: facts_of_run[name] for name in ("code", "device", "threads", "seconds", "rounds")
+    }
+    facts |= {"fedgrid": __version__, "torch": facts_of_run["versions"]["torch"]}
+    facts["seconds"] *= "trained_as" not in facts_of_run  # a link to another run took no time
+    facts["diverged"] = facts_of_run["diverged"] is not None
+    return {name: write_value(value) for name, value in facts.items()}
 
 
 def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows]]) -> None:
-    """Write all tables of a folder, sorted by path; each replaces its file when all are written.
+    """Write all tables of a folder, sorted by path; they replace the old ones when all are written.
 
-    The index comes last, because it says which rows are kept: a stack ends with what it began with.
+    The index replaces its file last, because it says which rows are kept. For this it is entered
+    first, as a stack of contexts closes in reverse order.
     """
     order = [index[path] for path in sorted(index)]
     with ExitStack() as all_of:
@@ -132,14 +138,14 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
         for kind, by_id in tables.items():
             rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
             path = folder / f"{kind}.csv"
-            write_rows(all_of.enter_context(files.replacing(path)), columns_of(path, rows), rows)
+            write_rows(all_of.enter_context(files.replacing(path)), order_columns(path, rows), rows)
 
 
-def columns_of(path: Path, rows: kept.Rows) -> list[str]:
-    """Return the columns of rows: those that the table has already come first, in its order."""
+def order_columns(path: Path, rows: kept.Rows) -> list[str]:
+    """Order the columns of rows: those of the existing table first, in its order."""
     used = dict.fromkeys(name for row in rows for name in row)
-    there = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
-    return [*dict.fromkeys([*(name for name in there if name in used), *used])]
+    existing = next(csv.reader(path.read_text("utf-8").splitlines())) if path.exists() else []
+    return [*dict.fromkeys([*(name for name in existing if name in used), *used])]
 
 
 def write_rows(path: Path, columns, rows: kept.Rows) -> None:

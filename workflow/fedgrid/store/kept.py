@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import hash_content
 from fedgrid.study.paths import COLLECTED, collected_path
 from fedgrid.study.reading import STUDIES
@@ -43,9 +44,9 @@ def store_folder(study: str, scale: str, studies: Path = STUDIES) -> Path:
     return studies / "reference" / study / scale
 
 
-def item_path(kind: str, run: dict) -> str:
+def item_path(kind: str, run: Run) -> str:
     """Return the path of the item of a resolved run, relative to results/: a run's is a folder."""
-    path = collected_path(kind, run["name"], run["protocol"] | {"cells": run["cells"]})
+    path = collected_path(kind, run["name"], {**run["protocol"], "cells": run["cells"]})
     return folder_of_run(path)
 
 
@@ -90,22 +91,22 @@ def read_rows(path: Path, columns: Iterable[str]) -> Rows:
     return rows
 
 
-def hashes_of(entry: Entry) -> dict[str, str]:
+def read_hashes(entry: Entry) -> dict[str, str]:
     """Return the hash of an entry's rows, by kind."""
     return dict(text.split("=") for text in entry["kinds"].split())
 
 
-def find_kept(index: dict[str, Entry], kind: str, run: dict) -> Entry | None:
+def find_kept(index: dict[str, Entry], kind: str, run: Run) -> Entry | None:
     """Return the entry that stands for what a resolved run leaves of a kind, or None."""
     entry = index.get(item_path(kind, run)) if index else None
-    if entry and kind in hashes_of(entry) and entry["content"] == hash_content(kind, run):
+    if entry and kind in read_hashes(entry) and entry["content"] == hash_content(kind, run):
         return entry
     return None
 
 
-def facts_of_kind(entry: Entry, kind: str) -> list[str]:
+def list_facts(entry: Entry, kind: str) -> list[str]:
     """Return what a table of a kind depends on, of a kept item: its rows, and what made them."""
-    return [entry["content"], hashes_of(entry)[kind], *(entry[name] for name in MAKERS)]
+    return [entry["content"], read_hashes(entry)[kind], *(entry[name] for name in MAKERS)]
 
 
 # -- the tables of kinds --------------------------------------------------------------------------
@@ -120,19 +121,19 @@ def read_items(folder: Path, kind: str, index: dict[str, Entry]) -> dict[str, Ro
     found: dict[str, Rows] = {}
     for row in read_rows(path, ["id"]):
         found.setdefault(row.pop("id"), []).append(row)
-    wanted = {e["id"]: hashes_of(e)[kind] for e in index.values() if kind in hashes_of(e)}
+    wanted = {e["id"]: read_hashes(e)[kind] for e in index.values() if kind in read_hashes(e)}
     if unknown := sorted(found.keys() - wanted.keys()):
         raise UsageError(f"{path} has the id {shown(unknown[0])}, which {INDEX} does not: {MEND}")
     for of, expected in wanted.items():
         if of not in found:
             raise UsageError(f"{path} has no rows of the id {of}, which {INDEX} has: {MEND}")
-        found[of] = own_columns(found[of])
+        found[of] = select_own_columns(found[of])
         if hash_rows(found[of]) != expected:
             raise UsageError(f"{path}: the rows of the id {of} are not those kept: {MEND}")
     return found
 
 
-def own_columns(rows: Rows) -> Rows:
+def select_own_columns(rows: Rows) -> Rows:
     """Return an item's rows with only those columns that the item has."""
     columns = [name for name in rows[0] if any(row[name] for row in rows)]
     return [{name: row[name] for name in columns} for row in rows]
@@ -140,7 +141,7 @@ def own_columns(rows: Rows) -> Rows:
 
 def hash_rows(rows: Rows) -> str:
     """Return a hash of an item's rows, whatever the order of their columns."""
-    return hash_facts(own_columns(rows))
+    return hash_facts(select_own_columns(rows))
 
 
 def file_of_item(kind: str, item: str) -> str:

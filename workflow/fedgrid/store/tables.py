@@ -1,4 +1,4 @@
-"""Tables of the files that finished runs left, or that are kept with a study."""
+"""Collect files of runs into one table: files of finished runs, and of runs kept with a study."""
 
 import csv
 import json
@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
+from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED, TEXTS, collected_path, collecting_stage
@@ -20,22 +21,25 @@ if TYPE_CHECKING:
 
 
 def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Path, "pd.DataFrame"]:
-    """Return the tables of kept items, by the path that each of them would have in `results`.
+    """Read the tables of kept items; each has the path that its file would have in `results`.
 
     `where` is STUDY/SCALE. UsageError if nothing of this kind is kept for an id.
     """
     study, _, scale = where.partition("/")
     folder = kept.store_folder(study, scale)
     index = kept.read_index(folder)
-    paths = {e["id"]: path for path, e in index.items() if kind in kept.hashes_of(e)}
-    for one in ids:
-        known(f"id of {kind} in {folder / kept.INDEX}", one, paths)
+    paths = {e["id"]: path for path, e in index.items() if kind in kept.read_hashes(e)}
+    for item_id in ids:
+        known(f"id of {kind} in {folder / kept.INDEX}", item_id, paths)
     rows = kept.read_items(folder, kind, index)
-    return {results / kept.file_of_item(kind, paths[one]): as_table(rows[one]) for one in ids}
+    return {
+        results / kept.file_of_item(kind, paths[item_id]): parse_rows(rows[item_id])
+        for item_id in ids
+    }
 
 
-def as_table(rows: kept.Rows):
-    """Return the table of a kept item, as the reader of its file gave it."""
+def parse_rows(rows: kept.Rows):
+    """Restore the table of a kept item from its texts."""
     import pandas as pd
 
     text = pd.DataFrame(rows).to_csv(index=False)
@@ -43,7 +47,7 @@ def as_table(rows: kept.Rows):
     return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"], dtype=texts)
 
 
-def collect_there(
+def collect_finished(
     kind: str,
     everything: Grid,
     study: str,
@@ -51,71 +55,71 @@ def collect_there(
     grid: str,
     results: Path = Path("results"),
 ) -> "pd.DataFrame | None":
-    """Return the collected table of those runs of a grid that are finished in `results` or kept.
+    """Collect a table from those runs of a grid that are finished in `results` or kept.
 
-    None if there is no such run. The boolean column `kept` is always there.
+    Return None if there is no such run. The column `kept` says which runs are kept.
     """
     runs = everything.runs(study, scale, grid)
-    protocols = everything.protocols_of(everything.narrowed(study, scale, grid))
+    protocols = everything.list_protocols(everything.narrow_blocks(study, scale, grid))
     index = kept.read_index(kept.store_folder(study, scale))
-    found, ids = [], []
+    available, ids = [], []
     for path, names in find_files(kind, runs, protocols, results):
         run = everything.resolve(names)
         if identity.is_finished(kind, run, results):
-            found.append((path, names))
+            available.append((path, names))
         elif entry := kept.find_kept(index, kind, run):
-            found.append((path, names))
+            available.append((path, names))
             ids.append(entry["id"])
-    if not found:
+    if not available:
         return None
     stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}
-    return gather(kind, found, stored, always=True)
+    return join_tables(kind, available, stored, always=True)
 
 
 def find_files(
-    kind: str, runs: list[dict], protocols: dict[str, dict], results: Path
-) -> list[tuple[Path, dict]]:
-    """Return the runs' files of one kind, each with its names.
+    kind: str, runs: list[Names], protocols: dict[str, Fields], results: Path
+) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the paths of runs' files of one kind, each with the names of its run.
 
-    A file that methods share is there once for each protocol; a partition is there once.
+    A file that methods share is listed once for each protocol; a partition is listed once.
     """
-    found: dict[tuple, tuple[Path, dict]] = {}
+    by_key: dict[Any, tuple[Path, dict[str, Any]]] = {}
     for run in runs:
         protocol = protocols.get(run["protocol"], {})
         path = results / collected_path(kind, run, PROTOCOL | protocol)
         key = path if collecting_stage(kind) == "partition" else (path, run["protocol"])
-        names = run | {field: protocol.get(field) for field in SUMMED}
-        found.setdefault(key, (path, names))
-    return [*found.values()]
+        names = {**run} | {field: protocol.get(field) for field in SUMMED}
+        by_key.setdefault(key, (path, names))
+    return [*by_key.values()]
 
 
-def gather(kind: str, found: list[tuple[Path, dict]], stored: dict, always: bool = False):
-    """Return the tables of all files as one, each row with the names of its run.
+def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):
+    """Join the tables of all files into one, whose rows have the names of their run.
 
-    `stored` has tables of kept runs by path. If there are any, or `always`, the column `kept` says
-    of each row whether it is from one of them.
+    `stored` has the tables of kept runs by path. With kept runs, or with `always`, the column
+    `kept` says for each row whether its run is kept.
     """
     import pandas as pd
 
-    tables = [stored[p] if p in stored else read(READERS[kind], p) for p, _ in found]
-    said = [{"kept": path in stored} if stored or always else {} for path, _ in found]
-    names = pd.DataFrame([names | more for (_, names), more in zip(found, said, strict=True)])
+    tables = [stored[p] if p in stored else read_checked(READERS[kind], p) for p, _ in available]
+    said = [{"kept": path in stored} if stored or always else {} for path, _ in available]
+    names = pd.DataFrame([names | more for (_, names), more in zip(available, said, strict=True)])
     rows = names.index.repeat([len(table) for table in tables])
     return pd.concat(
         [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1
     )
 
 
-def read(reader: Callable, path: Path):
-    """Return the result of `reader` for a file; UsageError if it is missing or damaged."""
+def read_checked(reader: Callable, path: Path):
+    """Read a file with `reader`; UsageError if the file is missing or damaged."""
     try:
         return reader(path)
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError) as problem:
         raise UsageError(f"the run in {path} cannot be read ({problem})") from problem
 
 
-def read_rows(path: Path):
-    """Return a run's table, in which a name stays the text that it is, even `NA` or `007`."""
+def read_typed(path: Path):
+    """Read a run's table; the columns TEXTS stay texts, even with values such as `NA` or `007`."""
     import pandas as pd
 
     columns = pd.read_csv(path, nrows=0).columns
@@ -124,8 +128,8 @@ def read_rows(path: Path):
     return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=numbers)
 
 
-def metrics(path: Path):
-    """Return a run's metrics, and whether it diverged: its last row has a non-finite number."""
+def read_metrics(path: Path):
+    """Read a run's metrics; `diverged` is true if its last row has a number that is not finite."""
     import pandas as pd
 
     with path.open(encoding="utf-8") as file:
@@ -135,63 +139,63 @@ def metrics(path: Path):
     if missing := sorted({"round", "accuracy", "loss", "train_loss"} - last.keys()):
         raise KeyError(*missing)
     diverged = not all(math.isfinite(float(value or 0)) for value in last.values())
-    if not diverged and int(last["round"]) != ended(path, int(last["round"])):
+    if not diverged and int(last["round"]) != read_last_round(path, int(last["round"])):
         raise ValueError("its last rows are missing")
     return pd.read_csv(path).astype(float).astype({"round": int}).assign(diverged=diverged)
 
 
-def ended(path: Path, default: int) -> int:
-    """Return the last round by the run's summary, or the default without a summary."""
+def read_last_round(path: Path, default: int) -> int:
+    """Read the last round from the run's summary; return `default` without a summary."""
     summary = path.with_name("summary.json")
     return (
         json.loads(summary.read_text(encoding="utf-8"))["rounds"] if summary.exists() else default
     )
 
 
-def numbers(path: Path):
-    """Return the plain values of a summary, without nested ones."""
+def read_summary(path: Path):
+    """Read the values of a summary, without lists and mappings, as a table of one row."""
     import pandas as pd
 
-    found = json.loads(path.read_text(encoding="utf-8"))
-    flat = {k: v for k, v in found.items() if not isinstance(v, dict | list)}
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    flat = {k: v for k, v in summary.items() if not isinstance(v, dict | list)}
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
-def predictions(path: Path):
-    """Return the number of test images predicted per class, by evaluated round."""
-    table, needed = read_rows(path), ["round", "class", "predicted"]
+def read_predictions(path: Path):
+    """Read how many test images a model predicts as each class, by evaluated round."""
+    table, needed = read_typed(path), ["round", "class", "predicted"]
     if table.empty or [*table] not in (needed, [*needed, "class_name"]):
         raise ValueError("it is not a table of predictions")
     return table.astype(dict.fromkeys(needed, int))
 
 
-def clients(path: Path):
-    """Return a row per round and client: test samples, and accuracies on these."""
-    table = read_rows(path)
+def read_clients(path: Path):
+    """Read the evaluations of clients: a row per round and client, with accuracies and samples."""
+    table = read_typed(path)
     if table.empty or not {"round", "client", "samples", "own_accuracy"} <= {*table}:
         raise ValueError("it is not a table of clients: does the protocol set client_test?")
     return table
 
 
-def settings(path: Path):
-    """Return all settings of a run: every field of its protocol and of its method's files.
+def read_settings(path: Path):
+    """Read the settings of a run: a row per field of its protocol and of its method's files.
 
-    A method's file without hyper-parameters has a row without a field.
+    A method's file without hyper-parameters has one row with an empty field.
     """
     import pandas as pd
 
     run = json.loads(path.read_text(encoding="utf-8"))["run"]
     parts = {"": run["protocol"]} | run["method"]
     rows = [
-        (of, field, json.dumps(v) if field else "")
-        for of, fields in parts.items()
+        (part, field, json.dumps(v) if field else "")
+        for part, fields in parts.items()
         for field, v in (fields or {"": None}).items()
     ]
     return pd.DataFrame(rows, columns=["of", "field", "value"])
 
 
-def counts(path: Path):
-    """Return the number of samples by client and class, where it is not 0."""
+def read_counts(path: Path):
+    """Read the number of samples of each client and class, without zeros."""
     import numpy as np
     import pandas as pd
 
@@ -200,23 +204,23 @@ def counts(path: Path):
     return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
 
 
-def sizes(path: Path):
-    """Return the number of samples of each client: for training, its own test, and validation."""
+def read_sizes(path: Path):
+    """Read each client's number of samples: for training, for its own test, for validation."""
     import numpy as np
     import pandas as pd
 
-    there = files.array_names(path)
+    names = files.array_names(path)
     training = files.read_arrays(path, "counts")["counts"].sum(axis=1)
     table = pd.DataFrame({"client": range(len(training)), "training": training})
     for name in ("test", "validation"):
         array = f"{name}_offsets"
-        found = np.diff(files.read_arrays(path, array)[array]) if array in there else 0
-        table[name] = found
+        sizes = np.diff(files.read_arrays(path, array)[array]) if array in names else 0
+        table[name] = sizes
     return table
 
 
-def saliency(path: Path):
-    """Return a row per client."""
+def read_saliency(path: Path):
+    """Read the saliency weights: a row per client."""
     import pandas as pd
 
     table = pd.read_csv(path)
@@ -225,8 +229,8 @@ def saliency(path: Path):
     return table
 
 
-def interpolation(path: Path):
-    """Return a row per alpha and beta."""
+def read_interpolation(path: Path):
+    """Read accuracies between the shared and the private branch: a row per alpha and beta."""
     import pandas as pd
 
     table = pd.read_csv(path)
@@ -236,14 +240,14 @@ def interpolation(path: Path):
 
 
 READERS = {
-    "runs": metrics,
-    "predictions": predictions,
-    "clients": clients,
-    "seconds": numbers,
-    "settings": settings,
-    "partition": counts,
-    "sizes": sizes,
-    "saliency": saliency,
-    "encoding": numbers,
-    "interpolation": interpolation,
+    "runs": read_metrics,
+    "predictions": read_predictions,
+    "clients": read_clients,
+    "seconds": read_summary,
+    "settings": read_settings,
+    "partition": read_counts,
+    "sizes": read_sizes,
+    "saliency": read_saliency,
+    "encoding": read_summary,
+    "interpolation": read_interpolation,
 }

@@ -5,9 +5,11 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.resolved import Names
 from fedgrid.runtime.watch.trackers.csv import RUNNING
 from fedgrid.store.identity import changed_parts, checksum
 from fedgrid.study.grid import Grid
@@ -17,8 +19,10 @@ from fedgrid.study.protocol import ANY, ANY_METHOD
 WRONG = ("altered", "missing", "stale")
 STATES = ("good", *WRONG, "unknown", "unrecorded")
 # Folders with results. Others have logs, measurements, checkpoints, temporary models and copies.
-FOLDERS = ("data", "weights", "partition", "saliency", "latents", "runs", "interpolation")
-FOLDERS += ("studies",)
+FOLDERS = (
+    *("data", "weights", "partition", "saliency"),
+    *("latents", "runs", "interpolation", "studies"),
+)
 
 
 def verified(results: Path, everything: Grid) -> Iterator[tuple[Path, str, str]]:
@@ -80,7 +84,7 @@ def unknown(record: dict, everything: Grid) -> str:
 
 def nameless(record: dict, everything: Grid) -> tuple[str, str]:
     """Return the kind and name of a recorded protocol or method that no longer exists, or ""s."""
-    then = names(record) if record["run"] else {}
+    then: Any = names(record) if record["run"] else {}
     for kind in ("protocol", "method"):
         name = then.get(kind, ANY)
         if name != ANY and not everything.knows(kind, name):
@@ -96,7 +100,7 @@ def overridden(command: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in given.set}
 
 
-def names(record: dict) -> dict:
+def names(record: dict) -> Names:
     """Return the recorded run's names of those axes that its stage depends on."""
     return run_of_stage(stage(record), record["run"])["name"]
 
@@ -109,7 +113,7 @@ def stage(record: dict) -> str:
 def difference(record: dict, everything: Grid) -> str:
     """Return how a recorded run's settings differ from the present ones, or ""."""
     then = run_of_stage(stage(record), record["run"])
-    called = dict(then["name"])
+    called = then["name"].copy()
     if called["method"] == ANY:
         called["method"] = ANY_METHOD
     if called["protocol"] == ANY or any(nameless(record, everything)):

@@ -1,4 +1,4 @@
-"""What the grids of all studies need of the folder of results: their runs, and what these read."""
+"""Find what the grids of all studies need in the folder of results: runs, and their inputs."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -8,43 +8,45 @@ from typing import NamedTuple
 
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import CELLS, RUN, input_paths
 from fedgrid.study.protocol import runs_of_block
-from fedgrid.study.reading import add_products, laid_over, read_config, read_studies
+from fedgrid.study.reading import add_products, merge_configs, read_config, read_studies
+from fedgrid.study.records import Study
 
 SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
 
 
 class Wanted(NamedTuple):
-    """Runs by their folders in results/runs/, paths of inputs without ending, and last states."""
+    """What grids need: runs by their folder in results/runs/, and inputs by path without suffix."""
 
     runs: set[str]
     inputs: set[str]
-    states: set[str]  # of runs that a product reads the last state of
+    states: set[str]  # runs whose last state a product reads
 
 
 def find_wanted(configs: list[Path]) -> Wanted:
-    """Return what the grids of all studies need, with those that configurations ask for.
+    """Find what the grids of all studies need, and what the configurations ask for.
 
     UsageError for a configuration with a study and no scale.
     """
     everything = read_grids(configs)
     wanted = Wanted(set(), set(), set())
-    for study, scale, grid in places(everything):
+    for study, scale, grid in list_grids(everything):
         reads = has_interpolation(everything.studies[study], grid)
-        for names in runs_of(everything, study, scale, grid):
-            for run in with_first(everything, names):
+        for names in list_runs(everything, study, scale, grid):
+            for run in add_first(everything, names):
                 name, paths = RUN.format(**run["name"]), input_paths(run)
                 wanted.runs.add(name)
-                wanted.inputs.update(without_end(paths[one]) for one in SHARED if one in paths)
+                wanted.inputs.update(strip_end(paths[stage]) for stage in SHARED if stage in paths)
                 wanted.states.update([name] if reads else ())
     return wanted
 
 
 def read_grids(configs: list[Path]) -> Grid:
-    """Return the grids of all studies; that of the configuration has its products, too."""
-    config = own_data.give(reduce(laid_over, map(read_config, configs), {}))
+    """Read the grids of all studies, and add the configuration's products to its study."""
+    config = own_data.give(reduce(merge_configs, map(read_config, configs), {}))
     studies = read_studies()
     if "study" in config:
         if "scale" not in config:
@@ -56,36 +58,36 @@ def read_grids(configs: list[Path]) -> Grid:
     return Grid(studies, config)
 
 
-def with_first(everything: Grid, names: dict) -> list[dict]:
-    """Return a resolved run, and the run that it is linked to, which may be in no grid."""
+def add_first(everything: Grid, names: Names) -> list[Run]:
+    """Resolve a run; if it is a link to another run, return both, as no grid may have the other."""
     run = everything.resolve(names)
     first = everything.first_name(run)
     return [run] if first == run["name"] else [run, everything.resolve(first)]
 
 
-def places(everything: Grid) -> Iterator[tuple[str, str, str]]:
+def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
     """Yield study, scale and name of all grids."""
-    for study, about in everything.studies.items():
-        for scale, of in about["scales"].items():
-            yield from ((study, scale, grid) for grid in of["grids"])
+    for study, entry in everything.studies.items():
+        for scale, facts in entry["scales"].items():
+            yield from ((study, scale, grid) for grid in facts["grids"])
 
 
-def runs_of(everything: Grid, study: str, scale: str, grid: str) -> Iterator[dict]:
-    """Yield the runs of a grid as the study has them, and as the configuration asks for them."""
-    blocks = everything.whole(study, scale, grid)
+def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[Names]:
+    """Yield the runs of a grid: those of the study, and those that the configuration asks for."""
+    blocks = everything.whole_blocks(study, scale, grid)
     with suppress(UsageError):  # the configuration may be of another study
-        asked = everything.narrowed(study, scale, grid)
+        asked = everything.narrow_blocks(study, scale, grid)
         blocks = [*blocks, *(block for block in asked if block not in blocks)]
     for block in blocks:
         yield from runs_of_block(block)
 
 
-def has_interpolation(about: dict, grid: str) -> bool:
-    """Whether a product of a study reads the interpolations of a grid, and these read states."""
-    sources = (text for product in about["products"].values() for text in product["from"].values())
+def has_interpolation(study: Study, grid: str) -> bool:
+    """Whether a product reads the interpolations of a grid, which need the runs' last states."""
+    sources = (text for product in study["products"].values() for text in product["from"].values())
     return f"interpolation/{grid}" in sources
 
 
-def without_end(path: str) -> str:
+def strip_end(path: str) -> str:
     """Return the path of an input without the ending of its file."""
     return path.removesuffix(".npz")

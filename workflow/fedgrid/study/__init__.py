@@ -1,4 +1,5 @@
-"""What is to be run: studies, names and jobs. Nothing here changes a result; no torch.
+"""Say what is to be run: studies, names and jobs. Nothing here changes a result.
 
-The Snakefile imports this folder. `runtime/code/source.py` ignores it in the code of a result.
+The Snakefile imports this folder, so it does not import torch. `runtime/code/source.py` does not
+count it as code of a result.
 """

@@ -1,4 +1,7 @@
-"""Check the values in studies and configurations; an error is one sentence."""
+"""Check the values in studies and configurations; each error is one sentence.
+
+To refuse something is to raise a UsageError.
+"""
 
 import math
 from collections import Counter
@@ -10,6 +13,7 @@ from fedgrid.federation import cohorts
 from fedgrid.partitions import check_writers, parse_name
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
 from fedgrid.study.protocol import LOCAL, PROTOCOL, has_client_test
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
@@ -25,7 +29,7 @@ def check_keywords(where: str, part: str, given: dict) -> None:
         check_type(f"{where}: {part}'s {key}", value, defaults[key])
 
 
-def check_protocol(name: str, protocol: dict, dataset: str) -> None:
+def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     """Refuse a protocol that cannot be used with this dataset."""
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         check_type(f"protocol `{name}`: {key}", value, PROTOCOL[key])
@@ -33,14 +37,14 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    there = [*(statistics or ("standard",))]
-    there += [contract.SCALED] if have_pixels(dataset) else []
-    check_normalization(name, protocol["normalization"], dataset, there)
+    offered = [*(statistics or ("standard",))]
+    offered += [contract.SCALED] if have_pixels(dataset) else []
+    check_normalization(name, protocol["normalization"], dataset, offered)
     check_tokens(f"protocol `{name}`", protocol, dataset)
     check_client_test(f"protocol `{name}`", protocol, dataset)
     for key in protocol["augment"]:
-        there = source.literal("federation.augment", "DRAWS")
-        known(f"augmentation of protocol `{name}`", key, there)
+        offered = source.literal("federation.augment", "DRAWS")
+        known(f"augmentation of protocol `{name}`", key, offered)
     if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
         raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
     samples = source.literal(f"datasets.{dataset}", "TRAIN")
@@ -63,8 +67,8 @@ def check_protocol(name: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_tokens(where: str, protocol: dict, dataset: str) -> None:
-    """Refuse a model of tokens with images; with tokens, one of images, and augmentation."""
+def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
+    """Refuse a model that cannot read the dataset's inputs, and augmentation without images."""
     tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
     if tokens and not reads_tokens:
@@ -90,8 +94,8 @@ def check_tokens(where: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_client_test(where: str, protocol: dict, dataset: str) -> None:
-    """Refuse tests of writers beside other tests, and with a dataset that does not give them."""
+def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
+    """Refuse `client_test_from: writers` beside other tests, or with a dataset without writers."""
     if protocol["client_test_from"] != "writers":
         return
     if protocol["client_test"]:
@@ -113,17 +117,18 @@ def check_client_test(where: str, protocol: dict, dataset: str) -> None:
         )
 
 
-def check_normalization(name: str, asked: str, dataset: str, there: list[str]) -> None:
+def check_normalization(name: str, asked: str, dataset: str, offered: list[str]) -> None:
     """Refuse a normalisation that the dataset does not have."""
-    if asked not in there:
+    if asked not in offered:
         raise UsageError(
             f"protocol `{name}`: the dataset {dataset} has no normalization `{asked}`, "
-            f"only {' and '.join(there)}: for it take the protocol {name}-normalization{there[0]}"
+            f"only {' and '.join(offered)}: for it take the protocol "
+            f"{name}-normalization{offered[0]}"
         )
 
 
-def check_local(where: str, protocol: dict) -> None:
-    """Refuse fields of local training that do not go together, and others by method."""
+def check_local(where: str, protocol: Protocol) -> None:
+    """Refuse fields of local training that contradict each other, also in `by_method`."""
     check_optimiser(where, protocol)
     check_steps(where, protocol)
     for part, fields in protocol["by_method"].items():
@@ -131,11 +136,13 @@ def check_local(where: str, protocol: dict) -> None:
         for field, value in fields.items():
             known(f"field of local training in `by_method` of {where}", field, LOCAL)
             check_type(f"{where}: by_method: {part}: {field}", value, PROTOCOL[field])
-        check_local(f"{where}: by_method: {part}", protocol | fields | {"by_method": {}})
+        check_local(
+            f"{where}: by_method: {part}", changed_protocol(protocol, {**fields, "by_method": {}})
+        )
 
 
-def check_steps(where: str, protocol: dict) -> None:
-    """Refuse limits of local steps where local work is counted in steps, or that cross."""
+def check_steps(where: str, protocol: Protocol) -> None:
+    """Refuse limits of local steps if local work is counted in steps, or if least is above most."""
     least, most = protocol["least_steps"], protocol["most_steps"]
     if (least or most) and protocol["local_unit"] == "steps":
         raise UsageError(
@@ -149,7 +156,7 @@ def check_steps(where: str, protocol: dict) -> None:
         )
 
 
-def check_optimiser(where: str, protocol: dict) -> None:
+def check_optimiser(where: str, protocol: Protocol) -> None:
     """Refuse momentum without SGD."""
     if protocol["momentum"] and protocol["optimiser"] != "sgd":
         raise UsageError(
@@ -158,8 +165,8 @@ def check_optimiser(where: str, protocol: dict) -> None:
         )
 
 
-def check_cohort(name: str, method: dict, protocol: dict) -> None:
-    """Refuse a method in cohorts of fewer clients than one of its files can use."""
+def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
+    """Refuse a method if a round has fewer clients than one of the method's files needs."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
     size = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
@@ -171,18 +178,18 @@ def check_cohort(name: str, method: dict, protocol: dict) -> None:
         )
 
 
-def check_equations(name: str, method: dict, protocol: dict) -> None:
-    """Refuse a method one of whose files has equations that do not hold for the optimiser.
+def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
+    """Refuse a method whose equations do not hold for the protocol's optimiser.
 
-    `protocol` has the method's own fields of `by_method`.
+    `protocol` includes the fields that `by_method` changes for this method.
     """
     for part in method:
         allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
         check_allowed(name, allowed, protocol)
 
 
-def check_allowed(name: str, allowed: Sequence[str], protocol: dict) -> None:
-    """Refuse a method whose equations hold for these optimisers with a protocol of another one."""
+def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None:
+    """Refuse a protocol whose optimiser is not among those for which a method's equations hold."""
     optimiser = protocol.get("optimiser", "sgd")
     if not allowed:
         raise UsageError(
@@ -201,8 +208,8 @@ def check_partition(partition: str, dataset: str) -> None:
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
-def check_whole_writers(name: str, protocol: dict, partition: str) -> None:
-    """Refuse tests of writers with a partition that does not deal out whole writers."""
+def check_whole_writers(name: str, protocol: Protocol, partition: str) -> None:
+    """Refuse `client_test_from: writers` with a partition in which clients share writers."""
     kind, _ = parse_name(partition)
     whole = source.literal(f"partitions.{kind}", "WRITERS", False)
     if protocol["client_test_from"] == "writers" and protocol["clients"] > 1 and not whole:
@@ -235,22 +242,22 @@ def have_pixels(dataset: str) -> bool:
     return not (any(others) or are_vectors(dataset))
 
 
-def check_needs(name: str, method: dict, dataset: str) -> None:
+def check_needs(name: str, method: MethodParts, dataset: str) -> None:
     """Refuse a method that encodes images with a dataset of tokens."""
     if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
         check_images(f"method `{name}`", dataset)
 
 
 def needs_client_test(method: str) -> str:
-    """Return the error for a method whose clients are evaluated, without test data for them."""
+    """Return the error for a method that evaluates clients, if clients have no test data."""
     return (
         f"method `{method}` is evaluated on every client's own test data, and the protocol gives "
         "clients none: set its `client_test`, for example to 0.2, or `client_test_from: writers`"
     )
 
 
-def check_evaluation(name: str, method: dict, protocol: dict) -> None:
-    """Refuse a method with private parameters where its clients cannot be evaluated."""
+def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
+    """Refuse a method with private parameters if its clients have no data for evaluation."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
     if not has_client_test(protocol):
@@ -262,8 +269,8 @@ def check_evaluation(name: str, method: dict, protocol: dict) -> None:
         )
 
 
-def check_model(name: str, method: dict, model: str) -> None:
-    """Refuse a method that encodes single images with a model that mixes images, or has no maps."""
+def check_model(name: str, method: MethodParts, model: str) -> None:
+    """Refuse a method that encodes images with a model that cannot encode them one by one."""
     needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
     if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(
@@ -279,7 +286,7 @@ def check_model(name: str, method: dict, model: str) -> None:
         )
 
 
-def check_blocks(name: str, method: dict, model: str) -> None:
+def check_blocks(name: str, method: MethodParts, model: str) -> None:
     """Refuse a method that keeps blocks private with a model without them, or with other blocks."""
     blocks = source.literal(f"models.{model}", "BLOCKS", ())
     for part in (part for part in method if source.literal(f"methods.{part}", "SPLITS", False)):

@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,13 @@ from fedgrid.runtime import cli, records
 from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.plain_yaml import load_yaml
+from fedgrid.runtime.resolved import (
+    Fields,
+    Protocol,
+    Run,
+    changed_protocol,
+    effective_protocol,
+)
 from fedgrid.study.checks import (
     check_cohort,
     check_equations,
@@ -30,11 +37,11 @@ from fedgrid.study.checks import (
     check_type,
     check_whole_writers,
 )
-from fedgrid.study.grid import Grid, configured
-from fedgrid.study.jobs import stage_fields, stage_modules
+from fedgrid.study.grid import Grid, read_grid
+from fedgrid.study.jobs import list_stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
-from fedgrid.study.reading import CONFIG, obey
+from fedgrid.study.reading import CONFIG, check_schema
 from fedgrid.study.variants import read_value, write_value
 
 BACKENDS = ("auto", "loop", "stacked")
@@ -85,7 +92,7 @@ class Machine(NamedTuple):
     compile: str = "auto"
 
 
-def machine_of(asked: argparse.Namespace) -> Machine:
+def choose_machine(asked: argparse.Namespace) -> Machine:
     """Return the machine that the options of `add_machine` choose.
 
     The code of torch's compiler goes into the folder of results, where jobs share it.
@@ -94,7 +101,7 @@ def machine_of(asked: argparse.Namespace) -> Machine:
     return Machine(asked.device, asked.backend, asked.threads, asked.compile)
 
 
-def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
+def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
     """Return the resolved run of a stage's arguments."""
     run = run_of_json(asked.run, stage) if asked.run.startswith("{") else run_of_name(asked.run)
     if asked.set and not asked.out:
@@ -111,12 +118,11 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> dict:
     if stage == "train":
         check_evaluation(run["name"]["method"], run["method"], run["protocol"])
         check_cohort(run["name"]["method"], run["method"], run["protocol"])
-        own = run.get("own", {})
-        check_equations(run["name"]["method"], run["method"], run["protocol"] | own)
+        check_equations(run["name"]["method"], run["method"], effective_protocol(run))
     return run
 
 
-def set_fields(run: dict, texts: list[str]) -> None:
+def set_fields(run: Run, texts: list[str]) -> None:
     """Change the protocol of a run by texts FIELD=VALUE.
 
     The run loses the cells of stages that depend on a changed field: their files in these cells are
@@ -127,16 +133,16 @@ def set_fields(run: dict, texts: list[str]) -> None:
         known("field of the protocol", field, before)
         if not value:
             raise UsageError(f"--set {field} has no value: write --set {field}=VALUE")
-        given = parsed(field, value)
+        given = parse_value(field, value)
         check_type(f"--set {field}", given, before[field])
-        run["protocol"][field] = given
+        run["protocol"] = changed_protocol(run["protocol"], {field: given})
         run.get("own", {}).pop(field, None)
     for stage in [*run.get("cells", ())]:
         if cell_hash(stage, run["protocol"]) != cell_hash(stage, before):
             del run["cells"][stage]
 
 
-def parsed(field: str, text: str):
+def parse_value(field: str, text: str):
     """Return the YAML value of a text."""
     try:
         return load_yaml(text)
@@ -144,12 +150,12 @@ def parsed(field: str, text: str):
         raise UsageError(f"--set {field}={shown(text)} is not YAML") from None
 
 
-def check_ranges(protocol: dict) -> None:
+def check_ranges(protocol: Protocol) -> None:
     """Raise a UsageError for a value out of its range."""
-    obey("--set", protocol, "study", "protocol")
+    check_schema("--set", protocol, "study", "protocol")
 
 
-def run_of_json(text: str, stage: str) -> dict:
+def run_of_json(text: str, stage: str) -> Run:
     """Return the run in a JSON text; UsageError if a field that the stage needs is missing."""
     try:
         run = json.loads(text)
@@ -162,7 +168,7 @@ def run_of_json(text: str, stage: str) -> dict:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not like {example!r}")
     if missing := sorted({*AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
-    for field in stage_fields(stage, run):
+    for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
         check_type(f"the run's protocol: {field}", run["protocol"][field], PROTOCOL[field])
@@ -174,19 +180,19 @@ SPELLED_OUT = {"name": {"method": "fedavg"}, "protocol": {"rounds": 40}, "datase
 SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "seed": 0}
 
 
-def run_of_name(name: str) -> dict:
+def run_of_name(name: str) -> Run:
     """Return the resolved run of a name, by the studies and the config.yaml of this folder."""
-    names = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
+    names: Any = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
     if len(parts) != len(AXES) or not re.fullmatch("(seed)?[0-9]{1,18}", names["seed"]):
         raise UsageError(
             f"`{shown(name)}` is not the name of a run, which is like "
             "protocol/dataset/partition/method/seed0"
         )
     names["seed"] = int(names["seed"].removeprefix("seed"))
-    return run_of_names(names, configured(CONFIG))
+    return run_of_names(names, read_grid(CONFIG))
 
 
-def run_of_names(names: dict, everything: Grid) -> dict:
+def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
     """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
     known("dataset", names["dataset"], registered("datasets"))
     check_partition(names["partition"], names["dataset"])
@@ -196,7 +202,7 @@ def run_of_names(names: dict, everything: Grid) -> dict:
     return run
 
 
-def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str, Path]:
+def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, Path]:
     """Return the paths of the inputs `wanted`, by name; UsageError if one is missing."""
     paths = {name: asked.results / path for name, path in input_paths(run).items()}
     if asked.set:
@@ -207,7 +213,7 @@ def find_inputs(asked: argparse.Namespace, run: dict, *wanted: str) -> dict[str,
         paths[name] = Path(path)
     for one in wanted:
         if one in paths and not paths[one].exists():
-            require(paths[one], how_to_make(asked, run, one))
+            require_file(paths[one], write_maker(asked, run, one))
         elif one not in paths and one in BY_NAME:
             refuse_input(asked, run, one)
     return {one: paths[one] for one in wanted if one in paths}
@@ -217,20 +223,20 @@ BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's 
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
 
 
-def how_to_make(asked: argparse.Namespace, run: dict, name: str) -> str:
+def write_maker(asked: argparse.Namespace, run: Run, name: str) -> str:
     """Return the command that makes an input of a run, with the fields of --set."""
     maker, of = MAKERS.get(name, name), {"data": run["dataset"]}
     of["weights"] = run["protocol"].get("model")
-    named = of.get(name) or name_by_rule(asked, run, STAGES.get(maker, ()))
+    named = of.get(name) or write_name(asked, run, STAGES.get(maker, ()))
     return f"python -m fedgrid {maker} {named}"
 
 
-def name_by_rule(asked: argparse.Namespace, run: dict, fields: Iterable[str] = PROTOCOL) -> str:
+def write_name(asked: argparse.Namespace, run: Run, fields: Iterable[str] = PROTOCOL) -> str:
     """Return the run's name with those values of --set, of these fields, that a name can have."""
-    name, values = run["name"]["protocol"], run["protocol"]
-    given = {field: values[field] for field in set_names(asked) if field in fields}
-    if given := {field: value for field, value in given.items() if has_name(field, value)}:
-        everything = configured(CONFIG)
+    name, values = run["name"]["protocol"], Fields(**run["protocol"])
+    given = {field: values[field] for field in list_set_fields(asked) if field in fields}
+    if given := {field: value for field, value in given.items() if fits_name(field, value)}:
+        everything = read_grid(CONFIG)
         found = None if name in everything.protocols else everything.split_protocol(name)
         name, own = found or (name, {})
         parts = (f"-{field}{write_value(value)}" for field, value in (own | given).items())
@@ -238,23 +244,24 @@ def name_by_rule(asked: argparse.Namespace, run: dict, fields: Iterable[str] = P
     return RUN.format(**run["name"] | {"protocol": name})
 
 
-def set_names(asked: argparse.Namespace) -> list[str]:
+def list_set_fields(asked: argparse.Namespace) -> list[str]:
     """Return the fields that --set changes."""
     return [*dict.fromkeys(text.partition("=")[0] for text in asked.set)]
 
 
-def has_name(field: str, value: Any) -> bool:
+def fits_name(field: str, value: Any) -> bool:
     """Whether the value of a field can be a part of a protocol's name; a list cannot."""
     return read_value(write_value(value), PROTOCOL[field]) == value
 
 
-def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
+def refuse_input(asked: argparse.Namespace, run: Run, name: str) -> None:
     """Raise a UsageError for an input that the name of the run does not lead to."""
     by_path = f"name a file that was made with these fields by `--inputs {name}=PATH`"
     if not asked.set:
         raise UsageError(f"a run in JSON does not say where its input `{name}` is: {by_path}")
-    if all(has_name(field, run["protocol"][field]) for field in set_names(asked)):
-        instead = f"give the run the name `{name_by_rule(asked, run)}`"
+    fields = Fields(**run["protocol"])
+    if all(fits_name(field, fields[field]) for field in list_set_fields(asked)):
+        instead = f"give the run the name `{write_name(asked, run)}`"
     else:
         instead = (
             f"write a protocol with these fields and `base: {run['name']['protocol']}` under "
@@ -266,13 +273,13 @@ def refuse_input(asked: argparse.Namespace, run: dict, name: str) -> None:
     )
 
 
-def work_on(stage: str, run: dict, paths: dict[str, Path], *outputs: Path) -> records.Work:
+def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) -> records.Work:
     """Return the work of a stage for its record, without pretrained models: they are temporary."""
     inputs = [path for name, path in paths.items() if name != "pretrain"]
     return records.Work(outputs, inputs, run, stage_modules(stage, run))
 
 
-def require(path: Path, how: str) -> Path:
+def require_file(path: Path, how: str) -> Path:
     """Return `path` if it exists; else raise a UsageError that says how to make it."""
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")

@@ -4,6 +4,7 @@ A run is a (protocol, dataset, partition, method, seed) tuple of names. `resolve
 replaces each name by its values. Every name is checked.
 """
 
+from collections.abc import Mapping
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -19,6 +20,7 @@ from fedgrid.claim import (
 )
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.runtime.resolved import Fields, Named, Names, changed_protocol
 from fedgrid.study.checks import (
     EXPERIMENTS,
     check_blocks,
@@ -35,30 +37,31 @@ from fedgrid.study.checks import (
 )
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import check_product, needed_sources, product_module
+from fedgrid.study.products import check_product, list_needed_sources, product_module
 from fedgrid.study.protocol import AXES, runs_of_block
-from fedgrid.study.reading import laid_over, read_config, read_studies
-from fedgrid.study.resolving import Resolver, remembered
-from fedgrid.study.selection import axis_values, part_folder
+from fedgrid.study.reading import merge_configs, read_config, read_studies
+from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
+from fedgrid.study.resolving import Resolver, remember_answers
+from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.stated import (
-    Names,
+    GridNames,
     check_claims,
     check_front,
     check_kept_rows,
     check_labels,
     check_published,
-    names_of,
+    collect_names,
 )
 from fedgrid.study.sweeps import ALL_PROTOCOLS, check_sweep, check_used, expand_block
 
 ASKED = "config.yaml or --config"  # where a user asks for names
-OWN_AXES = ("protocol", "method")  # whose names a sweep can replace
+OWN_AXES: tuple[Named, ...] = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
 
-def configured(*configs: Path) -> "Grid":
+def read_grid(*configs: Path) -> "Grid":
     """Return the studies with the protocols and variants of configurations; a later one wins."""
-    given = reduce(laid_over, map(read_config, configs), {})
+    given: dict[str, Any] = reduce(merge_configs, map(read_config, configs), {})
     if "datasets" in given:
         own_data.give(given)
     return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
@@ -71,9 +74,9 @@ class Grid(Resolver):
     would say "Nothing to be done" and leave stale tables.
     """
 
-    def __init__(self, studies: dict[str, dict], config: dict | None = None):
+    def __init__(self, studies: dict[str, Study], config: dict | None = None):
         self.studies, self.config = studies, config or {}
-        self.sweep: dict[str, dict[str, list]] = self.config.get("sweep") or {}
+        self.sweep: Sweep = self.config.get("sweep") or {}
         super().__init__(studies, self.config)
         for study, about in studies.items():
             self._check_study(study, about)
@@ -84,12 +87,12 @@ class Grid(Resolver):
     def _check_asked(self, study: str, scale: str) -> None:
         """Refuse unknown names in the configuration."""
         there = self._names(study, scale)
-        for name in axis_values(self.config, "dataset")[0]:
+        for name in read_axis(self.config, "dataset")[0]:
             self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
         check_sweep(self, "the configuration", self.sweep)
         check_used(self, self.sweep, self._with_asked(there))
         for name in self._scale(study, scale)["grids"]:
-            self.narrowed(study, scale, name)
+            self.narrow_blocks(study, scale, name)
 
     def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
         """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
@@ -106,29 +109,30 @@ class Grid(Resolver):
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def runs(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
+    def runs(self, study: str, scale: str, grid: str) -> list[Names]:
         """Return every run of a study's grid by name, as the configuration narrows or widens it."""
-        return [run for block in self.narrowed(study, scale, grid) for run in runs_of_block(block)]
+        return [
+            run for block in self.narrow_blocks(study, scale, grid) for run in runs_of_block(block)
+        ]
 
-    def _scale(self, study: str, scale: str) -> dict:
+    def _scale(self, study: str, scale: str) -> Scale:
         scales = self.studies[known("study", study, self.studies)]["scales"]
         return scales[known("scale", scale, scales)]
 
-    @remembered
-    def _blocks(self, study: str, scale: str, grid: str) -> list[dict]:
+    @remember_answers
+    def _blocks(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
         """Return a grid's blocks, with the study's own sweeps; of `claims@3` those for claim 3."""
         grids, about = self._scale(study, scale)["grids"], self.studies[study]
         name, number = (grid, 0) if grid in grids else split_grid(grid)
-        blocks = grids[known("grid", name, grids)]
-        above = about.get("sweep", {})
-        blocks = [expand_block(self, b, laid_over(above, b.get("sweep", {}))) for b in blocks]
+        written, above = grids[known("grid", name, grids)], about.get("sweep", {})
+        blocks = [expand_block(self, b, merge_configs(above, b.get("sweep", {}))) for b in written]
         if not number:
             return blocks
-        claim = find_claim(study, about, number)
+        claim = find_claim(study, about.get("claims", []), number)
         return [part_for_claim(block, claim) for block in blocks]
 
-    @remembered
-    def narrowed(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+    @remember_answers
+    def narrow_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
         """Return a grid's blocks, each with a list of names per axis, as the configuration wants.
 
         A block keeps what it has of the names asked for. A name that no grid has, such as a method
@@ -139,19 +143,19 @@ class Grid(Resolver):
         """
         narrowed, there = [], self._names(study, scale)
         for block in self._blocks(study, scale, grid):
-            wanted = first_names(block, {a: self._wanted(a, block, there) for a in AXES})
+            wanted = select_first(block, {a: self._wanted(a, block, there) for a in AXES})
             if all(wanted.values()):
                 wanted = expand_block(self, wanted, self.sweep)
                 self._check_block(wanted)
                 narrowed.append(wanted)
         return narrowed
 
-    def whole(self, study: str, scale: str, grid: str) -> list[dict[str, list]]:
+    def whole_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
         """Return a grid's blocks as the study has them, whatever the configuration asks for."""
         blocks = self._blocks(study, scale, grid)
-        return [first_names(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
+        return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
 
-    @remembered
+    @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
         """Return all names of every axis in the grids of a scale."""
         names = self._scale(study, scale)["grids"]
@@ -160,15 +164,15 @@ class Grid(Resolver):
 
     def _with_asked(self, there: dict[str, set]) -> dict[str, set]:
         """Return names of axes with those that the configuration asks for or adds."""
-        return {axis: there[axis].union(*axis_values(self.config, axis)) for axis in there}
+        return {axis: there[axis].union(*read_axis(self.config, axis)) for axis in there}
 
     def part(self, *axes: str) -> str:
         """Return the folder of products under this configuration (`selection.py`)."""
         return part_folder(self.config, *axes)
 
-    def _wanted(self, axis: str, block: dict, there: dict[str, set]) -> list:
+    def _wanted(self, axis: str, block: Mapping[str, Any], there: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
-        asked, added = axis_values(self.config, axis)
+        asked, added = read_axis(self.config, axis)
         kept = self._kept(axis, asked, listed(block[axis]), there[axis])
         names = {*kept}
         return [*kept, *(name for name in added if name not in names)] if kept else []
@@ -186,15 +190,15 @@ class Grid(Resolver):
 
     # -- what a grid's products need -------------------------------------------------------------
 
-    def protocols_of(self, blocks: list[dict]) -> dict[str, dict]:
+    def list_protocols(self, blocks: list[Wanted]) -> dict[str, Fields]:
         """Return the protocols of blocks by name, each with all fields and its `cells`."""
         names = sorted({name for block in blocks for name in block["protocol"]})
-        return {name: self.protocol(name) | {"cells": self.cells(name)} for name in names}
+        return {name: {**self.protocol(name), "cells": self.cells(name)} for name in names}
 
     def fidelity(self, study: str, scale: str) -> dict[str, Any]:
         """Return the setting of the fidelity study, with images of the requested datasets only."""
         setting = self._scale(study, scale)["fidelity"]
-        asked, _ = axis_values(self.config, "dataset")
+        asked, _ = read_axis(self.config, "dataset")
         images = {n: count for n, count in setting["images"].items() if n in (asked or [n])}
         return setting | {"images": images}
 
@@ -219,18 +223,18 @@ class Grid(Resolver):
         """Whether the scale has what a product is drawn from; not every scale has every grid."""
         about = self.studies[study]["products"][product]
         there = self.sources(study, scale, product)
-        needed = needed_sources(study, product, about)
+        needed = list_needed_sources(study, product, about)
         return bool(there or not about["from"]) and needed <= there.keys()
 
     def _is_there(self, study: str, scale: str, text: str) -> bool:
         kind, _, grid = text.partition("/")
         if kind == "fidelity":
             return bool(self.fidelity(study, scale)["images"])
-        return kind not in COLLECTED or bool(self.narrowed(study, scale, grid))
+        return kind not in COLLECTED or bool(self.narrow_blocks(study, scale, grid))
 
     def sources_of_claim(self, study: str, scale: str, product: str, number: int) -> dict[str, str]:
         """Return the sources that a product needs for one claim; none if nothing can be run."""
-        claim = find_claim(study, self.studies[study], number)
+        claim = find_claim(study, self.studies[study].get("claims", []), number)
         found = {}
         for name, text in self.sources(study, scale, product).items():
             kind = text.partition("/")[0]
@@ -243,13 +247,13 @@ class Grid(Resolver):
                 found[name] = text
         return found
 
-    def blocks_of_kind(self, kind: str, study: str, scale: str) -> list[dict[str, list]]:
+    def blocks_of_kind(self, kind: str, study: str, scale: str) -> list[Wanted]:
         """Return the blocks of the grids of which the study's products read this kind of table."""
         scales = self.studies.get(study, {"scales": ()})["scales"]
         products = self.products(study, scale) if scale in scales else ()
         texts = {t for name in products for t in self.sources(study, scale, name).values()}
         grids = sorted(text.partition("/")[2] for text in texts if text.startswith(f"{kind}/"))
-        return [block for grid in grids for block in self.narrowed(study, scale, grid)]
+        return [block for grid in grids for block in self.narrow_blocks(study, scale, grid)]
 
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
@@ -262,20 +266,22 @@ class Grid(Resolver):
             )
         for text in self.sources(study, scale, name).values():
             if not self._is_there(study, scale, text):
-                asked = {axis: axis_values(self.config, axis)[0] for axis in AXES}
-                given = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
+                asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
+                chosen = (
+                    f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names
+                )
                 raise UsageError(
-                    f"{name} of {study} has no runs at the {scale} scale with {', '.join(given)}: "
+                    f"{name} of {study} has no runs at the {scale} scale with {', '.join(chosen)}: "
                     f"its source `{text}` has none of these; choose names that the study has at "
                     "this scale"
                 )
 
     # -- checks ----------------------------------------------------------------------------------
 
-    def _check_study(self, study: str, about: dict) -> None:
+    def _check_study(self, study: str, about: Study) -> None:
         own = (self.config.get("products") or {}) if study == self.config.get("study") else {}
         with within(f"{study}.yaml"):
-            self._check_sweep(about.get("sweep", {}), blocks_of(about))
+            self._check_sweep(about.get("sweep", {}), list_blocks(about))
             for scale, of in about["scales"].items():
                 for grid, blocks in of["grids"].items():
                     with within(f"scales.{scale}.grids.{grid}"):
@@ -286,21 +292,21 @@ class Grid(Resolver):
             with within(f"{file}: products.{name}"):
                 self._check_product(study, name, facts, about)
 
-    def _check_grid(self, study: str, scale: str, grid: str, blocks: list[dict]) -> None:
+    def _check_grid(self, study: str, scale: str, grid: str, blocks: list[Block]) -> None:
         """Refuse a grid of runs that cannot be."""
         for block in blocks:
             self._check_sweep(block.get("sweep", {}), [block])
         for block in self._blocks(study, scale, grid):
             self._check_block(block)
 
-    def _check_sweep(self, sweep: dict, blocks: list[dict]) -> None:
+    def _check_sweep(self, sweep: dict, blocks: list[Block]) -> None:
         """Refuse a sweep of a name or a field that does not exist, or that no block has."""
         check_sweep(self, "the study", sweep)
         there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
         for name in sweep:
             known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
 
-    def _check_stated(self, study: str, about: dict) -> None:
+    def _check_stated(self, study: str, about: Study) -> None:
         """Refuse unknown names in what the study states about its runs."""
         published, judged = about.get("published", {}), self._judged_grids(study, about)
         check_published(published, self._names_in(study))
@@ -311,21 +317,21 @@ class Grid(Resolver):
         check_front(about.get("front", {}), about["products"])
         check_kept_rows(about, self)
 
-    def _names_in(self, study: str, grids: set[str] | None = None) -> Names:
+    def _names_in(self, study: str, grids: set[str] | None = None) -> GridNames:
         """Return the names in grids of a study at all scales, by default in all of its grids."""
         scales = self.studies[study]["scales"].items()
         places = [(scale, grid) for scale, of in scales for grid in of["grids"]]
         kept = [place for place in places if not grids or place[1] in grids]
-        return names_of(block for place in kept for block in self._blocks(study, *place))
+        return collect_names(block for place in kept for block in self._blocks(study, *place))
 
     @staticmethod
-    def _judged_grids(study: str, about: dict) -> set[str]:
+    def _judged_grids(study: str, about: Study) -> set[str]:
         """Return the grids of the products about claims; none if the study has no such product."""
         return {
             grid
             for name, facts in about["products"].items()
             if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
-            for grid in grids_of(facts)
+            for grid in list_grids(facts)
         }
 
     def _check_name(self, axis: str, what: str, name: str) -> None:
@@ -333,18 +339,18 @@ class Grid(Resolver):
         if not self.knows(axis, name):
             known(what, name, self.protocols if axis == "protocol" else self.methods())
 
-    def _check_product(self, study: str, name: str, facts: dict, about: dict) -> None:
+    def _check_product(self, study: str, name: str, facts: Product, about: Study) -> None:
         """Refuse a source that no scale has, and unknown names in options."""
         check_product(study, name, facts)
         scales = about["scales"]
         for key, text in facts["from"].items():
             with within(f"from.{key}"):
                 check_source(text, scales)
-        there = self._names_in(study, grids_of(facts))
+        there = self._names_in(study, list_grids(facts))
         module = product_module(study, name, facts)
         Checker(self, there, about.get("published", {})).check(module, facts.get("with", {}))
 
-    def _check_block(self, block: dict) -> None:
+    def _check_block(self, block: Mapping[str, Any]) -> None:
         for axis in AXES:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
@@ -364,13 +370,13 @@ class Grid(Resolver):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
 
-    @remembered  # the blocks of a study share most of their names
+    @remember_answers  # the blocks of a study share most of their names
     def _check_protocol(self, name: str, dataset: str) -> None:
         """Refuse a protocol that a dataset cannot be trained by."""
         known("dataset", dataset, registered("datasets"))
         check_protocol(name, self.protocol(name), dataset)
 
-    @remembered
+    @remember_answers
     def _check_method(self, name: str, dataset: str, of: str) -> None:
         """Refuse a method that cannot be trained by the protocol `of`."""
         method, protocol = self.method(name, dataset), self.protocol(of)
@@ -379,28 +385,29 @@ class Grid(Resolver):
         check_cohort(name, method, protocol)
         check_blocks(name, method, protocol["model"])
         own = self.own_fields(protocol, method)
-        check_local(f"method `{name}`", protocol | own | {"by_method": {}})
-        check_equations(name, method, protocol | own)
+        plain = changed_protocol(protocol, {**own, "by_method": {}})
+        check_local(f"method `{name}`", plain)
+        check_equations(name, method, changed_protocol(protocol, own))
 
 
-def first_names(block: dict, wanted: dict[str, list]) -> dict[str, list]:
+def select_first(block: Mapping[str, Any], wanted: Wanted) -> Wanted:
     """Return the names by axis, with only the first one of each axis in the block's `first`."""
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
-def blocks_of(about: dict) -> list[dict]:
+def list_blocks(about: Study) -> list[Block]:
     """Return the blocks of all grids of a study, as they are written."""
     grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
     return [block for grid in grids for block in grid]
 
 
-def grids_of(product: dict) -> set[str]:
+def list_grids(product: Product) -> set[str]:
     """Return the grids that a product is drawn from."""
     texts = (text.partition("/") for text in product["from"].values())
     return {grid for kind, _, grid in texts if kind in COLLECTED}
 
 
-def check_source(text: str, scales: dict[str, dict]) -> None:
+def check_source(text: str, scales: dict[str, Scale]) -> None:
     """Refuse a source of a product that no scale has."""
     if any(has_source(scale, text) for scale in scales.values()):
         return
@@ -415,7 +422,7 @@ def check_source(text: str, scales: dict[str, dict]) -> None:
     known("source", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
 
-def has_source(scale: dict, text: str) -> bool:
+def has_source(scale: Scale, text: str) -> bool:
     """Whether a scale has the grid of a source kind/grid, or its experiment."""
     kind, _, grid = text.partition("/")
     return grid in scale["grids"] if kind in COLLECTED else EXPERIMENTS.get(text) in scale

@@ -2,11 +2,13 @@
 
 import json
 import os
+from typing import Any
 
 from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
+from fedgrid.runtime.resolved import Fields, Names, Run, effective_protocol
 from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES
 
@@ -14,14 +16,14 @@ KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the 
 STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_state_read`
 
 
-def memory_mb(run: dict) -> int:
+def memory_mb(run: Run) -> int:
     """Return the memory in MB that a run's process may use.
 
     It holds PyTorch, the activations of a batch, several models, the cohort's deltas and
     statistics, and what clients keep: that of the cohort before and after its round, and that of
     the clients used last (`training/memories.py`). The dataset is a memory map.
     """
-    protocol, each = run["protocol"] | run.get("own", {}), models_kept(run)
+    protocol, each = effective_protocol(run), count_kept_models(run)
     cohort = protocol["clients"] * protocol.get("participation", 1.0)
     megabytes = model_mb(run)
     used_last = min(megabytes * each * protocol["clients"], 1.5 * KEPT_MB)  # and while it is saved
@@ -29,15 +31,15 @@ def memory_mb(run: dict) -> int:
     return round(4000 + several + used_last + batch_mb(run))
 
 
-def state_gb(run: dict) -> float:
+def state_gb(run: Run) -> float:
     """Return the size of a run's last state in GB: the server's model, and what clients keep."""
-    protocol = run["protocol"] | run.get("own", {})
+    protocol = effective_protocol(run)
     cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
     keepers = min(protocol["clients"], cohort * protocol["rounds"])
-    return model_mb(run) * (2 + models_kept(run) * keepers) / 1000
+    return model_mb(run) * (2 + count_kept_models(run) * keepers) / 1000
 
 
-def is_state_read(name: dict) -> bool:
+def is_state_read(name: Names) -> bool:
     """Whether products of the configuration's study read the last state of the run of this name.
 
     The Snakefile writes the blocks of their grids into the environment. Such a state is kept
@@ -47,50 +49,50 @@ def is_state_read(name: dict) -> bool:
     return any(all(name[axis] in block[axis] for axis in AXES) for block in blocks)
 
 
-def model_mb(run: dict) -> float:
+def model_mb(run: Run) -> float:
     """Return the size of the run's model in MB."""
-    return size_of(run)["weights"]
+    return measure_model(run)["weights"]
 
 
-def batch_mb(run: dict) -> float:
+def batch_mb(run: Run) -> float:
     """Return the MB of the activations of a batch, in training or in evaluation."""
-    size, batch = size_of(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
+    size, batch = measure_model(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
     tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
     return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
 
 
-def size_of(run: dict) -> dict[str, float]:
+def measure_model(run: Run) -> dict[str, float]:
     """Return the MB of the run's model, and of a sample in training and in evaluation."""
     data = f"datasets.{run['dataset']}"
     inputs = {key.lower(): source.literal(data, key, 0) for key in ("SHAPE", "CLASSES", "TOKENS")}
-    return sizes.measured(run["protocol"]["model"], json.dumps(inputs))
+    return sizes.measure_sizes(run["protocol"]["model"], json.dumps(inputs))
 
 
-def models_kept(run: dict) -> float:
+def count_kept_models(run: Run) -> float:
     """Return the number of models that each client keeps, counting those of its optimiser.
 
     The method's literal MODELS_KEPT says how many it keeps.
     """
-    protocol = run["protocol"] | run.get("own", {})
-    kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in method_modules(run))
+    protocol = effective_protocol(run)
+    kept = sum(source.literal(part, "MODELS_KEPT", 0) for part in list_method_modules(run))
     if protocol.get("optimiser_state") == "kept":
         kept += 1 if protocol["optimiser"] == "sgd" else 2
     return kept
 
 
-def method_modules(run: dict) -> list[str]:
+def list_method_modules(run: Run) -> list[str]:
     """Return the modules of the run's method."""
     return [f"methods.{part}" for part in run["method"]]
 
 
-def needed_stages(run: dict) -> list[str]:
+def list_needed_stages(run: Run) -> list[str]:
     """Return the stages that the run's method names in `NEEDS`."""
     return sorted(
-        {need for part in method_modules(run) for need in source.literal(part, "NEEDS", ())}
+        {need for part in list_method_modules(run) for need in source.literal(part, "NEEDS", ())}
     )
 
 
-def stage_modules(stage: str, run: dict) -> list[str]:
+def stage_modules(stage: str, run: Run) -> list[str]:
     """Return the modules of a stage: its command, and modules that are imported by name."""
     root = f"stages.{stage}"
     if stage == "partition":
@@ -98,7 +100,7 @@ def stage_modules(stage: str, run: dict) -> list[str]:
     if "model" not in STAGES[stage]:
         return [root]
     backends = (f"engine.backends.{name}" for name in registered("engine/backends"))
-    method = method_modules(run) if stage in OF_METHOD else ()
+    method = list_method_modules(run) if stage in OF_METHOD else ()
     return [root, f"models.{run['protocol']['model']}", *backends, *method]
 
 
@@ -107,35 +109,37 @@ def dataset_modules(dataset: str) -> list[str]:
     return ["stages.data", f"datasets.{dataset}"]
 
 
-def stages_until(last: str, run: dict) -> set[str]:
+def list_stages_until(last: str, run: Run) -> set[str]:
     """Return the stages that a run goes through until the last one, as its method asks for."""
-    wanted = {"partition", last, *(("train", *needed_stages(run)) if last in OF_METHOD else ())}
+    wanted = {
+        "partition",
+        last,
+        *(("train", *list_needed_stages(run)) if last in OF_METHOD else ()),
+    }
     return wanted | ({"pretrain"} if "saliency" in wanted else set())
 
 
-def stage_fields(stage: str, run: dict) -> list[str]:
+def list_stage_fields(stage: str, run: Run) -> list[str]:
     """Return the protocol's fields that a stage depends on, with those of the stages it needs."""
-    needed = needed_stages(run) if stage in OF_METHOD else ()
+    needed = list_needed_stages(run) if stage in OF_METHOD else ()
     return [*dict.fromkeys(field for one in (stage, *needed) for field in STAGES[one])]
 
 
-def run_of_stage(stage: str, run: dict) -> dict:
+def run_of_stage(stage: str, run: Run) -> Run:
     """Return the parts of a resolved run that a stage depends on.
 
     What all methods share depends neither on the name of the protocol nor on the method, and so not
     on the fields that are the method's own.
     """
-    own = run.get("own", {}) if stage in OF_METHOD else {}
-    run = {key: value for key, value in run.items() if key not in ("cells", "own")}
-    fields = run["protocol"] | own
-    protocol = {field: fields[field] for field in stage_fields(stage, run)}
+    fields: Fields = {**(effective_protocol(run) if stage in OF_METHOD else run["protocol"])}
+    kept: Any = {key: value for key, value in run.items() if key not in ("cells", "own")}
+    kept["protocol"] = {field: fields[field] for field in list_stage_fields(stage, run)}
     if stage not in OF_METHOD:
-        nobody = {"protocol": ANY, "method": ANY}
-        run = run | {"name": run["name"] | nobody, "method": {}}
-    return run | {"protocol": protocol}
+        kept |= {"name": {**run["name"], "protocol": ANY, "method": ANY}, "method": {}}
+    return kept
 
 
-def run_content(run: dict) -> dict:
+def run_content(run: Run) -> dict[str, Any]:
     """Return what a training depends on, without the names of protocol and method.
 
     Runs with equal contents are the same work.
@@ -143,12 +147,14 @@ def run_content(run: dict) -> dict:
     return {key: value for key, value in run_of_stage("train", run).items() if key != "name"}
 
 
-def code_behind(stage: str, run: dict) -> str:
+def fingerprint_stages(stage: str, run: Run) -> str:
     """Return the fingerprint of the code of a stage and of all stages before it.
 
     The stages before it count, because Snakemake does not make a missing file again if a later file
     looks finished: a stage that fails would leave old results of later stages in place.
     """
     modules = {*dataset_modules(run["dataset"])}
-    modules |= {module for one in stages_until(stage, run) for module in stage_modules(one, run)}
+    modules |= {
+        module for one in list_stages_until(stage, run) for module in stage_modules(one, run)
+    }
     return source.fingerprint(*sorted(modules))

@@ -1,8 +1,8 @@
-"""Check the names in the options of products, which a product's file declares.
+"""Check the names in the options of products.
 
-A file of `report/` may have a dict OPTIONS: for those of its options whose values are names, what
-they name (KINDS). The value of an option is a name, a list of names, or pairs whose keys and values
-are names; of fields, and where the values are numbers, only the keys are.
+A file of `report/` may have a dict OPTIONS, which says for some of its options what their values
+name (KINDS). The value of an option is a name, a list of names, or pairs whose keys and values are
+names. For fields, and if the values are numbers, only the keys are names.
 """
 
 import re
@@ -16,16 +16,19 @@ from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.study.products import BEST
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.resolving import Resolver
-from fedgrid.study.stated import Names
+from fedgrid.study.stated import GridNames
 
 OPTIONS = "OPTIONS"  # the constant in a product's file
 WAYS = ("tail", "best", "smoothed", "final")  # to score a run
-METRICS = ("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy")
-METRICS += ("validation_loss", "validation_own_mean", "distance_bound", "weight_distance")
 ON_REQUEST = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error")
 OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in range(1, 10)))
-METRICS += (*ON_REQUEST, *(f"own_{name}" for name in ON_REQUEST))
-METRICS += tuple(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS)
+METRICS = (
+    *("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy"),
+    *("validation_loss", "validation_own_mean", "distance_bound", "weight_distance"),
+    *ON_REQUEST,
+    *(f"own_{name}" for name in ON_REQUEST),
+    *(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS),
+)
 RECALL = re.compile("(own_)?recall_.+")
 LIKE = 0.85  # how like fedgrid's own name of a metric a misspelt one is
 HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records columns of its own
@@ -34,8 +37,8 @@ HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records c
 class Checker:
     """Checks names of one product, against the names of the grids that it is drawn from."""
 
-    def __init__(self, resolver: Resolver, there: Names, published: dict[str, Any]):
-        self.resolver, self.there, self.published = resolver, there, published
+    def __init__(self, resolver: Resolver, grid_names: GridNames, published: dict[str, Any]):
+        self.resolver, self.there, self.published = resolver, grid_names, published
 
     def check(self, module: str, options: dict[str, Any]) -> None:
         """Refuse a name in the options of a product's file that stands for nothing."""
@@ -44,7 +47,7 @@ class Checker:
         for option, kind in declared.items():
             if option in options:
                 with within(f"with.{option}"):
-                    for name in names_in(options[option], kind):
+                    for name in list_names(options[option], kind):
                         KINDS[kind](self, name=name)
         if by := options.get(BEST, {}).get("by"):
             with within(f"with.{BEST}.by"):
@@ -57,16 +60,18 @@ class Checker:
     def ending(self, name: str) -> None:
         """Refuse an ending that no method of the grids has."""
         if not any(method.endswith(name) for method in self.there.method):
-            there = {
+            endings = {
                 f"+{method.rpartition('+')[2]}" for method in self.there.method if "+" in method
             }
-            known("ending of a method of the product's grids", name, there)
+            known("ending of a method of the product's grids", name, endings)
 
     def metric(self, name: str) -> None:
         """Refuse a metric that no run can have; methods may record columns of their own."""
         if name in METRICS or RECALL.fullmatch(name):
             return
-        own = [method for method in self.there.method if records(self.resolver.parts(method))]
+        own = [
+            method for method in self.there.method if records_columns(self.resolver.parts(method))
+        ]
         if not own or get_close_matches(name, METRICS, n=1, cutoff=LIKE):
             known("metric of runs", name, METRICS)
 
@@ -83,8 +88,8 @@ class Checker:
         parts = {part for method in self.there.method for part in self.resolver.parts(method)}
         every = {part: source.keywords(f"methods.{part}", "method") for part in parts}
         every["protocol"] = PROTOCOL
-        plain = {name for of in every.values() for name in of}
-        whole = {f"{of}.{name}" for of, names in every.items() for name in names}
+        plain = {name for defaults in every.values() for name in defaults}
+        whole = {f"{defaults}.{name}" for defaults, names in every.items() for name in names}
         known("field of the product's runs", name, plain if "." not in name else whole)
 
     def axis(self, name: str) -> None:
@@ -105,7 +110,7 @@ KINDS: dict[str, Callable[..., None]] = {
 
 
 def check_declared(module: str, declared: Any) -> None:
-    """Refuse OPTIONS of a product's file that name no argument, or no kind of names."""
+    """Refuse OPTIONS of a product's file with an unknown argument, or an unknown kind of names."""
     if not isinstance(declared, dict):
         raise UsageError(f"{source.file(module)}: {OPTIONS} is not a dict of options and KINDS")
     for option, kind in declared.items():
@@ -119,19 +124,23 @@ def check_declared(module: str, declared: Any) -> None:
         known(f"kind of names in {OPTIONS} of {source.file(module)}", kind, KINDS)
 
 
-def names_in(value: Any, kind: str) -> Iterator[str]:
+def list_names(value: Any, kind: str) -> Iterator[str]:
     """Yield the names in the value of an option; UsageError for one that is not text."""
     names = [*value] if isinstance(value, dict) else listed(value)
     if isinstance(value, dict) and kind != "field":
-        inner = (listed(one) for one in value.values() if type(one) not in (int, float))
-        names += [name for one in inner for name in one]
+        inner = (
+            listed(inner_value)
+            for inner_value in value.values()
+            if type(inner_value) not in (int, float)
+        )
+        names += [name for inner_value in inner for name in inner_value]
     for name in names:
         if not isinstance(name, str):
             raise UsageError(f"{shown(repr(name))} is not a name: write a name as text")
         yield name
 
 
-def records(parts: Iterable[str]) -> bool:
+def records_columns(parts: Iterable[str]) -> bool:
     """Whether one of a method's files, or what they import of methods/, records own columns."""
     files = {file for part in parts for file in source.reachable(f"methods.{part}")}
     texts = (source.text(file) for file in files if file.startswith("methods."))

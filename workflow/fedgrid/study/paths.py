@@ -1,10 +1,13 @@
 """The paths of a run's files, relative to results/."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
@@ -42,48 +45,50 @@ def collecting_stage(kind: str) -> str:
     return "train" if folder == "runs" else folder
 
 
-def collected_path(kind: str, run: dict, protocol: dict) -> str:
-    """Return where a run, or what it shares with others, leaves what is collected as `kind`."""
+def collected_path(kind: str, run: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
+    """Return the path of the file of a run, or of runs that share it, collected as `kind`."""
     cell = protocol.get("cells", {}).get(collecting_stage(kind), "")
     return COLLECTED[kind].format(**run, **partition_names(protocol), cell=cell)
 
 
-def collected_fields(kind: str, protocol: dict) -> dict:
-    """Return what the collection of a kind reads of a protocol: fields, and the stage's cell."""
+def collected_fields(kind: str, protocol: Mapping[str, Any]) -> dict:
+    """Return the parts of a protocol that collecting a kind reads: fields, and the stage's cell."""
     stage, cells = collecting_stage(kind), protocol.get("cells", {})
     read = {field: protocol[field] for field in SUMMED}
     return read | {"cells": {stage: cells[stage]}} if stage in cells else read
 
 
-def cell_hash(stage: str, protocol: dict) -> str:
+def cell_hash(stage: str, protocol: Mapping[str, Any]) -> str:
     """Return a hash of the fields of a protocol that a stage depends on."""
     read = {field: protocol[field] for field in STAGES[stage]}
     return hash_facts(read, 10)
 
 
-def partition_names(protocol: dict) -> dict[str, str]:
+def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:
     """Return the names in a partition's path, from the protocol's fields."""
-    test, origin, share, of = (protocol.get(field, PROTOCOL[field]) for field in HELD)
+    test, origin, share, validation_from = (protocol.get(field, PROTOCOL[field]) for field in HELD)
     held = f"-test{test:g}" if test else ""
     held = "-testwriters" if origin == "writers" else held
-    held += f"-validation{share:g}-{of}" if share else ""
+    held += f"-validation{share:g}-{validation_from}" if share else ""
     return {"recipe": protocol["recipe"], "clients": protocol["clients"], "held": held}
 
 
 def held_fields(held: str) -> dict[str, float | str]:
-    """Return the protocol's fields that `held`, in a partition's path, stands for."""
-    test, share, of = re.fullmatch(HELD_OUT, held).groups()
+    """Return the protocol's fields that the part `held` of a partition's path encodes."""
+    found = re.fullmatch(HELD_OUT, held)
+    assert found, "the rules match only such paths"
+    test, share, validation_from = found.groups()
     origin = "writers" if test == "writers" else PROTOCOL["client_test_from"]
     own = 0.0 if test == "writers" else float(test or 0)
-    given = own, origin, float(share or 0), of or PROTOCOL["validation_from"]
+    given = own, origin, float(share or 0), validation_from or PROTOCOL["validation_from"]
     return dict(zip(HELD, given, strict=True))
 
 
-def input_paths(run: dict) -> dict[str, str]:
+def input_paths(run: Run) -> dict[str, str]:
     """Return the paths of a resolved run's inputs, relative to results/, by stage.
 
-    A file of weights of your own has its absolute path.
-    A run in JSON, as a job receives it, does not say where other stages left their files.
+    A file of weights of your own has its absolute path. A run in JSON, as a job receives it, has no
+    paths of other stages' files.
     """
     protocol, names = run["protocol"], run["name"]
     partition = PARTITION.format(**names, **partition_names(protocol))

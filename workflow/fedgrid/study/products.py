@@ -5,6 +5,7 @@ from typing import Any
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.records import Product
 
 GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and options
 CATEGORY = "Results"  # the default heading in the report
@@ -15,90 +16,91 @@ BEST_SOURCES = ("runs", "settings")  # what the choice reads
 FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
 
 
-def product_module(study: str, product: str, about: dict) -> str:
+def product_module(study: str, product: str, entry: Product) -> str:
     """Return the module of a product, without importing it; UsageError if no file has it.
 
     `about` is the product's entry in the study. The file's name is the entry's `draw`, or else the
     product's name. A file in the study's own folder takes precedence over a shared file.
     """
-    name, own = about.get("draw", product), f"report/{study}"
+    name, own = entry.get("draw", product), f"report/{study}"
     if name in registered(own):
         return f"report.{study}.{name}"
     try:
         known("product", name, [*registered("report"), *registered(own)])
     except UsageError as problem:
-        if "draw" in about:
+        if "draw" in entry:
             raise
         hint = "If the product has another name than its file, name the file with `draw:`"
         raise followed_by(problem, hint) from None
     return f"report.{name}"
 
 
-def complete_product(study: str, product: str, about: dict) -> dict:
-    """Return the entry of a product with its formats and its category, by default if it has none.
+def complete_product(study: str, product: str, entry: Product) -> Product:
+    """Complete the entry of a product with default formats and category, if it has none.
 
     A product is a figure by default if its file has a `plot`, otherwise a table.
     """
-    defaults = {"category": CATEGORY}
-    if "formats" not in about:
-        plots = "plot" in source.definitions(product_module(study, product, about))
+    defaults: Product = {"category": CATEGORY}
+    if "formats" not in entry:
+        plots = "plot" in source.definitions(product_module(study, product, entry))
         defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
-    return defaults | about
+    return defaults | entry
 
 
-def check_product(study: str, product: str, about: dict) -> None:
+def check_product(study: str, product: str, entry: Product) -> None:
     """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
-    module = product_module(study, product, about)
-    contract.product(module, about["formats"])
-    best_of_product(module, about.get("with", {}))
-    check_best_sources(about)
-    needed, possible = parameters_of(module, about.get("with", {}))
-    there = {*about["from"], *about.get("with", {}), *GIVEN}
-    if missing := [name for name in needed if name not in there]:
+    module = product_module(study, product, entry)
+    contract.product(module, entry["formats"])
+    read_best(module, entry.get("with", {}))
+    check_best_sources(entry)
+    needed, possible = list_parameters(module, entry.get("with", {}))
+    given = {*entry["from"], *entry.get("with", {}), *GIVEN}
+    if missing := [name for name in needed if name not in given]:
         raise UsageError(
             f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
-    for name in () if possible is None else sorted({*about["from"]} | {*about.get("with", {})}):
-        known("source or option of the product", name, {*possible} - {*GIVEN})
+    if possible is not None:
+        for name in sorted({*entry["from"], *entry.get("with", {})}):
+            known("source or option of the product", name, {*possible} - {*GIVEN})
 
 
-def parameters_of(module: str, options: dict) -> tuple[list[str], list[str] | None]:
-    """Return the arguments that a product must have, and all that it may have, or None for any.
+def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | None]:
+    """List the arguments that a product must have, and all that it may have; None allows any.
 
     With the option `best`, the sources for the choice are among both.
     """
     needed, possible = source.parameters(module, "draw")
-    if BEST not in options or chooses_itself(module):
+    if BEST not in options or takes_best(module):
         return needed, possible
     more = [name for name in BEST_SOURCES if name not in needed]
     return [*needed, *more], possible and [*possible, *more, BEST]
 
 
-def needed_sources(study: str, product: str, about: dict) -> set[str]:
+def list_needed_sources(study: str, product: str, entry: Product) -> set[str]:
     """Return those sources of a product that it cannot be drawn without."""
-    needed, possible = parameters_of(product_module(study, product, about), about.get("with", {}))
-    return {name for name in about["from"] if possible is None or name in needed}
+    needed, possible = list_parameters(product_module(study, product, entry), entry.get("with", {}))
+    return {name for name in entry["from"] if possible is None or name in needed}
 
 
-def chooses_itself(module: str) -> bool:
-    """Whether a product's `draw` takes `best`, because it has a choice for each of its metrics."""
+def takes_best(module: str) -> bool:
+    """Whether a product's `draw` takes `best`, and so chooses runs for each of its metrics."""
     return BEST in source.arguments(module, "draw")
 
 
-def best_of_product(module: str, options: dict) -> dict | None:
-    """Return the option `best` with the metric to choose by; None if the product chooses itself.
+def read_best(module: str, options: dict) -> dict | None:
+    """Return the option `best` with the metric to choose by; None if the product takes `best`.
 
-    The metric is that of the product, if `best` names none.
+    Without `by`, the metric is that of the product.
     """
     if BEST in options:
-        check_best(source.file(module), options[BEST])
-    if BEST not in options or chooses_itself(module):
+        check_best_option(source.file(module), options[BEST])
+    if BEST not in options or takes_best(module):
         return None
     return {"by": options.get("metric", "accuracy")} | options[BEST]
 
 
-def check_best(where: str, best: Any) -> None:
+def check_best_option(where: str, best: Any) -> None:
     """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
     if not isinstance(best, dict) or not listed(best.get("over")):
         raise UsageError(
@@ -113,10 +115,10 @@ def check_best(where: str, best: Any) -> None:
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
 
-def check_best_sources(about: dict) -> None:
+def check_best_sources(entry: Product) -> None:
     """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
-    missing = [name for name in BEST_SOURCES if name not in about["from"]]
-    if BEST in about.get("with", {}) and missing:
+    missing = [name for name in BEST_SOURCES if name not in entry["from"]]
+    if BEST in entry.get("with", {}) and missing:
         raise UsageError(
             f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
             "grid as the others"

@@ -5,22 +5,26 @@ with all fields, and the files of its method with all hyper-parameters. A job ge
 as JSON, and its results are valid for that run only.
 """
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
-AXES = ("protocol", "dataset", "partition", "method", "seed")
+from fedgrid.runtime.resolved import Axis, Fields, Names, Protocol
+
+AXES: tuple[Axis, ...] = ("protocol", "dataset", "partition", "method", "seed")
 ANY = "any"  # instead of a name that a stage does not depend on
 ANY_METHOD = "fedavg"  # stands for the method where none is named
 
 
-def runs_of_block(block: dict[str, list]) -> list[dict[str, Any]]:
+def runs_of_block(block: dict[str, list[Any]]) -> list[Names]:
     """Return every run of a grid's block, by its names: the product of the axes."""
     names = product(*(block[axis] for axis in AXES))
-    return [dict(zip(AXES, values, strict=True)) for values in names]
+    found: list[Any] = [dict(zip(AXES, values, strict=True)) for values in names]
+    return found
 
 
 # The fields of a protocol and their defaults; `schemas/study.schema.yaml` gives their ranges.
-PROTOCOL: dict[str, Any] = {
+DEFAULTS: Protocol = {
     "model": "cnn",
     "weights": "none",
     "clients": 100,
@@ -62,6 +66,7 @@ PROTOCOL: dict[str, Any] = {
     "pretrain_epochs": 1,
     "autoencoder_fit": 0.0,
 }
+PROTOCOL: Fields = {**DEFAULTS}
 
 # Which samples are tests of clients or validation data.
 HELD = ("client_test", "client_test_from", "validation", "validation_from")
@@ -72,11 +77,13 @@ _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrai
 OPTIMISER = ("optimiser", "optimiser_state", "beta1", "beta2", "epsilon", "clip")
 _MODEL = ("model", "weights", "weight_decay", "augment", "precision", *OPTIMISER)
 # The fields that `by_method` may change.
-LOCAL = ("local", "local_unit", "least_steps", "most_steps", "batch", "lr", "lr_decay")
-LOCAL += ("momentum", "weight_decay", *OPTIMISER)
+LOCAL = (
+    *("local", "local_unit", "least_steps", "most_steps", "batch", "lr", "lr_decay"),
+    *("momentum", "weight_decay", *OPTIMISER),
+)
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.
-STAGES = {
+STAGES: dict[str, tuple[str, ...]] = {
     "partition": SHARED,
     "pretrain": (*SHARED, *_LOCAL, *_MODEL),
     "saliency": (*SHARED, *_LOCAL, *_MODEL),
@@ -87,7 +94,7 @@ STAGES["interpolation"] = STAGES["train"]
 OF_METHOD = ("train", "interpolation")  # stages of a run, which no methods share
 
 
-def has_client_test(protocol: dict[str, Any]) -> bool:
+def has_client_test(protocol: Mapping[str, Any]) -> bool:
     """Whether a protocol gives clients test samples of their own."""
     of_writers = protocol.get("client_test_from") == "writers"
     return of_writers or bool(protocol.get("client_test"))

@@ -14,6 +14,7 @@ from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.products import complete_product
+from fedgrid.study.records import Study
 
 # They are in the package where it is installed from a wheel, and beside it in a checkout.
 HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
@@ -22,9 +23,9 @@ FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
 def read_config(path: Path) -> dict:
-    """Return a configuration's file, checked; a missing config.yaml is empty.
+    """Read and check a configuration; a missing config.yaml counts as empty.
 
-    So is a config.yaml of another program, with a warning.
+    A config.yaml of another program counts as empty, too, with a warning.
     """
     if path == CONFIG and not path.exists():
         return {}
@@ -40,7 +41,7 @@ def read_config(path: Path) -> dict:
 
 
 def read_flags(config: dict) -> dict:
-    """Return a configuration in which the texts `true` and `false` of FLAGS are these values.
+    """Convert the texts `true` and `false` of the keys FLAGS to booleans.
 
     Snakemake leaves `--config kept=false` as text.
     """
@@ -51,44 +52,46 @@ def read_flags(config: dict) -> dict:
 
 def check_config(name: str, config: dict, required: bool = True) -> None:
     """Raise a UsageError for a configuration, or one of its protocols, that breaks its schema."""
-    obey(name, config, "config", required=required)
+    check_schema(name, config, "config", required=required)
     trackers.chosen(config.get("log"))
     for protocol, fields in (config.get("protocols") or {}).items():
-        obey(f"{name}: protocols.{protocol}", fields, "study", "protocol")
+        check_schema(f"{name}: protocols.{protocol}", fields, "study", "protocol")
     for product, entry in (config.get("products") or {}).items():
-        obey(f"{name}: products.{product}", entry, "study", "product")
+        check_schema(f"{name}: products.{product}", entry, "study", "product")
 
 
-def add_products(studies: dict[str, dict], config: dict) -> None:
+def add_products(studies: dict[str, Study], config: dict) -> None:
     """Add the configuration's products to those of the study that it names."""
     study = known("study", config["study"], studies)
-    there = studies[study]["products"]
-    for name, about in (config.get("products") or {}).items():
-        if name in there:
+    products = studies[study]["products"]
+    for name, entry in (config.get("products") or {}).items():
+        if name in products:
             raise UsageError(
                 f"config.yaml: products.{name} is a product of the study {study} already: give it "
-                f"another name, and write `draw: {there[name].get('draw', name)}`"
+                f"another name, and write `draw: {products[name].get('draw', name)}`"
             )
-        there[name] = complete_product(study, name, about)
+        products[name] = complete_product(study, name, entry)
 
 
-def laid_over(below: Any, above: Any) -> Any:
+def merge_configs(below: Any, above: Any) -> Any:
     """Return `above`; mappings are merged with `below`, as Snakemake merges configurations."""
     if not isinstance(above, dict):
         return above
     below = below if isinstance(below, dict) else {}
-    return below | {key: laid_over(below.get(key), value) for key, value in above.items()}
+    return below | {key: merge_configs(below.get(key), value) for key, value in above.items()}
 
 
-def obey(name: str, value: Any, rules: str, part: str | None = None, required: bool = True) -> None:
-    """Raise a UsageError for a value that breaks a schema; no check without jsonschema."""
+def check_schema(
+    name: str, value: Any, rules: str, part: str | None = None, required: bool = True
+) -> None:
+    """Raise a UsageError for a value that breaks a schema; do nothing if jsonschema is missing."""
     if find_spec("jsonschema"):
         from fedgrid.study import schema
 
-        schema.check(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
+        schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
-def read_studies(folder: Path = STUDIES) -> dict[str, dict]:
+def read_studies(folder: Path = STUDIES) -> dict[str, Study]:
     """Return every study of a folder, by its file's name."""
     return {path.stem: read_study(path) for path in study_files(folder)}
 
@@ -105,27 +108,27 @@ def find_study(text: str) -> Path:
     return STUDIES / f"{known('study', text, (path.stem for path in study_files()))}.yaml"
 
 
-def read_study(path: Path) -> dict:
-    """Return a study's file, checked, with whole entries of products.
+def read_study(path: Path) -> Study:
+    """Read and check a study, and complete the entries of its products.
 
-    `reference` and the entries of `curves` become the rows of the tables that they name.
+    `reference` and the entries of `curves` are replaced by the rows of the tables that they name.
     """
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)
-    obey(path.name, study, "study")
+    check_schema(path.name, study, "study")
     entries = study["products"].items()
-    products = {name: complete_product(path.stem, name, about) for name, about in entries}
+    products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
     return study | {"products": products}
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file that JSON can hold too; else raise a UsageError."""
+    """Read a YAML file; UsageError if it is damaged, or has values that JSON cannot hold."""
     try:
-        found = load_yaml(path.read_bytes())
-        json.dumps(found)  # products depend on it as JSON
-        check_keys(path.name, found)
-        return found
+        content = load_yaml(path.read_bytes())
+        json.dumps(content)  # products depend on it as JSON
+        check_keys(path.name, content)
+        return content
     except UsageError:
         raise
     except yaml.YAMLError as problem:
@@ -150,19 +153,21 @@ def check_keys(name: str, value: Any) -> None:
         check_keys(name, inner)
 
 
-def read_kept(path: Path, study: dict) -> dict:
-    """Return the keys `reference` and `curves` of a study with rows where it names tables."""
-    found = {key: study[key] for key in ("reference", "curves") if key in study}
-    if isinstance(found.get("curves"), dict):
-        curves = found["curves"].items()
-        found["curves"] = {name: read_table(path, f"curves {name}", of) for name, of in curves}
-    if "reference" in found:
-        found["reference"] = read_table(path, "reference", found["reference"])
-    return found
+def read_kept(path: Path, study: dict[str, Any]) -> dict[str, Any]:
+    """Read the tables that a study names as `reference` and under `curves`."""
+    tables: dict[str, Any] = {key: study[key] for key in ("reference", "curves") if key in study}
+    if isinstance(tables.get("curves"), dict):
+        curves = tables["curves"].items()
+        tables["curves"] = {
+            name: read_table(path, f"curves {name}", table) for name, table in curves
+        }
+    if "reference" in tables:
+        tables["reference"] = read_table(path, "reference", tables["reference"])
+    return tables
 
 
 def read_table(study: Path, key: str, name: Any) -> Any:
-    """Return the rows of the table of finished runs that a study names; all but texts unchanged."""
+    """Read the rows of a table that a study names; a value other than a name is unchanged."""
     if not isinstance(name, str):
         return name
     where = f"{study.name}: the {shown(key)} {shown(name)}"
@@ -173,6 +178,6 @@ def read_table(study: Path, key: str, name: Any) -> Any:
         raise UsageError(f"{where} cannot be read ({problem})") from None
     for line, row in rows:
         if None in row or None in row.values():
-            wanted = f"{len(table.fieldnames)} values, as its first line names"
+            wanted = f"{len(table.fieldnames or ())} values, as its first line names"
             raise UsageError(f"{where}, line {line}, has not {wanted}")
     return [row for _, row in rows]

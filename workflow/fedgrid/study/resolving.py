@@ -5,22 +5,24 @@ rule of its name (`variants.py`).
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from itertools import chain
-from typing import Any
+from typing import Any, NoReturn
 
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
+from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run, changed_protocol
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
-from fedgrid.study.protocol import AXES, PROTOCOL, STAGES
-from fedgrid.study.reading import obey
-from fedgrid.study.variants import readable, split_name, write_value
+from fedgrid.study.protocol import DEFAULTS, PROTOCOL, STAGES
+from fedgrid.study.reading import check_schema
+from fedgrid.study.records import Study
+from fedgrid.study.variants import list_examples, split_name, write_value
 
 
-def remembered(function: Callable) -> Callable:
+def remember_answers(function: Callable) -> Callable:
     """Have an object remember what its method returned for these arguments; do not change that.
 
     A grid of thousands of runs asks the same of every run.
@@ -40,43 +42,45 @@ def remembered(function: Callable) -> Callable:
 class Resolver:
     """The protocols and variants of the studies and the configuration, by name."""
 
-    def __init__(self, studies: dict[str, dict], config: dict):
-        sources = {f"{study}.yaml": about for study, about in studies.items()}
+    def __init__(self, studies: dict[str, Study], config: dict[str, Any]):
+        sources: dict[str, Mapping[str, Any]] = {
+            f"{study}.yaml": about for study, about in studies.items()
+        }
         sources["config.yaml"] = config
-        self.protocols = merged("protocols", sources)
-        self.variants = merged("variants", sources)
-        self.tuned = merged("tuned", sources)
+        self.protocols = merge_entries("protocols", sources)
+        self.variants = merge_entries("variants", sources)
+        self.tuned = merge_entries("tuned", sources)
         for file, about in sources.items():
             with within(file):
                 check_entries(about, self)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
-        self._in_grids = {axis: names_in_grids(studies, axis) for axis in ("protocol", "method")}
+        self._in_grids = {axis: list_grid_names(studies, axis) for axis in ("protocol", "method")}
         self._first: dict[tuple, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
-        self._filled: dict[str, dict[str, Any]] = {}
+        self._filled: dict[str, Protocol] = {}
         self._cells: dict[str, dict[str, str]] = {}
 
     # -- protocols -------------------------------------------------------------------------------
 
-    def protocol(self, name: str, above: tuple[str, ...] = ()) -> dict[str, Any]:
+    def protocol(self, name: str, above: tuple[str, ...] = ()) -> Protocol:
         """Return a protocol with all fields: the defaults, those of its `base`, its own."""
         if name not in self._filled:
             self._filled[name] = self._fill(name, above)
-        return dict(self._filled[name])
+        return self._filled[name].copy()
 
-    def _fill(self, name: str, above: tuple[str, ...]) -> dict[str, Any]:
+    def _fill(self, name: str, above: tuple[str, ...]) -> Protocol:
         if name not in self.protocols and (found := self.split_protocol(name)):
-            base, own = found
-            obey(f"protocol `{name}`", own, "study", "protocol")
-            return with_fields(self.protocol(base), own)
-        own = dict(self.protocols[self._known_protocol(name)])
+            named, own = found
+            check_schema(f"protocol `{name}`", own, "study", "protocol")
+            return set_for_all(self.protocol(named), own)
+        own = {**self.protocols[self._known_protocol(name)]}
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
-        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
+        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else DEFAULTS
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
-        return base | own
+        return changed_protocol(base, own)
 
     def _known_protocol(self, name: str) -> str:
         """Return a name with an entry; else a UsageError says what can follow a name with one."""
@@ -97,7 +101,7 @@ class Resolver:
         if not self.knows("protocol", name):
             self._known_protocol(name)
 
-    def own_fields(self, protocol: dict[str, Any], parts) -> dict[str, Any]:
+    def own_fields(self, protocol: Protocol, parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""
         given = (protocol["by_method"].get(part, {}) for part in parts)
         found: dict[str, Any] = {}
@@ -111,7 +115,7 @@ class Resolver:
                     )
         return found
 
-    def split_protocol(self, name: str) -> tuple[str, dict[str, Any]] | None:
+    def split_protocol(self, name: str) -> tuple[str, Fields] | None:
         """Return base and fields of a protocol by the rule of its name, or None."""
         return split_name(name, self.protocols, lambda base: PROTOCOL)
 
@@ -127,10 +131,10 @@ class Resolver:
         return dict(self._cells[name])
 
     def _cell(self, stage: str, name: str) -> str:
-        whole, there = cell_hash(stage, self.protocol(name)), self._hashes(stage)
-        if whole in there:
+        whole, found = cell_hash(stage, self.protocol(name)), self.split_protocol(name)
+        if found is None or whole in self._hashes(stage):
             return whole
-        base, values = self.split_protocol(name)
+        base, values = found
         own = {field: values[field] for field in sorted(values) if field in STAGES[stage]}
         parts = (f"-{field}{write_value(value)}" for field, value in own.items())
         return cell_hash(stage, self.protocol(base)) + "".join(parts)
@@ -156,7 +160,7 @@ class Resolver:
         """Return all names of methods and variants, without those by the rule of their name."""
         return [*self._named_methods()]
 
-    @remembered
+    @remember_answers
     def _named_methods(self) -> dict[str, None]:
         """Return the names of `methods`, in which one can be found at once."""
         return dict.fromkeys([*registered("methods"), *self.variants])
@@ -165,7 +169,7 @@ class Resolver:
         """Whether a name is among `methods`."""
         return name in self._named_methods()
 
-    def method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
+    def method(self, name: str, dataset: str) -> MethodParts:
         """Return the method files of a name, each with all its hyper-parameters.
 
         The variant's values override the study's `tuned` values for the dataset, and these override
@@ -173,13 +177,13 @@ class Resolver:
         """
         return {part: dict(fields) for part, fields in self._method(name, dataset).items()}
 
-    @remembered
-    def _method(self, name: str, dataset: str) -> dict[str, dict[str, Any]]:
+    @remember_answers
+    def _method(self, name: str, dataset: str) -> MethodParts:
         parts = self.parts(name)
         return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
 
-    @remembered
-    def parts(self, name: str) -> dict[str, dict[str, Any]]:
+    @remember_answers
+    def parts(self, name: str) -> MethodParts:
         """Return the method files of a name, each with the hyper-parameters that the name gives."""
         if name in self.variants:
             return self.variants[name]
@@ -190,50 +194,56 @@ class Resolver:
             return self.with_values(self.parts(base), values)
         self._refuse_method(name)
 
-    @remembered
+    @remember_answers
     def hyper_parameters(self, name: str) -> dict[str, Any]:
         """Return the hyper-parameters of a method or variant with their defaults.
 
         One that several of its files have is left out, because its name does not say whose it is.
         """
-        found = [defaults_of(part) for part in self.parts(name)]
+        found = [list_defaults(part) for part in self.parts(name)]
         every = [key for defaults in found for key in defaults]
         return {k: v for of in found for k, v in of.items() if every.count(k) == 1}
 
     @staticmethod
-    def with_values(parts: dict[str, dict], values: dict[str, Any]) -> dict[str, dict]:
+    def with_values(parts: MethodParts, values: Fields) -> MethodParts:
         """Return the parts of a method, each with those values that are its own."""
         return {
-            part: (given or {}) | {k: v for k, v in values.items() if k in defaults_of(part)}
+            part: (given or {}) | {k: v for k, v in values.items() if k in list_defaults(part)}
             for part, given in parts.items()
         }
 
-    def _refuse_method(self, name: str) -> None:
+    def _refuse_method(self, name: str) -> NoReturn:
         """Raise a UsageError that says which hyper-parameters can follow, if the base is known."""
         bases = [base for base in self.methods() if name.startswith(f"{base}-")]
         if not bases:
             known("method", name, self.methods())
         base = max(bases, key=len)
-        there = ", ".join(readable(self.hyper_parameters(base))) or "none"
+        there = ", ".join(list_examples(self.hyper_parameters(base))) or "none"
         raise UsageError(
             f"no method is called `{shown(name)}`: after `{base}-` there must be a hyper-parameter "
             f"of {base} with its value; its hyper-parameters, with their defaults, are {there}"
         )
 
-    def _keywords(self, part: str, dataset: str, given: dict) -> dict[str, Any]:
+    def _keywords(self, part: str, dataset: str, given: Fields) -> Fields:
         contract.method(part)
-        defaults = defaults_of(part)
+        defaults = list_defaults(part)
         found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
         return {key: same_type(value, defaults[key]) for key, value in found.items()}
 
     # -- runs ------------------------------------------------------------------------------------
 
-    def resolve(self, run) -> dict[str, Any]:
+    def resolve(self, run: Mapping[str, Any]) -> Run:
         """Return a run with every name replaced by its values."""
         protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
         method = self.method(run["method"], run["dataset"])
         return {
-            "name": {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])},
+            "name": {
+                "protocol": run["protocol"],
+                "dataset": run["dataset"],
+                "partition": run["partition"],
+                "method": run["method"],
+                "seed": int(run["seed"]),
+            },
             "protocol": protocol,
             "cells": cells,
             "dataset": run["dataset"],
@@ -243,7 +253,7 @@ class Resolver:
             "seed": int(run["seed"]),
         }
 
-    def first_name(self, run: dict) -> dict[str, Any]:
+    def first_name(self, run: Run) -> Names:
         """Return the name under which a resolved run is trained; other names are linked to it.
 
         It has the first protocol and the first method that make the same run: of those in the
@@ -255,16 +265,17 @@ class Resolver:
 
         def meaning(name: str) -> dict[str, Any]:
             protocol = self.protocol(name)
-            protocol |= self.own_fields(protocol, changing)
-            return {field: protocol[field] for field in fields}
+            whole: Fields = {**protocol, **self.own_fields(protocol, changing)}
+            return {field: whole[field] for field in fields}
 
         names = chain(self._in_grids["protocol"], self.protocols)
         protocols = self._first_of((*fields, None, *changing), names, meaning)
         names = chain(self._in_grids["method"], self._named_methods())
         methods = self._first_of((dataset,), names, lambda name: self.method(name, dataset))
-        first = {"protocol": protocols.get(text_of(content["protocol"]))}
-        first["method"] = methods.get(text_of(content["method"]))
-        return run["name"] | {axis: name for axis, name in first.items() if name}
+        name = run["name"].copy()
+        name["protocol"] = protocols.get(write_meaning(content["protocol"]), name["protocol"])
+        name["method"] = methods.get(write_meaning(content["method"]), name["method"])
+        return name
 
     def _first_of(self, key: tuple, names, meaning: Callable[[str], dict]) -> dict[str, str]:
         """Return the first name by its meaning; a name without a meaning is left out."""
@@ -272,7 +283,7 @@ class Resolver:
             found: dict[str, str] = {}
             for name in names:
                 try:
-                    found.setdefault(text_of(meaning(name)), name)
+                    found.setdefault(write_meaning(meaning(name)), name)
                 except UsageError:
                     continue  # it is refused where it is asked for
             self._first[key] = found
@@ -286,7 +297,7 @@ class Resolver:
         return name in there or split_name(name, there, self.hyper_parameters) is not None
 
 
-def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
+def set_for_all(protocol: Protocol, values: Fields) -> Protocol:
     """Return a protocol with these values for all methods, also for those with fields of their own.
 
     The values are those that a user asked for, by a protocol's name or on the command line.
@@ -295,10 +306,10 @@ def with_fields(protocol: dict[str, Any], values: dict[str, Any]) -> dict[str, A
         part: {field: value for field, value in own.items() if field not in values}
         for part, own in protocol["by_method"].items()
     }
-    return protocol | {"by_method": by_method} | values
+    return changed_protocol(protocol, {"by_method": by_method, **values})
 
 
-def check_entries(about: dict, names: Resolver) -> None:
+def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
     """Refuse unknown names in the protocols, variants and tuned values of a file."""
     for name, fields in (about.get("protocols") or {}).items():
         with within(f"protocols.{name}"):
@@ -319,9 +330,9 @@ def check_entries(about: dict, names: Resolver) -> None:
                 check_keywords(dataset, part, given)
 
 
-def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
+def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
     """Return the entries of all sources; UsageError if a name means two things."""
-    found: dict[str, dict] = {}
+    found: dict[str, Fields] = {}
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
         for entry, value in entries.items():
             if found.setdefault(entry, value) != value:
@@ -332,14 +343,14 @@ def merged(key: str, sources: dict[str, dict]) -> dict[str, dict]:
     return found
 
 
-def names_in_grids(studies: dict[str, dict], axis: str) -> list[str]:
+def list_grid_names(studies: dict[str, Study], axis: str) -> list[str]:
     """Return the names of an axis that the grids of studies have, each once."""
     scales = [scale for about in studies.values() for scale in about["scales"].values()]
     blocks = [block for scale in scales for grid in scale["grids"].values() for block in grid]
     return [*dict.fromkeys(name for block in blocks for name in listed(block.get(axis)))]
 
 
-def defaults_of(part: str) -> dict[str, Any]:
+def list_defaults(part: str) -> dict[str, Any]:
     """Return the hyper-parameters of a method's file with their defaults."""
     return source.keywords(f"methods.{part}", "method")
 
@@ -349,6 +360,6 @@ def same_type(value: Any, default: Any) -> Any:
     return float(value) if type(default) is float and type(value) is int else value
 
 
-def text_of(meaning: dict) -> str:
+def write_meaning(meaning: dict) -> str:
     """Return a meaning as a text that is the same for equal meanings."""
     return json.dumps(meaning, sort_keys=True)

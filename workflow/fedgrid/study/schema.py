@@ -12,7 +12,7 @@ from fedgrid.runtime.names import UsageError, known, listed, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 
 
-def check(
+def check_schema(
     name: str, value: Any, schema: Path, part: str | None = None, required: bool = True
 ) -> None:
     """Raise a UsageError that names the key, its value and the allowed values, if one is wrong.
@@ -20,12 +20,12 @@ def check(
     `part` is the schema's definition to check against, or None for the whole schema. Unless
     `required`, keys of the first level may be missing.
     """
-    if error := best_match(validator(schema, part, required).iter_errors(value)):
+    if error := best_match(make_validator(schema, part, required).iter_errors(value)):
         where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
         place = f"{name}: {where}" if where else name
         choices = [*map(str, error.validator_value)] if error.validator == "enum" else ()
         raise UsageError(
-            f"{place}: {said(error)}",
+            f"{place}: {describe_error(error)}",
             where=place,
             key=error.validator,
             value=error.instance,
@@ -34,8 +34,8 @@ def check(
 
 
 @cache  # a study with sweeps checks thousands of protocols
-def validator(schema: Path, part: str | None, required: bool) -> Draft202012Validator:
-    """Return what checks values against a schema, or a part of it, as `check` does."""
+def make_validator(schema: Path, part: str | None, required: bool) -> Draft202012Validator:
+    """Return a validator of a schema, or of the definition `part` in it."""
     rules = load_yaml(schema.read_bytes())
     rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
     return Draft202012Validator(rules if required else rules | {"required": []})
@@ -45,7 +45,7 @@ TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: val
 TYPES |= {"string": "text", "array": "a list", "boolean": "true or false"}
 
 
-def said(error: ValidationError) -> str:
+def describe_error(error: ValidationError) -> str:
     """Return the error in words."""
     if error.validator == "additionalProperties" and error.validator_value is False:
         unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))[0]
@@ -57,20 +57,20 @@ def said(error: ValidationError) -> str:
         missing = next(key for key in error.validator_value if key not in error.instance)
         return f"the key `{missing}` is missing: add it"
     if error.validator == "enum":
-        there = ", ".join(map(str, error.validator_value))
-        return f"{shown(repr(error.instance))} is not one of {there}"
+        allowed = ", ".join(map(str, error.validator_value))
+        return f"{shown(repr(error.instance))} is not one of {allowed}"
     if error.validator == "pattern":
         return f"`{shown(error.instance)}` is not {error.schema['description']}"
     if error.validator == "type":
         wanted = error.validator_value
         words = [TYPES.get(w, w) for w in ([wanted] if isinstance(wanted, str) else wanted)]
         what = f"{shown(repr(error.instance))} is not {' or '.join(words)}"
-        return what + hint(error.instance, wanted)
+        return what + suggest_fix(error.instance, wanted)
     return shown(error.message)
 
 
-def hint(value: Any, wanted: str | list[str]) -> str:
-    """Return what to do about a value that looks like one of another type; "" if nothing does."""
+def suggest_fix(value: Any, wanted: str | list[str]) -> str:
+    """Say how to write a value that looks like one of another type; "" for other values."""
     if "string" in wanted and isinstance(value, bool | int | float):
         return ": if it is a name, put it in quotes"
     if {"integer", "number"} & {*listed(wanted)} and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Which names of the axes a configuration asks for, and the folder of what is made from them."""
+"""Read which names a configuration asks for, and name the folder of products made from them."""
 
 import json
 import re
@@ -13,15 +13,16 @@ DIGITS = re.compile("[0-9]{1,18}")
 LONGEST = 80  # characters of a folder's name
 
 
-def axis_values(config: dict, axis: str) -> tuple[list, list]:
-    """Return the configuration's names of an axis, and those that are to be added (`+name`).
+def read_axis(config: dict, axis: str) -> tuple[list, list]:
+    """Read the configuration's names of an axis: those asked for, and those to add (`+name`).
 
     The configuration has a list or, from the command line, a text such as `a,b`.
     """
     value = config.get(axis)
     if isinstance(value, str):
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
-    asked, added = [], []
+    asked: list[Any] = []
+    added: list[Any] = []
     for name in listed(value):
         plus = isinstance(name, str) and name.startswith(ADDED)
         (added if plus else asked).append(name.removeprefix(ADDED) if plus else name)
@@ -35,23 +36,25 @@ def read_seed(seed: Any) -> Any:
 
 
 def part_folder(config: dict, *axes: str) -> str:
-    """Return the folder of products under a configuration, below those of the whole study.
+    """Return the folder of products made under a configuration, below the folder of the study.
 
     It is empty if the configuration names no axis and no sweep. With `axes`, only these count.
     """
     folders = []
     for axis in axes or AXES:
-        asked, added = axis_values(config, axis)
+        asked, added = read_axis(config, axis)
         if names := [*map(str, asked), *(f"{ADDED}{name}" for name in added)]:
-            folders.append(f"{axis}={shortened(','.join(names))}")
+            folders.append(f"{axis}={shorten_text(','.join(names))}")
     if (sweep := config.get("sweep")) and not axes:
-        fields = "+".join(f"{name}-{field}" for name, of in sweep.items() for field in of)
-        folders.append(f"sweep={shortened(fields, json.dumps(sweep, sort_keys=True))}")
+        fields = "+".join(
+            f"{name}-{field}" for name, axes_of_name in sweep.items() for field in axes_of_name
+        )
+        folders.append(f"sweep={shorten_text(fields, json.dumps(sweep, sort_keys=True))}")
     return "".join(f"/{folder}" for folder in folders)
 
 
-def shortened(text: str, content: str | None = None) -> str:
-    """Return a text for a folder's name; `content`, or a text that is too long, adds a hash."""
+def shorten_text(text: str, content: str | None = None) -> str:
+    """Shorten a text for a folder's name; with `content`, or if too long, a hash is added."""
     if content is None and len(text) <= LONGEST:
         return text
     return f"{text[:LONGEST]}-{hash_text(content or text, 6)}"

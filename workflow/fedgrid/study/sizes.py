@@ -1,8 +1,8 @@
-"""The sizes of models, measured once and noted, because the Snakefile does not import torch.
+"""Measure the sizes of models, once for each model and shape of inputs.
 
-`models/_size.py` measures them in a process of its own, which takes some seconds. What it finds is
-noted in the user's folder of caches, by the fingerprint of the model's code: so each model is
-measured once for each shape of inputs, also if it is a dry run that asks.
+The Snakefile does not import torch, so `models/_size.py` measures in a process of its own, which
+takes some seconds. The sizes are stored in the user's cache folder, by the fingerprint of the
+model's code. A dry run measures and stores them, too.
 """
 
 import json
@@ -22,13 +22,13 @@ UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model t
 
 
 @cache
-def measured(model: str, inputs: str) -> dict[str, float]:
+def measure_sizes(model: str, inputs: str) -> dict[str, float]:
     """Return the MB of a model's weights, and of a sample in training and in evaluation.
 
     `inputs` are the shape, the number of classes and the number of tokens, as JSON. A warning tells
     of a model whose code fails, and the sizes are then UNKNOWN: the run itself says why it fails.
     """
-    noted = note_of(model, inputs)
+    noted = find_note(model, inputs)
     with suppress(OSError, ValueError):
         return json.loads(noted.read_text())
     command = [sys.executable, "-m", "fedgrid.models._size", model, inputs]
@@ -49,7 +49,7 @@ def measured(model: str, inputs: str) -> dict[str, float]:
     return json.loads(done.stdout)
 
 
-def note_of(model: str, inputs: str) -> Path:
+def find_note(model: str, inputs: str) -> Path:
     """Return the file that notes the sizes of a model with these inputs."""
     code = source.fingerprint(f"models.{model}", "models._size")
     key = hash_text(f"{code} {inputs}")

@@ -1,10 +1,10 @@
 """Check the names in what a study states: claims, published tables, labels and the front page.
 
-A name that stands for nothing would change no run and raise no error: a claim would stay undecided,
-and a published number would stand beside nothing.
+Without these checks a misspelt name would raise no error: a claim would stay undecided, and a
+published number would not be shown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
 from typing import Any
@@ -13,6 +13,7 @@ from fedgrid.claim import (
     COEFFICIENT,
     OF_KIND,
     OF_RUNS,
+    Claim,
     check_others,
     measures,
     needs_experiments,
@@ -22,10 +23,13 @@ from fedgrid.claim import (
 from fedgrid.partitions import match_name, parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown, within
+from fedgrid.runtime.resolved import Named
 from fedgrid.study.checks import check_type
-from fedgrid.study.protocol import AXES
+from fedgrid.study.records import Product, Study
 
-NAMED = AXES[:-1]  # the axes whose values are names
+SETTING = ("dataset", "partition", "protocol")
+# The axes whose values are names.
+NAMED: tuple[Named, ...] = ("protocol", "dataset", "partition", "method")
 PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
 OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median", "mean", "box"))))
 MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
@@ -35,7 +39,7 @@ PICTURE = "svg"  # the format of a figure on the front page
 
 
 @dataclass
-class Names:
+class GridNames:
     """The names on each axis of some grids, and their settings: dataset, partition, protocol."""
 
     protocol: set[str] = field(default_factory=set)
@@ -45,25 +49,26 @@ class Names:
     settings: set[tuple[str, str, str]] = field(default_factory=set)
 
 
-def names_of(blocks: Iterable[dict]) -> Names:
+def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
     """Return the names in blocks of grids."""
-    found = Names()
+    names_of_blocks = GridNames()
     for block in blocks:
         for axis in NAMED:
-            getattr(found, axis).update(map(str, listed(block[axis])))
-        setting = (map(str, listed(block[axis])) for axis in ("dataset", "partition", "protocol"))
-        found.settings.update(product(*setting))
-    return found
+            getattr(names_of_blocks, axis).update(map(str, listed(block[axis])))
+        dataset, partition, protocol = (map(str, listed(block[axis])) for axis in SETTING)
+        names_of_blocks.settings.update(product(dataset, partition, protocol))
+    return names_of_blocks
 
 
 # -- claims ---------------------------------------------------------------------------------------
 
 
-def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -> None:
-    """Refuse names in claims that neither grids nor printed tables have, and impossible bounds."""
-    among = {axis: getattr(there, axis) for axis in NAMED}
-    for axis, names in printed_names(published).items():
-        among[axis] = among[axis] | names
+def check_claims(
+    claims: list[Claim], grid_names: GridNames, published: dict[str, dict[str, Any]]
+) -> None:
+    """Refuse claims with impossible bounds, or names that neither grids nor printed tables have."""
+    printed = list_printed_names(published)
+    among: dict[str, set[str]] = {axis: getattr(grid_names, axis) | printed[axis] for axis in NAMED}
     for number, claim in enumerate(claims, start=1):
         check_others(where := f"claims: number {number}", claim)
         with within(where):
@@ -76,7 +81,7 @@ def check_claims(claims: list[dict], there: Names, published: dict[str, dict]) -
             check_compared(claim, among)
 
 
-def printed_names(published: dict[str, dict]) -> dict[str, set[str]]:
+def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[str]]:
     """Return the names on each axis of the printed tables; protocols as claims call them."""
     tables = [table for table in published.values() if "rows" in table]
     columns = [column for table in tables for column in table["columns"]]
@@ -94,11 +99,13 @@ def check_measure(name: str) -> None:
         known("measure", name, [*MEASURES, f"{COEFFICIENT}<column>"])
 
 
-def check_compared(claim: dict, among: dict[str, set[str]]) -> None:
-    """Refuse names of a claim that nothing to compare has; `among` has those of runs by axis."""
+def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
+    """Refuse names of a claim that are not in `among`, the names of runs and printed tables."""
     if needs_experiments(claim):
-        among = with_maps(among, needs_runs(claim))
-    given = [(axis, axis, claim[axis]) for axis in NAMED if axis in claim]
+        among = add_maps(among, needs_runs(claim))
+    given: list[tuple[str, str, Any]] = [
+        (axis, axis, claim[axis]) for axis in NAMED if axis in claim
+    ]
     given += [("over", "method", names) for names in others(claim).values()]
     given += [(f"along.{axis}", axis, names) for axis, names in claim.get("along", {}).items()]
     for key, axis, names in given:
@@ -107,19 +114,19 @@ def check_compared(claim: dict, among: dict[str, set[str]]) -> None:
                 known(f"{axis} of the claims' grids or printed tables", name, among[axis])
 
 
-def with_maps(among: dict[str, set[str]], also_runs: bool) -> dict[str, set[str]]:
-    """Return the names that a claim about maps can have: a map is compared as a method is."""
-    maps = {"method": {*maps_of_encoders()}, "dataset": {"all"}}
+def add_maps(among: dict[str, set[str]], also_runs: bool) -> dict[str, set[str]]:
+    """Add the names of maps to those that a claim can have; a map counts as a method."""
+    maps = {"method": {*list_maps()}, "dataset": {"all"}}
     return {axis: maps.get(axis, set()) | (among[axis] if also_runs else set()) for axis in among}
 
 
-def maps_of_encoders() -> list[str]:
+def list_maps() -> list[str]:
     """Return the names of the maps of the fidelity study: saliency-input and so on."""
     layers = source.literal("experiments.fidelity.setting", "MAPS")
     return [f"{encoder}-{layer}" for encoder, names in layers.items() for layer in names]
 
 
-def check_bounds(claim: dict) -> None:
+def check_bounds(claim: Claim) -> None:
     """Refuse a claim without bounds, or with bounds that nothing fulfils or that are shares."""
     bounds = {key: claim[key] for key in ("least", "most") if key in claim}
     if not bounds:
@@ -138,40 +145,40 @@ def check_bounds(claim: dict) -> None:
 # -- published tables -----------------------------------------------------------------------------
 
 
-def check_published(published: dict[str, dict], there: Names) -> None:
-    """Refuse columns and rows that no grid has, shares, and two values for a cell."""
+def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames) -> None:
+    """Refuse published columns and rows that no grid has, shares, and two values for a cell."""
     seen: dict[tuple, tuple[str, list]] = {}
     for name, table in published.items():
         if "rows" in table:
             with within(f"published.{name}"):
-                check_columns(table["columns"], there)
-                check_rows(table, there)
+                check_columns(table["columns"], grid_names)
+                check_rows(table, grid_names)
                 refuse_second(name, table, seen)
 
 
-def check_columns(columns: list[list[str]], there: Names) -> None:
+def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
     """Refuse a column whose dataset, partition and protocol are together in no grid."""
     for column in columns:
         for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
-            known(f"{axis} of a grid of this study", name, getattr(there, axis))
-        if not any(setting[: len(column)] == tuple(column) for setting in there.settings):
+            known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
+        if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
             raise UsageError(
                 f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
                 "to a grid"
             )
 
 
-def check_rows(table: dict, there: Names) -> None:
-    """Refuse rows of methods that no grid has, rows of another length, and shares."""
+def check_rows(table: dict, grid_names: GridNames) -> None:
+    """Refuse rows of unknown methods, rows of the wrong length, and values that are shares."""
     for key in ("rows", "speedups"):
         for method, values in table.get(key, {}).items():
-            among = there.method if key == "rows" else table["rows"]
+            among = grid_names.method if key == "rows" else table["rows"]
             known(f"method of a grid of this study, in `{key}`,", method, among)
             if len(values) != len(table["columns"]):
                 raise UsageError(
                     f"{key}.{method} has {len(values)} values for {len(table['columns'])} columns"
                 )
-    values = [value for row in table["rows"].values() for value in percents(row)]
+    values = [value for row in table["rows"].values() for value in drop_deviations(row)]
     if values and max(values) <= 1:
         raise UsageError(
             f"no value in `rows` is above 1, as of shares, and they are read as percent: write "
@@ -182,13 +189,13 @@ def check_rows(table: dict, there: Names) -> None:
         known("dataset of a column, in `test_images`,", dataset, {c[0] for c in table["columns"]})
 
 
-def percents(values: list) -> list[float]:
+def drop_deviations(values: list) -> list[float]:
     """Return the values of a row without their deviations."""
     return [value[0] if isinstance(value, list) else value for value in values]
 
 
 def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -> None:
-    """Refuse a cell that has another value in a table before, or in this one; add to `seen`."""
+    """Refuse a cell with another value than before, in this table or an earlier; add to `seen`."""
     for method, at in product(table["rows"], range(len(table["columns"]))):
         cell = (method, *table["columns"][at])
         value = [table["rows"][method][at], *table.get("speedups", {}).get(method, [])[at : at + 1]]
@@ -204,9 +211,9 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
 
 
 def check_labels(labels: dict[str, Any], names) -> None:
-    """Refuse a label of a name that nothing has; `names` is the Resolver."""
+    """Refuse a label for an unknown name; `names` is the Resolver."""
     datasets, methods = registered("datasets"), {*names.methods()}
-    every = [*methods, *datasets, *maps_of_encoders(), "original-grey"]
+    every = [*methods, *datasets, *list_maps(), "original-grey"]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
         if not (names.knows("method", name) or match_name(name) or methods.issuperset(files)):
@@ -216,10 +223,10 @@ def check_labels(labels: dict[str, Any], names) -> None:
             known("protocol in `labels.protocols`", name, names.protocols)
 
 
-def check_kept_rows(about: dict, names) -> None:
-    """Refuse names that nothing has in the tables `reference` and `curves`; `names` resolves."""
-    tables = {"reference": about.get("reference", [])}
-    tables |= {f"curves.{name}": rows for name, rows in about.get("curves", {}).items()}
+def check_kept_rows(study: Study, names) -> None:
+    """Refuse unknown names in the tables `reference` and `curves`; `names` is the Resolver."""
+    tables = {"reference": study.get("reference", [])}
+    tables |= {f"curves.{name}": rows for name, rows in study.get("curves", {}).items()}
     for key, rows in tables.items():
         with within(key):
             for axis in NAMED:
@@ -228,7 +235,7 @@ def check_kept_rows(about: dict, names) -> None:
 
 
 def check_known(axis: str, name: str, names) -> None:
-    """Refuse a name on an axis that stands for nothing; `names` is the Resolver."""
+    """Refuse an unknown name on an axis; `names` is the Resolver."""
     if axis == "partition":
         parse_name(name)
     elif axis == "dataset":
@@ -237,8 +244,8 @@ def check_known(axis: str, name: str, names) -> None:
         known(axis, name, names.protocols if axis == "protocol" else names.methods())
 
 
-def check_front(front: dict[str, str], products: dict[str, dict]) -> None:
-    """Refuse a product on the front page that the study lacks, or that has not the format."""
+def check_front(front: dict[str, str], products: dict[str, Product]) -> None:
+    """Refuse a product on the front page that the study lacks, or that lacks the format."""
     for part, name in front.items():
         form = PICTURE if part == "figure" else "csv"
         with within(f"front.{part}"):

@@ -1,25 +1,26 @@
-"""Sweeps: `{fedprox: {mu: [0.01, 0.1]}}` replaces fedprox by fedprox-mu0.01 and fedprox-mu0.1.
+"""Expand sweeps: `{fedprox: {mu: [0.01, 0.1]}}` gives fedprox-mu0.01 and fedprox-mu0.1.
 
 The values are those of a method's hyper-parameters or of a protocol's fields. The name `protocol`
 stands for every protocol of a grid. Several fields of a name give all combinations.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fedgrid.runtime.names import UsageError, known, listed
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.records import Sweep
 from fedgrid.study.resolving import Resolver
 from fedgrid.study.variants import sweep_names
 
-Sweep = dict[str, dict[str, list]]  # by name and field, the values
 ALL_PROTOCOLS = "protocol"
 
 
-def expand_block(names: Resolver, block: dict, sweep: Sweep) -> dict:
-    """Return a block of a grid in which the variants of a sweep replace their name."""
+def expand_block(names: Resolver, block: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
+    """Replace, in a block of a grid, each name in a sweep by its variants."""
     if not sweep:
-        return block
-    axes = {"method": method_axes, "protocol": protocol_axes}
+        return {**block}
+    axes = {"method": find_method_axes, "protocol": find_protocol_axes}
     expanded = {
         axis: [
             variant
@@ -28,23 +29,25 @@ def expand_block(names: Resolver, block: dict, sweep: Sweep) -> dict:
         ]
         for axis, find in axes.items()
     }
-    return block | expanded
+    return {**block, **expanded}
 
 
-def method_axes(names: Resolver, name: str, sweep: Sweep) -> tuple[dict[str, list], dict[str, Any]]:
+def find_method_axes(
+    names: Resolver, name: str, sweep: Sweep
+) -> tuple[dict[str, list], dict[str, Any]]:
     """Return the values to sweep of a method's hyper-parameters, and all their defaults."""
-    there = names.hyper_parameters(name) if name in sweep else {}
-    return {field: v for field, v in sweep.get(name, {}).items() if field in there}, there
+    defaults = names.hyper_parameters(name) if name in sweep else {}
+    return {field: v for field, v in sweep.get(name, {}).items() if field in defaults}, defaults
 
 
-def protocol_axes(
+def find_protocol_axes(
     names: Resolver, name: str, sweep: Sweep
 ) -> tuple[dict[str, list], dict[str, Any]]:
     """Return the values to sweep of a protocol's fields, and all their defaults.
 
     A method can have the protocol's name; its hyper-parameters are not the protocol's.
     """
-    own = method_axes(names, name, sweep)[0] if names.is_method(name) else {}
+    own = find_method_axes(names, name, sweep)[0] if names.is_method(name) else {}
     given = {field: v for field, v in sweep.get(name, {}).items() if field not in own}
     return given | sweep.get(ALL_PROTOCOLS, {}), PROTOCOL
 
@@ -53,21 +56,21 @@ def check_sweep(names: Resolver, where: str, sweep: Sweep) -> None:
     """Raise a UsageError for a sweep of a name, or of a field of it, that does not exist."""
     for name, axes in sweep.items():
         is_protocol = name == ALL_PROTOCOLS or names.knows("protocol", name)
-        there = PROTOCOL if is_protocol else {}
-        there = there | (names.hyper_parameters(name) if names.knows("method", name) else {})
-        if not there:
+        fields = PROTOCOL if is_protocol else {}
+        fields = fields | (names.hyper_parameters(name) if names.knows("method", name) else {})
+        if not fields:
             every = [ALL_PROTOCOLS, *names.methods(), *names.protocols]
             known(f"method or protocol of `sweep` in {where}", name, every)
         for field in axes:
-            known(f"hyper-parameter or field of {name} in `sweep` of {where}", field, there)
+            known(f"hyper-parameter or field of {name} in `sweep` of {where}", field, fields)
 
 
-def check_used(names: Resolver, sweep: Sweep, there: dict[str, set]) -> None:
-    """Raise a UsageError for a sweep of a name that is not among the names of the axes `there`."""
+def check_used(names: Resolver, sweep: Sweep, names_by_axis: dict[str, set]) -> None:
+    """Raise a UsageError for a sweep of a name that no grid of the scale has."""
     for name, axes in sweep.items():
         of_method = names.knows("method", name) and {*axes} <= {*names.hyper_parameters(name)}
         axis = "method" if of_method else "protocol"
-        if name not in (ALL_PROTOCOLS, *there[axis]):
+        if name not in (ALL_PROTOCOLS, *names_by_axis[axis]):
             raise UsageError(
                 f"`sweep` names the {axis} {name}, which no grid of this scale has: add it with "
                 f"`{axis}: +{name}`, or remove it from `sweep`"

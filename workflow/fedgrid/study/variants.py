@@ -1,4 +1,4 @@
-"""Variants by the rule of their name: `fedprox-mu0.01` is fedprox with mu = 0.01.
+"""Read and write the names of variants: `fedprox-mu0.01` is fedprox with mu = 0.01.
 
 After the name of a method or protocol, each dash is followed by a hyper-parameter or field and its
 value: fedlmd-beta2-tau0.5, fedsls-quick-lr0.1. A sweep gives the names of all its values.
@@ -21,7 +21,7 @@ TRUTH = {"true": True, "false": False}
 def split_name(
     name: str, bases: Collection[str], fields_of: Callable[[str], dict[str, Any]]
 ) -> tuple[str, dict[str, Any]] | None:
-    """Return a name's base and the values after it, or None if the name does not follow the rule.
+    """Split a variant's name into its base and its values; None for any other name.
 
     `fields_of(base)` gives the fields that can follow, each with its default.
     """
@@ -35,7 +35,7 @@ def split_name(
 
 
 def read_values(text: str, fields: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the values in a text such as mu0.1-local5; None if it is no such text."""
+    """Read the values in a text such as mu0.1-local5; None for any other text."""
     for field in sorted(filter(text.startswith, fields), key=len, reverse=True):
         rest = text.removeprefix(field)
         for end in [*(at for at, letter in enumerate(rest) if letter == "-"), len(rest)]:
@@ -47,7 +47,7 @@ def read_values(text: str, fields: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_value(text: str, default: Any) -> Any:
-    """Return the value of a text, of the default's type; None if it has none of that type."""
+    """Read a text as a value of the default's type; None if that is impossible."""
     if isinstance(default, bool):
         return TRUTH.get(text)
     if isinstance(default, int):
@@ -63,7 +63,7 @@ def read_value(text: str, default: Any) -> Any:
 
 
 def write_value(value: Any) -> str:
-    """Return a value as it stands in a name: 1.0 as 1, True as true."""
+    """Write a value for a name: 1.0 as 1, True as true."""
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
@@ -78,12 +78,12 @@ def sweep_names(name: str, axes: dict[str, list], fields: dict[str, Any]) -> lis
     for field, values in axes.items():
         default = fields[known(f"hyper-parameter or field of {name} to sweep", field, fields)]
         where = f"sweep: {name}: {field}"
-        texts.append([f"-{field}{checked_text(where, value, default)}" for value in values])
+        texts.append([f"-{field}{write_checked(where, value, default)}" for value in values])
     return [name + "".join(chosen) for chosen in product(*texts)]
 
 
-def checked_text(where: str, value: Any, default: Any) -> str:
-    """Return a value as it stands in a name; UsageError if it is not of the default's type."""
+def write_checked(where: str, value: Any, default: Any) -> str:
+    """Write a value for a name; UsageError if it is not of the default's type."""
     if isinstance(value, str) and (read := read_value(value, default)) is not None:
         value = read  # from the command line, values are texts
     check_type(where, value, default)
@@ -96,6 +96,6 @@ def checked_text(where: str, value: Any, default: Any) -> str:
     return text
 
 
-def readable(fields: dict[str, Any]) -> Iterator[str]:
+def list_examples(fields: dict[str, Any]) -> Iterator[str]:
     """Yield the names of the fields with an example of a value, for an error: mu0.01."""
     return (f"{field}{write_value(value)}" for field, value in sorted(fields.items()))

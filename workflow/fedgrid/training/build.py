@@ -18,13 +18,14 @@ from fedgrid.method import Method
 from fedgrid.runtime import files
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.study.checks import check_allowed, needs_client_test
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import needed_stages
+from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.protocol import has_client_test
 
 
-def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[Engine, RunState]:
+def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[Engine, RunState]:
     """Return the engine of a run, and the state before its first round."""
     protocol = run["protocol"]
     where = prepare(machine.device, machine.threads, protocol["precision"])
@@ -33,7 +34,7 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
     schedule.check_someone_trains([*map(len, data.members)], protocol)
     clients = len(data.members)
     artifacts = {
-        name: read_artifact(name, paths[name], where, clients) for name in needed_stages(run)
+        name: read_artifact(name, paths[name], where, clients) for name in list_needed_stages(run)
     }
     build, method = architecture(run, paths, data), build_method(run)
     made = Engine(build, method, protocol, data, machine.backend, artifacts, machine.compile)
@@ -42,7 +43,7 @@ def build_engine(run: dict, paths: dict[str, Path], machine: Machine) -> tuple[E
     return made, made.start(seeds.seed("model", *data.names))
 
 
-def architecture(run: dict, paths: dict[str, Path], data: Federation):
+def architecture(run: Run, paths: dict[str, Path], data: Federation):
     """Return a function from a seed to the protocol's model with initial weights."""
     weights = run["protocol"]["weights"]
     file = None if weights == "none" else paths.get("weights") or Path(weights)
@@ -51,14 +52,14 @@ def architecture(run: dict, paths: dict[str, Path], data: Federation):
     return lambda seed: models.build(name, shape, classes, file, seed, tokens=data.tokens)
 
 
-def build_method(run: dict) -> Method:
+def build_method(run: Run) -> Method:
     """Return the run's method: its files, combined; UsageError if it needs client tests."""
     made = reduce(or_, (build_part(*given) for given in run["method"].items()), Method())
     check_method(" with ".join(run["method"]), made, run.get("protocol", {}))
     return made
 
 
-def check_method(name: str, made: Method, protocol: dict) -> None:
+def check_method(name: str, made: Method, protocol: Protocol) -> None:
     """Refuse a method that the protocol, or one of its own functions, makes impossible."""
     if (made.private or made.evaluate) and not has_client_test(protocol):
         raise UsageError(needs_client_test(name))
@@ -83,7 +84,7 @@ def check_method(name: str, made: Method, protocol: dict) -> None:
         )
 
 
-def check_momentum(name: str, protocol: dict) -> None:
+def check_momentum(name: str, protocol: Protocol) -> None:
     """Refuse averages of the momentum of SGD without momentum."""
     if not protocol.get("momentum"):
         raise UsageError(
@@ -127,7 +128,7 @@ def build_part(name: str, keywords: dict) -> Method:
 
 
 # The arrays of a stage's file: type and shape; N is the number of clients, L any number of layers.
-ARTIFACTS = {
+ARTIFACTS: dict[str, dict[str, tuple[str, tuple[int | str, ...]]]] = {
     "saliency": {"contributions": ("float64", (3, 2, 2, "N", "L")), "main": ("bool", ("L",))},
     "latents": {"norms": ("float64", (3, 3, "N"))},
 }
@@ -141,7 +142,7 @@ def read_artifact(
         found = files.read_arrays(path, *ARTIFACTS[name])
         sizes = {"N": clients, "L": len(found.get("main", ()))}
         for key, (dtype, axes) in ARTIFACTS[name].items():
-            shape = tuple(sizes.get(axis, axis) for axis in axes)
+            shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
             if (str(found[key].dtype), found[key].shape) != (dtype, shape):
                 raise ValueError(f"{key} is {found[key].dtype} {found[key].shape}, not {shape}")
     return {key: torch.from_numpy(array).to(device) for key, array in found.items()}

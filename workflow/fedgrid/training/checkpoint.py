@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from fedgrid.engine.state import RunState
 from fedgrid.runtime import files
+from fedgrid.runtime.resolved import Protocol
 from fedgrid.training import sealed
 from fedgrid.training.history import History
 from fedgrid.training.memories import Memories
@@ -42,7 +43,7 @@ class Saved:
         self.path, self.key, self.save_every, self.ended = path, key, save_every, ended
         self.last = time.monotonic()
 
-    def begin(self, start: RunState, device, protocol: dict) -> tuple[RunState, History]:
+    def begin(self, start: RunState, device, protocol: Protocol) -> tuple[RunState, History]:
         """Return the state and the evaluations to go on from, or `start` and no evaluations.
 
         They write to the files of this run from now on.
@@ -88,14 +89,14 @@ def save(path: Path, key: str, state: RunState, history: History) -> None:
 
     Its memories and its history are `Memories` and a `History`.
     """
-    segments = state.memory.save(memories_of(path))
+    segments = cast(Memories, state.memory).save(memories_of(path))
     about = {"version": VERSION, "key": key, "round": str(state.round)}
     about |= {"segments": json.dumps(segments)} | history.save(history_of(path))
     with files.replacing(path) as temporary:
         sealed.write(temporary, tensors_of(state), about)
         if path.exists():
             path.replace(before(path))
-    state.memory.sweep()
+    cast(Memories, state.memory).sweep()
 
 
 def tensors_of(state: RunState) -> dict[str, Tensor]:
@@ -105,7 +106,8 @@ def tensors_of(state: RunState) -> dict[str, Tensor]:
 
 def size(state: RunState) -> int:
     """Return the bytes of a state."""
-    return sum(tensor.nbytes for tensor in tensors_of(state).values()) + state.memory.size()
+    own = sum(tensor.nbytes for tensor in tensors_of(state).values())
+    return own + cast(Memories, state.memory).size()
 
 
 def load(path: Path, key: str, device) -> tuple[RunState, History] | None:

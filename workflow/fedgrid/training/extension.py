@@ -11,14 +11,17 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from fedgrid.engine.state import RunState
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.training import checkpoint
 from fedgrid.training.history import History
+from fedgrid.training.memories import Memories
 from fedgrid.training.rounds import evaluates_clients, is_evaluated, means
 from fedgrid.training.sealed import UnusableError
 
@@ -50,7 +53,7 @@ class Ended:
             checkpoint.discard(self.own)
             log.warning("the last state is not kept: %s", problem)
 
-    def load(self, path: Path, device, protocol: dict) -> tuple[RunState, History] | None:
+    def load(self, path: Path, device, protocol: Protocol) -> tuple[RunState, History] | None:
         """Return the state to begin with, and its evaluations, or None if there is none.
 
         They write to the files of the checkpoint `path`. UsageError if this run was finished after
@@ -64,14 +67,14 @@ class Ended:
                 f"its own, or delete {self.own} to train from the start"
             )
         usable = [path for path in done if 0 < done[path] <= protocol["rounds"]]
-        for other in sorted(usable, key=done.get, reverse=True):
+        for other in sorted(usable, key=done.__getitem__, reverse=True):
             if found := self.adapted(other, path, device, protocol):
                 log.info("going on after round %d of %s", found[0].round, other)
                 return found
         return None
 
     def adapted(
-        self, other: Path, path: Path, device, protocol: dict
+        self, other: Path, path: Path, device, protocol: Protocol
     ) -> tuple[RunState, History] | None:
         """Return the state in `other` and its evaluations by the protocol, or None.
 
@@ -80,8 +83,8 @@ class Ended:
         try:
             if not (found := adapt(*checkpoint.read(other, self.key, device), protocol)):
                 return None
-            memory = found[0].memory.moved(checkpoint.memories_of(path))
-            history = History.copy(checkpoint.history_of(path), found[1])
+            memory = cast(Memories, found[0].memory).moved(checkpoint.memories_of(path))
+            history = History.copied(checkpoint.history_of(path), found[1])
             return replace(found[0], memory=memory), history
         except (UnusableError, FileNotFoundError) as problem:
             log.warning("%s %s: it is not used", other, problem)
@@ -99,13 +102,14 @@ def rounds_of(path: Path, key: str) -> int:
 
 
 def adapt(
-    state: RunState, history: list[dict], protocol: dict
+    state: RunState, history: list[dict], protocol: Protocol
 ) -> tuple[RunState, list[dict]] | None:
     """Return the state and those evaluations that the protocol has so far; None if one is missing.
 
     The means of logged values are over the rounds since the evaluation before.
     """
-    rows, logged = [], {}
+    rows: list[dict[str, Any]] = []
+    logged: dict[str, list[float]] = {}
     for row in history:
         logged = {n: [*logged.get(n, ()), *values] for n, values in row["logged"].items()} or logged
         if is_due(protocol, row["round"]):
@@ -120,24 +124,24 @@ def adapt(
     return replace(state, logged={n: tensor.to(device) for n, tensor in waiting.items()}), rows
 
 
-def is_due(protocol: dict, number: int) -> bool:
+def is_due(protocol: Protocol, number: int) -> bool:
     """Whether the protocol evaluates this round, or the model before the first round."""
     return number == 0 or is_evaluated(protocol, number)
 
 
-def due_rounds(protocol: dict, last: int) -> set[int]:
+def due_rounds(protocol: Protocol, last: int) -> set[int]:
     """Return the rounds up to the last one that the protocol evaluates."""
     return {number for number in range(last + 1) if is_due(protocol, number)}
 
 
-def wants_clients(protocol: dict, number: int) -> bool:
+def wants_clients(protocol: Protocol, number: int) -> bool:
     """Whether the protocol evaluates clients after this round."""
     if number == 0 and protocol["evaluate_clients"] == "cohort":
         return False
     return evaluates_clients(protocol, number)
 
 
-def without_length(run: dict) -> dict:
+def without_length(run: Run) -> Run:
     """Return a run without the fields that its state between two rounds does not depend on."""
-    kept = {field: value for field, value in run["protocol"].items() if field not in LENGTH}
-    return run | {"protocol": kept}
+    kept: Any = {field: v for field, v in run["protocol"].items() if field not in LENGTH}
+    return {**run, "protocol": kept}

@@ -53,14 +53,14 @@ class History(list[dict]):
 
     def write(self, line: str) -> None:
         """Append a line to the file."""
-        self.file = self.file or self.opened()
+        file = self.file = self.file or self.opened()
         content = f"{line}\n".encode()
         left = memoryview(content)
         while left:  # a full disk takes a part of it first
-            left = left[self.file.write(left) :]
-        self.count(content)
+            left = left[file.write(left) :]
+        self.include(content)
 
-    def count(self, content: bytes) -> None:
+    def include(self, content: bytes) -> None:
         """Let length and checksum include more of the file."""
         self.length += len(content)
         self.digest.update(content)
@@ -95,7 +95,7 @@ class History(list[dict]):
             self.file = None
 
     @classmethod
-    def copy(cls, path: Path, rows: Iterable[dict]) -> "History":
+    def copied(cls, path: Path, rows: Iterable[dict]) -> "History":
         """Return a new history with the same evaluations as `rows`."""
         made = cls(path)
         for row in rows:
@@ -120,8 +120,8 @@ class History(list[dict]):
         with self.path.open("rb") as file:
             while self.length < wanted and (line := file.readline()):
                 row = json.loads(line)
-                self.count(line)
+                self.include(line)
                 if row.get(CLIENTS):
                     row[CLIENTS] = ClientRows(self.path, self.length)
-                    self.count(file.readline())
+                    self.include(file.readline())
                 super().append(row)

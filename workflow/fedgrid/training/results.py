@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +15,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.runtime import files, machine
+from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import Identity
 from fedgrid.training.rounds import MEANS, diverged
 
@@ -27,7 +29,7 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     """
     done = {"rounds_per_second": round((state.round - first) / seconds, 3), "resumed_at": first}
     names = engine.federation.class_names
-    about = {"clients_that_never_train": count_idle(engine)}
+    about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
     about |= {"class_names": [*names]} if names else {}
     return machine_facts(engine, seconds, threads) | done | about
 
@@ -97,7 +99,7 @@ def read_summary(folder: Path) -> dict:
         return {}
 
 
-def link(out: Path, kept: Path, run: dict) -> list[Path]:
+def link(out: Path, kept: Path, run: Run) -> list[Path]:
     """Complete a run whose results were linked from another name; return its files.
 
     Its summary has the name of this run, and says as which run it was trained.
@@ -174,8 +176,8 @@ def shown(row: dict) -> str:
 
 def write_rows(path: Path, columns: list[str], rows: Iterable[dict]) -> None:
     """Write a .csv; missing values stay empty."""
-    said = {"encoding": "utf-8", "errors": "backslashreplace"}  # names may be no text of Unicode
-    with files.replacing(path) as temporary, temporary.open("w", **said) as file:
+    errors = "backslashreplace"  # names may be no text of Unicode
+    with files.replacing(path) as temporary, temporary.open("w", -1, "utf-8", errors) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

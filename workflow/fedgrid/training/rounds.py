@@ -10,6 +10,7 @@ from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
+from fedgrid.runtime.resolved import Protocol
 from fedgrid.study.protocol import has_client_test
 
 NOT_COMPLETE = {"accuracy": None, "loss": None}  # of a server without the private parameters
@@ -36,12 +37,12 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
         yield state
 
 
-def is_evaluated(protocol: dict, number: int) -> bool:
+def is_evaluated(protocol: Protocol, number: int) -> bool:
     """Whether the model after this round is evaluated."""
     return number % protocol["evaluate_every"] == 0 or number == protocol["rounds"]
 
 
-def evaluates_clients(protocol: dict, number: int) -> bool:
+def evaluates_clients(protocol: Protocol, number: int) -> bool:
     """Whether clients are evaluated after this round."""
     if not (has_client_test(protocol) and is_evaluated(protocol, number)):
         return False

@@ -14,8 +14,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 # torch's compiler would add up the numbers of windows in an order that changes from run to run.
 INSTEAD = {torch.ops.aten.unfold_backward.default: fold}
-Step = Callable[[Places, Data, Given, tuple], Tensor]
+Step = Callable[[Places, Data, Given, tuple[Any, ...]], Tensor]
 Run = Callable[..., Sequence[Tensor]]  # the leaves of a step's arguments -> its losses alone
 
 
@@ -45,9 +46,9 @@ class Compiled:
 
     def __init__(self, step: Step, fused: bool):
         self.step, self.fused = step, fused
-        self.programs: dict[tuple, Program] = {}
+        self.programs: dict[tuple[Any, ...], Program] = {}
 
-    def start(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
+    def start(self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]) -> "Program":
         """Return the step of these shapes, with what it reads in all batches of a round."""
         leaves, form = tree_flatten((places, data, given, batch))
         kind = (*kind_of(leaves, form), *(leaf.data_ptr() for leaf in tree_leaves((places, data))))
@@ -56,7 +57,7 @@ class Compiled:
         copy(self.programs[kind].given, tree_leaves(given))
         return self.programs[kind]
 
-    def make(self, places: Places, data: Data, given: Given, batch: tuple) -> "Program":
+    def make(self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]) -> "Program":
         """Return the compiled step for these shapes; what it changes is left as it is."""
         program = Program(places, data, given, batch)
         form = tree_flatten((places, data, given, batch))[1]
@@ -73,12 +74,12 @@ class Program:
 
     run: Run
 
-    def __init__(self, places: Places, data: Data, given: Given, batch: tuple):
+    def __init__(self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]):
         self.changed, self.launch = tree_leaves(places), self.call
         self.given, self.batch = ([t.clone() for t in tree_leaves(part)] for part in (given, batch))
         self.read = [*data, *self.given, *self.batch]
 
-    def __call__(self, batch: tuple) -> Tensor:
+    def __call__(self, batch: tuple[Any, ...]) -> Tensor:
         """Take the step; return the clients' losses (G,), which the next call changes."""
         copy(self.batch, [*batch])
         self.launch()
@@ -113,7 +114,7 @@ class Program:
 
 
 @cache
-def shared_memory():
+def shared_memory() -> Any:
     """Return the memory in which all graphs work, which they can share, one after the other."""
     return torch.cuda.graph_pool_handle()
 
@@ -122,13 +123,15 @@ def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
     """Return the record as inductor compiles it; as it is, with a warning, if that fails."""
     from torch._inductor import config, standalone_compile
 
+    compiled = partial(standalone_compile, dynamic_shapes="from_example_inputs")
+
     # Random numbers are those of the operations in the record, and no choice is made by a clock.
     options = {"fallback_random": True, "deterministic": True}
     known = {name: value for name, value in options.items() if hasattr(config, name)}
-    began, shapes = time.monotonic(), "from_example_inputs"
+    began = time.monotonic()
     try:
         with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
-            fused = standalone_compile(reshaping(graph), leaves, dynamic_shapes=shapes)
+            fused = compiled(reshaping(graph), [*leaves])
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:

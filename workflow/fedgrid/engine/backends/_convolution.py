@@ -5,6 +5,8 @@ kernels for groups are slow on small maps. A product first copies the windows th
 so it needs more memory, and is no gain for large kernels (tests/benchmarks/README.md).
 """
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,9 +17,9 @@ def conv2d(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    stride: int | tuple = 1,
-    padding: int | tuple | str = 0,
-    dilation: int | tuple = 1,
+    stride: int | tuple[Any, ...] = 1,
+    padding: int | tuple[Any, ...] | str = 0,
+    dilation: int | tuple[Any, ...] = 1,
     groups: int = 1,
 ) -> Tensor:
     """Return what torch's conv2d returns, up to rounding: (B, out, height, width)."""
@@ -31,19 +33,25 @@ def worth(x: Tensor, weight: Tensor) -> bool:
     return x.is_cuda and weight.shape[2:].numel() <= TAPS
 
 
-def plain(x: Tensor, padding: int | tuple | str, dilation: int | tuple, groups: int) -> bool:
+def plain(
+    x: Tensor, padding: int | tuple[Any, ...] | str, dilation: int | tuple[Any, ...], groups: int
+) -> bool:
     """Whether `product` covers a convolution."""
     batched = x.dim() == 4 and not isinstance(padding, str)
     return batched and groups == 1 and pair(dilation) == (1, 1)
 
 
-def pair(size: int | tuple) -> tuple[int, int]:
+def pair(size: Any) -> tuple[int, int]:
     """Return a size by dimension: height, width."""
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def product(
-    x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple, padding: tuple
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: tuple[Any, ...],
+    padding: tuple[Any, ...],
 ) -> Tensor:
     """Return the convolution as the product of the weights and the windows of the images."""
     height, width = padding

@@ -3,6 +3,8 @@
 A padded sample has no part in FedAvg's loss, nor in BatchNorm's statistics (`Masked`).
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import _convolution, _recurrent
 from fedgrid.engine.optimisers import local_loss
 from fedgrid.engine.state import own_model
-from fedgrid.method import Method, Model, Step
+from fedgrid.method import Memory, Method, Model, Step
 
 
 class LocalStep:
@@ -33,18 +35,22 @@ class LocalStep:
         self.architecture, self.method = architecture, method
         self.module, self.entries, self.trained = module, [*module.state_dict()], trained
 
-    def __call__(self, state, *rest):
+    def __call__(self, state: Model, *rest: Any) -> Any:
         """Return gradients by trained parameter, losses (clients,) and statistics."""
         trained = {name: state[name].detach().requires_grad_() for name in self.trained}
         mapped = vmap(self.loss, self.each, randomness="different")
         value, statistics, *outputs = mapped(state | trained, *rest)
-        grads = torch.autograd.grad(value.sum(), list(trained.values()), materialize_grads=True)
+        inputs = list(trained.values())
+        grads = [*torch.autograd.grad(value.sum(), inputs, materialize_grads=True)]
         if self.method.correct:
             named = dict(zip(trained, grads, strict=True))
             grads = self.corrected(named, state, *rest, *outputs)
-        return list(grads), value.detach(), statistics
+        return grads, value.detach(), statistics
 
-    def loss(self, state, server, shared, memory, x, y, valid, counts, number):
+    def loss(
+        self, state: Model, server: Model, shared: Memory, memory: Memory,
+        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
+    ) -> Any:  # fmt: skip
         """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
         masked, entries = Masked(valid, state), {name: state[name] for name in self.entries}
         with self.architecture.precision(), masked:
@@ -56,18 +62,21 @@ class LocalStep:
         return value, masked.statistics, *(outputs if self.method.correct else ())
 
     @torch.no_grad()
-    def corrected(self, grads, state, *rest) -> list[Tensor]:
+    def corrected(self, grads: Model, state: Model, *rest: Any) -> list[Tensor]:
         """Return all clients' gradients after the method's `correct`."""
+        change: Any = self.method.correct
 
-        def correct(grads, state, *rest):
-            return self.method.correct(self.seen(state, *rest), grads)
+        def correct(grads: Model, state: Model, *rest: Any) -> Any:
+            return change(self.seen(state, *rest), grads)
 
         corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
         return [corrected[name] for name in grads]
 
     def seen(
-        self, state, server, shared, memory, x, y, valid, counts, number, features, logits
-    ) -> Step:
+        self, state: Model, server: Model, shared: Memory, memory: Memory,
+        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
+        features: Tensor, logits: Tensor,
+    ) -> Step:  # fmt: skip
         """Return one client's step, as the method's functions read it."""
         params = {name: state[name] for name in self.architecture.parameters}
         return Step(
@@ -89,10 +98,13 @@ class Masked(TorchFunctionMode):
 
     def __init__(self, valid: Tensor, state: Model):
         super().__init__()
-        self.valid, self.statistics = valid, {}
+        self.valid = valid
+        self.statistics: dict[str, Tensor] = {}
         self.names = {id(tensor): name for name, tensor in state.items()}
 
-    def __torch_function__(self, function, types, arguments=(), keywords=None):
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+    ) -> Any:
         """Every call of torch's API passes here; some are changed."""
         keywords = keywords or {}
         if function is F.conv2d:
@@ -105,7 +117,10 @@ class Masked(TorchFunctionMode):
             return _recurrent.unrolled(*arguments, **keywords)
         return function(*arguments, **keywords)
 
-    def batch_norm(self, input, running_mean, running_var, weight, bias, training, momentum, eps):
+    def batch_norm(
+        self, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+        weight: Tensor, bias: Tensor, training: bool, momentum: float, eps: float,
+    ) -> Tensor:  # fmt: skip
         """Return (B, channels, ...) normalised; store the new running statistics."""
         x = input.to(weight.dtype)
         axes, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
@@ -125,5 +140,7 @@ class Masked(TorchFunctionMode):
         return (centred * scale.view(shape) + bias.view(shape)).to(input.dtype)
 
 
-_BATCH_NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum")
-_BATCH_NORM += ("eps",)
+_BATCH_NORM = (
+    *("input", "running_mean", "running_var", "weight"),
+    *("bias", "training", "momentum", "eps"),
+)

@@ -16,13 +16,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 
-def kind_of(leaves: list[Tensor], form: Any) -> tuple:
+def kind_of(leaves: list[Tensor], form: Any) -> tuple[Any, ...]:
     """Return what a record depends on: the form of the arguments, and shapes and types."""
     return (form, *((t.shape, t.stride(), t.dtype) for t in leaves))
 
 
 def record(
-    function: Callable, leaves: list[Tensor], form: Any, instead: dict | None = None
+    function: Callable[..., Any],
+    leaves: list[Tensor],
+    form: Any,
+    instead: dict[Any, Any] | None = None,
 ) -> tuple[GraphModule, Any]:
     """Return the record of a function of nested tensors, and the structure of its result.
 
@@ -31,7 +34,7 @@ def record(
     """
     result = None
 
-    def flat(*leaves):
+    def flat(*leaves: Any) -> Any:
         nonlocal result
         flattened, result = tree_flatten(function(*tree_unflatten(leaves, form)))
         return flattened
@@ -53,11 +56,12 @@ class Recorded:
     some calls, and shapes of a few clients may come once only.
     """
 
-    def __init__(self, function: Callable, patience: int = 0):
-        self.function, self.records = function, {}
-        self.patience, self.calls = patience, Counter()
+    def __init__(self, function: Callable[..., Any], patience: int = 0):
+        self.function, self.patience = function, patience
+        self.records: dict[Any, Any] = {}
+        self.calls: Counter[Any] = Counter()
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         """Return the function's result."""
         leaves, form = tree_flatten(arguments)
         kind = kind_of(leaves, form)

@@ -4,6 +4,7 @@ An LSTM is unrolled into its steps. Other layers are refused: the loop backend c
 """
 
 from itertools import chain
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +33,7 @@ def keep_apart(*models: nn.Module) -> None:
 
     A layer does so for cuDNN whenever it is given other weights. Those under vmap have no memory.
     """
+    layer: Any
     for _, layer in chain.from_iterable(map(recurrent, models)):
         layer.flatten_parameters = lambda: None
 

@@ -1,6 +1,6 @@
 """Take local steps of a stack of clients: from the ids of samples to models, changed in place."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ class Places(NamedTuple):
     def first(self, n: int) -> "Places":
         """Return the places of the first clients."""
         return tree_map(lambda tensor: tensor[:n], self)
+
+
+Images = tuple[Tensor, Tensor]  # x (G, B, ...), y (G, B)
 
 
 class Given(NamedTuple):
@@ -73,7 +76,9 @@ class Steps:
             StackedStep(LocalStep(architecture, *part), recorded=not whole) for part in parts
         )
 
-    def take_whole(self, places: Places, data: Data, given: Given, batch: tuple) -> Tensor:
+    def take_whole(
+        self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]
+    ) -> Tensor:
         """Take one step of all clients with these data; return their losses (G,)."""
         index, valid, draws = batch
         batch = StackedBatch(index, valid, draws, sizes=None)
@@ -126,13 +131,13 @@ class StackedStep:
         self.take = Recorded(step) if recorded else step
         self.take_few = Recorded(step, patience=PATIENCE)
 
-    def __call__(self, models: Model, given: Given, images: tuple, batch: StackedBatch):
+    def __call__(self, models: Model, given: Given, images: Images, batch: StackedBatch) -> Any:
         """Return gradients by trained parameter, losses (G,) and statistics."""
         if is_taken_together(self.padded, batch):
             return self.take_all(models, given, images, batch.valid)
         return self.take_by_size(models, given, images, batch.sizes)
 
-    def take_all(self, models: Model, given: Given, images: tuple, valid: Tensor):
+    def take_all(self, models: Model, given: Given, images: Images, valid: Tensor) -> Any:
         """Return the results of all clients, whose batches are padded to the longest."""
         mask = valid.to(self.dtype)
         # An idle client needs a sample; its step is discarded.
@@ -140,7 +145,7 @@ class StackedStep:
         of_all = given.server, given.shared, given.memory
         return self.take(models, *of_all, *images, mask, given.counts, given.round)
 
-    def take_by_size(self, models: Model, given: Given, images: tuple, sizes: np.ndarray):
+    def take_by_size(self, models: Model, given: Given, images: Images, sizes: np.ndarray) -> Any:
         """Return the results of all clients, put together from those of equal sizes."""
         found = None
         for size in np.unique(sizes[sizes > 0]):
@@ -151,7 +156,9 @@ class StackedStep:
                 whole.index_copy_(0, which, of)
         return found
 
-    def take_equal(self, models: Model, given: Given, images: tuple, which: Tensor, size: int):
+    def take_equal(
+        self, models: Model, given: Given, images: Images, which: Tensor, size: int
+    ) -> Any:
         """Return the results of the clients at the positions `which`, with `size` samples each."""
         own, memory = tree_map(lambda kept: kept[which], (models, given.memory))
         x, y = (part[which, :size] for part in images)

@@ -1,6 +1,7 @@
 """Train one client after the other, in place in one module. Best on CPUs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,15 @@ from fedgrid.engine.client import Clients, LocalWork
 from fedgrid.engine.optimisers import Optimiser, copy, listed, local_loss, named
 from fedgrid.engine.state import reseed
 from fedgrid.method import Memory, Method, Model, Step
+from fedgrid.runtime.resolved import Protocol
 
 
 class Backend:
     """Trains clients in the architecture's resident module."""
 
-    def __init__(self, architecture: Architecture, method: Method, protocol: dict, *of_stacks):
+    def __init__(
+        self, architecture: Architecture, method: Method, protocol: Protocol, *of_stacks: Any
+    ):
         self.architecture, self.method = architecture, method
         self.optimiser = Optimiser(protocol)
 
@@ -84,7 +88,7 @@ class Backend:
             forward=network.forward,
         )
         loss = local_loss(method, step)
-        gradients = torch.autograd.grad(loss, trained, materialize_grads=True)
+        gradients = [*torch.autograd.grad(loss, trained, materialize_grads=True)]
         if method.correct:
             named = dict(zip(network.trainable, gradients, strict=True))
             corrected = method.correct(step, named)

@@ -10,6 +10,7 @@ stack is halved from the beginning, with a warning.
 import logging
 from collections.abc import Iterator
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ from fedgrid.engine.optimisers import Optimiser, listed, named
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import reseed
 from fedgrid.method import Memory, Method, Model
+from fedgrid.runtime.resolved import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ class Backend:
         self,
         architecture: Architecture,
         method: Method,
-        protocol: dict,
+        protocol: Protocol,
         samples: Samples,
         fused: bool = False,
     ):
@@ -85,7 +87,7 @@ class Backend:
         places, total = self.begin(clients), len(clients.counts)
         take, losses = RoundSteps(self, clients, places), []
         for batch in clients.batches:
-            n = fitting(total, np.count_nonzero(batch.sizes))
+            n = fitting(total, int(np.count_nonzero(batch.sizes)))
             losses.append(padded(take(batch.first(n)), total))
         nothing = torch.zeros(total, device=self.architecture.device)
         loss = torch.stack(losses).sum(0) / clients.steps.clamp(min=1) if losses else nothing
@@ -124,7 +126,8 @@ class RoundSteps:
             return backend.steps.take(backend.samples, self.places.first(n), given, batch)
         tensors = batch.index, batch.valid, batch.draws
         if n not in self.programs:
-            rate = self.given.round.new_full((), self.given.lr, dtype=backend.architecture.dtype)
+            lr: Any = self.given.lr
+            rate = self.given.round.new_full((), lr, dtype=backend.architecture.dtype)
             given = self.given.first(n)._replace(lr=rate)
             parts = self.places.first(n), backend.samples.data, given, tensors
             self.programs[n] = backend.compiled.start(*parts)

@@ -27,7 +27,7 @@ def tensors(value: Any, place: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors(getattr(value, one.name), f"{place}.{one.name}")
 
 
-def versions(arguments: tuple) -> dict[str, tuple[Tensor, int]]:
+def versions(arguments: tuple[Any, ...]) -> dict[str, tuple[Tensor, int]]:
     """Return every tensor of the arguments by its place, with PyTorch's count of its changes."""
     return {place: (tensor, tensor._version) for place, tensor in tensors(arguments)}
 
@@ -51,7 +51,7 @@ def finite(value: Any) -> bool:
     return bool(torch.stack([n.double() for n in largest]).isfinite().all())
 
 
-def diverging(arguments: tuple) -> bool:
+def diverging(arguments: tuple[Any, ...]) -> bool:
     """Whether the arguments have a number that is not finite, or that is very large."""
     floating = (t for _, t in tensors(arguments) if t.is_floating_point() and t.numel())
     return any(not bool(t.abs().max() < LARGE) for t in floating)  # also if the maximum is NaN

@@ -29,7 +29,7 @@ MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and 
 class Hook:
     """One function of a method, with the checks of its field; `often` leaves those of each call."""
 
-    def __init__(self, name: str, function: Callable, rule: Rule, often: bool = False):
+    def __init__(self, name: str, function: Callable[..., Any], rule: Rule, often: bool = False):
         self.name, self.function, self.rule = name, function, rule
         self.often, self.tried = often, False
 
@@ -61,7 +61,7 @@ class Hook:
                     "in `memory` or `shared`"
                 )
 
-    def unchanged(self, arguments: tuple, before: dict) -> None:
+    def unchanged(self, arguments: tuple[Any, ...], before: dict[str, Any]) -> None:
         """Refuse a function that has changed its arguments in place."""
         if place := changed(before, versions(arguments)):
             with self.named():
@@ -87,17 +87,18 @@ class Hook:
 def checked(method: Method) -> Method:
     """Return the method with all its functions checked."""
 
-    def wrapped(name: str, function: Callable) -> Callable:
+    def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(function, Joined):
             parts = (wrapped(name, part) for part in (function.ours, function.theirs))
             return Joined(function.join, *parts)
         rule = weights if RULES[name] is summing and method.any_sum else RULES[name]
         return Hook(name, function, rule, often=name in (*IN_STEP, *MAKERS))
 
-    return replace(method, **{name: wrapped(name, f) for name, f in functions(method).items()})
+    made: dict[str, Any] = {name: wrapped(name, f) for name, f in functions(method).items()}
+    return replace(method, **made)
 
 
-def functions(method: Method) -> dict[str, Callable]:
+def functions(method: Method) -> dict[str, Callable[..., Any]]:
     """Return those fields of a method that are functions."""
     found = {field.name: getattr(method, field.name) for field in fields(method)}
     return {name: found[name] for name in RULES if found[name]}
@@ -109,7 +110,7 @@ def hooks(method: Method, *names: str) -> list[Hook]:
     return [hook for name in names or given for hook in parts(given.get(name))]
 
 
-def parts(function: Callable | None) -> list[Hook]:
+def parts(function: Any) -> list[Hook]:
     """Return the functions that are joined in a field."""
     if isinstance(function, Joined):
         return [*parts(function.ours), *parts(function.theirs)]
@@ -117,7 +118,7 @@ def parts(function: Callable | None) -> list[Hook]:
 
 
 @contextmanager
-def unchanged_by_steps(method: Method, given: tuple) -> Iterator[None]:
+def unchanged_by_steps(method: Method, given: tuple[Any, ...]) -> Iterator[None]:
     """Refuse a method whose functions of a local step change in place what was sent to a client."""
     before = versions(given)
     yield
@@ -129,7 +130,7 @@ def unchanged_by_steps(method: Method, given: tuple) -> Iterator[None]:
         )
 
 
-def plain(function: Callable) -> Callable:
+def plain(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function in Python that is behind partial objects, bound methods and records."""
     while True:
         if isinstance(function, partial):
@@ -141,7 +142,7 @@ def plain(function: Callable) -> Callable:
     return function if hasattr(function, "__code__") else type(function).__call__
 
 
-def file_and_line(function: Callable, problem: Exception | None = None) -> str:
+def file_and_line(function: Callable[..., Any], problem: Exception | None = None) -> str:
     """Return file and line of a function, or of the line in its file where a problem arose."""
     code = getattr(plain(function), "__code__", None)
     if code is None:

@@ -26,7 +26,7 @@ SKIPPED = (types.ModuleType, types.BuiltinFunctionType)
 Found = list[tuple[str, str]]  # name and hash of each datum, in a fixed order
 
 
-def fingerprint(function: Callable) -> Found:
+def fingerprint(function: Callable[..., Any]) -> Found:
     """Return the names and hashes of all data that a function reads beside its arguments."""
     return [
         (name, digest(value))
@@ -53,7 +53,8 @@ class Reader:
     """Reads the data of functions of one file."""
 
     def __init__(self, module: str):
-        self.module, self.seen = module, set()
+        self.module = module
+        self.seen: set[int] = set()
 
     def of(self, function: Any) -> Iterator[tuple[str, Any]]:
         """Yield name and value of what a function reads beside its arguments."""

@@ -65,7 +65,9 @@ def padded_result(call: Callable[[Step], Any], step: Step) -> Any:
         more = values[again]
         return torch.cat([values, 3 * more + 1 if values.is_floating_point() else more.flip(0)])
 
-    batch = {name: longer(getattr(step, name)) for name in ("x", "y", "features", "logits")}
+    batch: dict[str, Any] = {
+        name: longer(getattr(step, name)) for name in ("x", "y", "features", "logits")
+    }
     valid = torch.cat([step.valid, torch.zeros_like(step.valid[:1]).expand(PADDING)])
     with Masked(valid, {}):  # a teacher may use batch statistics
         return call(replace(step, valid=valid, **batch))
@@ -88,9 +90,9 @@ def first_step(architecture: Architecture, client: LocalWork) -> tuple[Step, Mod
     with architecture.precision():
         features, logits = functional_call(architecture.live, moved | statistics, (x,))
     valid = torch.ones(len(y), dtype=architecture.dtype, device=architecture.device)
-    outputs = (part.to(architecture.dtype) for part in (features, logits))
+    features, logits = (part.to(architecture.dtype) for part in (features, logits))
     step = Step(
         moved, own, client.memory, client.shared,
-        x, y, valid, client.counts, *outputs, client.round, forward=architecture.forward,
+        x, y, valid, client.counts, features, logits, client.round, forward=architecture.forward,
     )  # fmt: skip
     return step, {name: noise(own[name]) for name in architecture.trainable}

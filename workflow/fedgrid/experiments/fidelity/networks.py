@@ -35,6 +35,7 @@ def network(
     from fedgrid.federation import seeds
 
     epochs, name = (setting[f"{NETWORKS[which]}{field}"] for field in ("epochs", "weights"))
+    published_classes: Any
     published_classes, *constants = PUBLISHED.get(name, (None,))
     head = weights is not None and epochs == 0
     classes = published_classes if head else int(drawn.labels.max()) + 1
@@ -104,5 +105,6 @@ def shuffled(setting: dict[str, Any], epochs: int, drawn: Originals, rng):
     """Yield batches of positions for `epochs` epochs, none with fewer than SMALLEST."""
     from fedgrid.federation import schedule
 
-    batches = {"batch": setting["batch"], "smallest_batch": SMALLEST}
-    return schedule.batches(len(drawn.images), batches | schedule.epochs(epochs), rng)
+    size = {"batch": setting["batch"], "smallest_batch": SMALLEST}
+    work: Any = {**size, **schedule.epochs(epochs)}
+    return schedule.batches(len(drawn.images), work, rng)

@@ -4,21 +4,24 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 LABELS = "labels"
 ROUNDS = 100  # the paper shows the first hundred rounds
 KEYS = ["what", "dataset", "partition", "round", "class"]
 
 
-def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per round and class: its share in the clients' data and in the predictions."""
     seed = predictions["seed"].min()
     said = predictions[(predictions["seed"] == seed) & (predictions["round"] > 0)]
-    held = labels(counts[counts["seed"] == seed], said)
+    held = count_labels(counts[counts["seed"] == seed], said)
     table = pd.concat(
         [held.assign(what=LABELS), said.rename(columns={"predicted": "number", "method": "what"})]
     )[[*KEYS, "number"]]
@@ -28,29 +31,29 @@ def draw(predictions: pd.DataFrame, counts: pd.DataFrame, study: dict, scale: st
     return table.assign(seed=seed, seeds=1, rounds=said["rounds"].iloc[0], scale=scale)
 
 
-def labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of samples per class of all clients of each round."""
+def count_labels(counts: pd.DataFrame, predictions: pd.DataFrame) -> pd.DataFrame:
+    """Count the samples of each class that the clients of a round hold, for each round."""
     from fedgrid.federation import schedule
 
-    about = predictions.iloc[0]
+    first = predictions.iloc[0]
     rows = []
     for number in predictions["round"].unique():
-        names = about["dataset"], about["partition"], int(about["seed"]), int(number) - 1
-        size = int(about["clients"]), float(about["participation"])
-        cohort = schedule.cohort(*size, *names, sampler=about["sampler"])
+        names = first["dataset"], first["partition"], int(first["seed"]), int(number) - 1
+        size = int(first["clients"]), float(first["participation"])
+        cohort = schedule.cohort(*size, *names, sampler=first["sampler"])
         rows.append(counts[counts["client"].isin(cohort)].assign(round=number))
     held = pd.concat(rows).groupby(["dataset", "partition", "round", "class"], sort=False)
     return held["samples"].sum().rename("number").reset_index()
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw one heat map below the other: rounds to the right, classes upwards."""
     kinds = table["what"].unique()
     figure, grid = figures.panels(len(kinds), 1, width=6.5, height=1.5, sharex=True)
     most = table["share"].max()
     for (axes,), kind in zip(grid, kinds, strict=True):
-        of = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
-        shares = of.pivot(index="class", columns="round", values="share").fillna(0)
+        part = table[(table["what"] == kind) & (table["round"] <= ROUNDS)]
+        shares = part.pivot(index="class", columns="round", values="share").fillna(0)
         mesh = axes.pcolormesh(
             shares.columns - 1,
             shares.index,
@@ -63,7 +66,8 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
-        axes.yaxis.get_major_locator().set_params(integer=True)
+        whole: Any = axes.yaxis.get_major_locator()
+        whole.set_params(integer=True)
     grid[-1][0].set_xlabel("round, from 0")
     figure.colorbar(mesh, ax=[row[0] for row in grid], label="share")
     return figure
@@ -76,5 +80,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Share of every class in the data of a round's clients, and in the predictions of the "
         f"server's model for the test images after it; at most the first {ROUNDS} rounds, counted "
-        f"from 0 as in the paper: seed {tables.each(table, 'seed')}, {tables.scope(table)}.{ends}"
+        f"from 0 as in the paper: seed {tables.join_values(table, 'seed')}, "
+        f"{tables.describe_scope(table)}.{ends}"
     )

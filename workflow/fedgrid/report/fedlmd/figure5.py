@@ -9,25 +9,26 @@ from fedgrid.analysis import figures
 from fedgrid.partitions import parse_name
 from fedgrid.report import comparison
 from fedgrid.report.sweep import caption
+from fedgrid.study.records import Study
 
 __all__ = ["caption", "draw", "plot"]
 
 PANELS = {"shards": "classes per client s", "dirichlet": "Dirichlet alpha"}
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method and partition: percent over seeds."""
     return comparison.draw(runs, study, scale)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per kind of partition; groups of bars by its number, a colour per method."""
     figure, (row,) = figures.panels(1, 2, width=3.4, sharey=True)
     look = figures.colours(table["method"])
     for axes, (kind, label) in zip(row, PANELS.items(), strict=True):
         kinds = {name: parse_name(name) for name in table["partition"].unique()}
-        of = table[[kinds[name][0] == kind for name in table["partition"]]]
-        bars(axes, of, look, study)
+        part = table[[kinds[name][0] == kind for name in table["partition"]]]
+        plot_bars(axes, part, look, study)
         names = [number for its_kind, number in kinds.values() if its_kind == kind]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(label)
@@ -36,13 +37,13 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw a bar per method and partition, and a cross if a run diverged."""
     partitions, width = table["partition"].unique(), 0.8 / len(look)
     for i, (method, colour) in enumerate(look.items()):
-        of = table[table["method"] == method].set_index("partition").reindex(partitions)
+        part = table[table["method"] == method].set_index("partition").reindex(partitions)
         at = np.arange(len(partitions)) + (i + 0.5) * width - 0.4
-        error = dict(yerr=of["std"], error_kw={"lw": 0.8, "capsize": 2})
-        axes.bar(at, of["mean"], width, color=colour, label=figures.label(study, method), **error)
-        gone = of["diverged"].fillna(0).to_numpy() > 0
+        error = dict(yerr=part["std"], error_kw={"lw": 0.8, "capsize": 2})
+        axes.bar(at, part["mean"], width, color=colour, label=figures.label(study, method), **error)
+        gone = part["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[gone], 0 * at[gone], "x", color=colour)

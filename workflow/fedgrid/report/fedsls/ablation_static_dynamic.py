@@ -9,12 +9,13 @@ import pandas as pd
 from fedgrid.analysis import tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import ablation
+from fedgrid.study.records import Study
 
 CELL = [*SETTING, "seed"]
 
 
 def draw(
-    runs: pd.DataFrame, seconds: pd.DataFrame, encoding: pd.DataFrame, study: dict, scale: str
+    runs: pd.DataFrame, seconds: pd.DataFrame, encoding: pd.DataFrame, study: Study, scale: str
 ) -> pd.DataFrame:
     """Return a row per variant and setting: accuracy, difference, mean seconds over seeds."""
     table = ablation.draw(runs, study, scale, "fedsls")
@@ -34,7 +35,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return accuracies as in the other ablations, and seconds per run."""
     known = table.assign(diverged=0)
     form = "{training_seconds:.1f} + {once_seconds:.1f}"
-    seconds = {"seconds, rounds + before": tables.wide(known, form, "")}
+    seconds = {"seconds, rounds + before": tables.lay_out(known, form, "")}
     return pd.concat([ablation.wide(table), pd.concat(seconds, axis=1)], axis=1)
 
 

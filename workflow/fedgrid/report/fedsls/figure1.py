@@ -4,26 +4,29 @@ The gain is the difference of scores (percent) between runs of the same seed. Th
 differences of the means in FedSLS's table 1, and so have no error bars.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import mean_over_seeds, pair_runs, score_runs
 from fedgrid.partitions import write_label
+from fedgrid.study.records import Study
 
 KEYS = ["dataset", "partition", "over"]
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per dataset, partition and other method: gains in percentage points."""
     shown = study["published"]["figure1"]
     pairs = pair_runs(score_runs(runs), shown["method"], shown["over"])
     ours = mean_over_seeds(pairs, ["protocol", *KEYS])
-    table = ours.merge(published(study, shown), how="outer", on=KEYS, sort=False)
-    table = tables.with_alpha(table.assign(scale=scale)).round(4)
+    table = ours.merge(compute_published_gains(study, shown), how="outer", on=KEYS, sort=False)
+    table = tables.add_alpha(table.assign(scale=scale)).round(4)
     order = [*dict.fromkeys([*ours["dataset"], *table["dataset"]]), *shown["over"]].index
     by = {"dataset": order, "alpha": lambda alpha: -alpha, "over": order}
     return table.sort_values(
@@ -31,9 +34,9 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     )
 
 
-def published(study: dict, shown: dict) -> pd.DataFrame:
+def compute_published_gains(study: Study, shown: dict) -> pd.DataFrame:
     """Return the gains in the printed table."""
-    cells = published_cells(study)
+    cells = list_published_cells(study)
     cells = cells[cells["dataset"].isin(shown["dataset"])]
     ours = cells[cells["method"] == shown["method"]]
     theirs = cells[cells["method"].isin(shown["over"])].rename(columns={"method": "over"})
@@ -41,12 +44,12 @@ def published(study: dict, shown: dict) -> pd.DataFrame:
     return both.assign(published=both["published_y"] - both["published_x"])[[*KEYS, "published"]]
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset; groups of bars by partition, a colour per other method."""
     datasets, look = table["dataset"].unique(), figures.colours(table["over"])
     figure, (row,) = figures.panels(1, len(datasets), sharey=True)
     for axes, dataset in zip(row, datasets, strict=True):
-        bars(axes, table[table["dataset"] == dataset], look, study)
+        plot_bars(axes, table[table["dataset"] == dataset], look, study)
         axes.set(title=figures.label(study, dataset))
         axes.axhline(0, color="black", linewidth=0.6)
     row[0].set_ylabel("gain of FedSLS in accuracy\n(points of percent)")
@@ -54,22 +57,28 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: dict) -> None:
+def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw our bars filled, with the deviation over seeds; published bars beside, hatched."""
     partitions = table["partition"].unique()
     width = 0.8 / (2 * len(look))
     for i, (over, colour) in enumerate(look.items()):
-        of = table[table["over"] == over].groupby("partition").first().reindex(partitions)
+        part = table[table["over"] == over].groupby("partition").first().reindex(partitions)
         at, name = np.arange(len(partitions)) + 2 * i * width - 0.4, figures.label(study, over)
-        if of["mean"].notna().any():
-            ours = dict(color=colour, yerr=of["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2})
-            axes.bar(at + width / 2, of["mean"], width, label=f"over {name}", **ours)
-        lost = of["diverged"].fillna(0).to_numpy() > 0
+        if part["mean"].notna().any():
+            ours = dict(
+                color=colour, yerr=part["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2}
+            )
+            axes.bar(at + width / 2, part["mean"], width, label=f"over {name}", **ours)
+        lost = part["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
-        if of["published"].notna().any():
-            theirs = dict(facecolor="white", edgecolor=colour, hatch="////")
+        if part["published"].notna().any():
+            theirs: dict[str, Any] = dict(facecolor="white", edgecolor=colour, hatch="////")
             axes.bar(
-                at + 1.5 * width, of["published"], width, label=f"over {name}, published", **theirs
+                at + 1.5 * width,
+                part["published"],
+                width,
+                label=f"over {name}, published",
+                **theirs,
             )
     axes.set_xticks(range(len(partitions)), map(write_label, partitions))
 
@@ -78,6 +87,6 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
     return (
         "Accuracy of FedSLS minus that of the other run of the same seed, mean and standard "
-        f"deviation: {tables.scope(table)}. Hatched: differences of the published means (paper "
-        "scale). A cross marks a run that diverged."
+        f"deviation: {tables.describe_scope(table)}. Hatched: differences of the published means "
+        "(paper scale). A cross marks a run that diverged."
     )

@@ -12,24 +12,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SIDE = 0.85  # inches, side of a map
 
 
-def draw(examples: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(examples: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per image and map: scores, and the map as a PNG in a data URI."""
     return examples.assign(map=examples["encoder"] + "-" + examples["layer"], scale=scale)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row per image, a column per map."""
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()
     figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15)
-    found = {(r.dataset, r.image, r.map): r for r in table.itertuples()}
+    rows = {(r.dataset, r.image, r.map): r for r in table.itertuples()}
     for (dataset, image), row in zip(images, grid, strict=True):
         for name, axes in zip(maps, row, strict=True):
-            picture(axes, found[dataset, image, name])
+            plot_map(axes, rows[dataset, image, name])
         row[0].set_ylabel(figures.label(study, dataset))
     for name, axes in zip(maps, grid[0], strict=True):
         heading = figures.label(study, name).replace(", ", "\n").replace(" f", "\nf")
@@ -37,7 +38,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def picture(axes: Axes, row) -> None:
+def plot_map(axes: Axes, row) -> None:
     """Draw one map, with its SSIM to the original below."""
     pixels = matplotlib.image.imread(BytesIO(b64decode(row.png.partition(",")[2])), format="png")
     axes.imshow(pixels, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -51,5 +52,6 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the maps."""
     return (
         "The first images drawn of each dataset and their maps by the encoders' first seed (1 "
-        f"seed); below each map its SSIM to the original; {tables.each(table, 'scale')} scale."
+        f"seed); below each map its SSIM to the original; {tables.join_values(table, 'scale')} "
+        "scale."
     )

@@ -3,24 +3,27 @@
 The partitions are those of the first seed.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 LARGEST = 60  # points squared: the area of the largest dot in a row of panels
 MANY = 1000  # dots of a figure; above, dots are drawn as pixels, to keep the file small
 
 
-def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per client and class with samples, of the first seed."""
     first = counts[counts["seed"] == counts["seed"].min()]
     columns = ["dataset", "partition", "seed", "client", "class", "samples", "clients", "recipe"]
-    return tables.with_alpha(first[columns].assign(scale=scale))
+    return tables.add_alpha(first[columns].assign(scale=scale))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row per dataset, a column per partition; areas are comparable within a dataset.
 
     Axes and texts are always vector graphics, dots only if there are few.
@@ -28,27 +31,28 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), sharex="row", sharey="row")
     for dataset, row in zip(datasets, grid, strict=True):
-        of = table[table["dataset"] == dataset]
+        part = table[table["dataset"] == dataset]
         for partition, axes in zip(partitions, row, strict=True):
-            here = of[of["partition"] == partition]
-            dots(axes, here, of["samples"].max(), pixels=len(table) > MANY)
-            axes.set_title(figures.setting(study, dataset, partition))
+            here = part[part["partition"] == partition]
+            plot_dots(axes, here, part["samples"].max(), pixels=len(table) > MANY)
+            axes.set_title(figures.write_setting(study, dataset, partition))
         row[0].set_ylabel("class")
-        row[0].yaxis.get_major_locator().set_params(integer=True)
-        sizes(row[-1], of["samples"].max())
+        whole: Any = row[0].yaxis.get_major_locator()
+        whole.set_params(integer=True)
+        add_size_legend(row[-1], part["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")
     return figure
 
 
-def dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
+def plot_dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
     """Draw one partition."""
     area = LARGEST * table["samples"] / most
-    look = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
+    look: dict[str, Any] = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
     axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
 
 
-def sizes(axes: Axes, most: int) -> None:
+def add_size_legend(axes: Axes, most: int) -> None:
     """Add a legend of areas: about the largest, a fifth and a twenty-fifth of it."""
     for part in (most, most / 5, most / 25):
         samples = float(f"{part:.0e}")  # one significant digit
@@ -58,9 +62,9 @@ def sizes(axes: Axes, most: int) -> None:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the dots."""
-    clients, seed = tables.each(table, "clients"), tables.each(table, "seed")
+    clients, seed = tables.join_values(table, "clients"), tables.join_values(table, "seed")
     return (
         f"Training samples of each class on each of {clients} clients; the dot's area is their "
-        f"number. Recipe {tables.each(table, 'recipe')}, seed {seed} (1 seed), "
-        f"{tables.each(table, 'scale')} scale."
+        f"number. Recipe {tables.join_values(table, 'recipe')}, seed {seed} (1 seed), "
+        f"{tables.join_values(table, 'scale')} scale."
     )

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SCORES = {
     "ssim": "SSIM",
@@ -23,28 +24,28 @@ PAPER = ("saliency-input", "autoencoder-f2", "autoencoder-f4", "autoencoder-f8")
 ALL = "all"  # all seeds together
 
 
-def draw(scores: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(scores: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return the numbers of a box per map, score and seed, and for all seeds together."""
     scores = scores.assign(map=scores["encoder"] + "-" + scores["layer"])
     order = [name for name in PAPER if name in set(scores["map"])]
     order += [name for name in scores["map"].unique() if name not in PAPER]
     rows = []
     for name in order:
-        of = scores[scores["map"] == name]
-        facts = {"map": name, "seeds": of["seed"].nunique(), "images": images(of)}
+        scored = scores[scores["map"] == name]
+        facts = {"map": name, "seeds": scored["seed"].nunique(), "images": count_images(scored)}
         for score in SCORES:
-            rows.append(facts | {"score": score, "seed": ALL} | box(of[score]))
-            for seed, part in of.groupby("seed")[score]:
-                rows.append(facts | {"score": score, "seed": str(seed)} | box(part))
+            rows.append(facts | {"score": score, "seed": ALL} | compute_box(scored[score]))
+            for seed, part in scored.groupby("seed")[score]:
+                rows.append(facts | {"score": score, "seed": str(seed)} | compute_box(part))
     return pd.DataFrame(rows).assign(scale=scale)
 
 
-def images(scores: pd.DataFrame) -> int:
+def count_images(scores: pd.DataFrame) -> int:
     """Return the number of scored images."""
     return len(scores[["dataset", "image"]].drop_duplicates())
 
 
-def box(values: pd.Series) -> dict:
+def compute_box(values: pd.Series) -> dict:
     """Return Tukey's box; outliers are rounded, without duplicates, as a list in a text."""
     low, median, high = np.percentile(values, [25, 50, 75])
     reach = 1.5 * (high - low)
@@ -58,11 +59,11 @@ def box(values: pd.Series) -> dict:
     return {k: round(float(v), 4) for k, v in numbers.items()} | {"outliers": text}
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per score, a box per map."""
     figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
     for (score, label), axes in zip(SCORES.items(), row, strict=True):
-        boxes(axes, table[table["score"] == score])
+        plot_boxes(axes, table[table["score"] == score])
         axes.set_ylabel(label)
         names = [figures.label(study, name) for name in table["map"].unique()]
         axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
@@ -72,7 +73,7 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def boxes(axes: Axes, table: pd.DataFrame) -> None:
+def plot_boxes(axes: Axes, table: pd.DataFrame) -> None:
     """Draw the boxes of all seeds together, and every seed's median."""
     together = table[table["seed"] == ALL].fillna({"outliers": ""})
     numbers = [
@@ -99,8 +100,8 @@ def caption(table: pd.DataFrame) -> str:
     seeds = table.groupby("map", sort=False)["seeds"].first()
     counted = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else seeds.max()
     return (
-        f"Similarity of maps to their images over {tables.each(table, 'images')} images and "
-        f"{counted} encoder seeds (median of each: orange dots), {tables.each(table, 'scale')} "
-        "scale. SSIM with a Gaussian window of 11 pixels; cosine of the judging model's outputs; "
-        "Euclidean distance of maps in [0, 1]."
+        f"Similarity of maps to their images over {tables.join_values(table, 'images')} images and "
+        f"{counted} encoder seeds (median of each: orange dots), "
+        f"{tables.join_values(table, 'scale')} scale. SSIM with a Gaussian window of 11 pixels; "
+        "cosine of the judging model's outputs; Euclidean distance of maps in [0, 1]."
     )

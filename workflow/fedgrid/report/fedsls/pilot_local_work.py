@@ -7,16 +7,17 @@ published dataset, as at the quick scale, the published row only shows the patte
 import pandas as pd
 
 from fedgrid.analysis import tables
-from fedgrid.analysis.published import published_cells
+from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.study.records import Study
 
 KEYS = ["method", "dataset", "partition"]
 PRINTED = "published"  # in the column of protocols
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per reading and setting, and published rows: percent; the nearer reading."""
-    ours, printed = mean_over_seeds(score_runs(runs), CELL), published(runs, study)
+    ours, printed = mean_over_seeds(score_runs(runs), CELL), select_published(runs, study)
     table = ours.merge(printed[[*KEYS, "published"]], how="left", on=KEYS)
     table["difference"] = table["mean"] - table["published"]
     gap = table["difference"].abs()
@@ -24,12 +25,15 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     table["nearer"] = (gap == least).where(gap.notna())
     rows = printed.assign(protocol=PRINTED, diverged=0, mean=printed["published"])
     table = pd.concat([table, rows.rename(columns={"published_std": "std"})])
-    return tables.with_alpha(table.assign(scale=scale)).round(4)
+    return tables.add_alpha(table.assign(scale=scale)).round(4)
 
 
-def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
-    """Return the printed cells of the runs' method and partitions, and of their datasets if any."""
-    cells = published_cells(study)
+def select_published(runs: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Select the printed cells of the runs' method and partitions.
+
+    If cells of the runs' datasets are printed, only these are selected.
+    """
+    cells = list_published_cells(study)
     cells = cells[cells["method"].isin(runs["method"]) & cells["partition"].isin(runs["partition"])]
     same = cells[cells["dataset"].isin(runs["dataset"])]
     return cells if same.empty else same
@@ -37,9 +41,9 @@ def published(runs: pd.DataFrame, study: dict) -> pd.DataFrame:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per reading and for the paper, a column per dataset and partition."""
-    return tables.wide(table, index="protocol").fillna("")
+    return tables.lay_out(table, index="protocol").fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    return f"FedAvg's test accuracy in percent by the two readings: {tables.scope(table)}."
+    return f"FedAvg's test accuracy in percent by the two readings: {tables.describe_scope(table)}."

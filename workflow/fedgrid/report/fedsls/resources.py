@@ -13,6 +13,7 @@ import pandas as pd
 
 from fedgrid.analysis import tables
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 FLOAT = 4  # bytes
 BYTES = (4, 2, 1, 8)  # per number, for readings of the paper's figures
@@ -42,7 +43,7 @@ COLUMNS = [
 ]
 
 
-def draw(costs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per quantity: the paper's figures with their readings, then our accounting.
 
     `costs` is the table of fedgrid.experiments.costs. The figures are in the study's
@@ -53,28 +54,28 @@ def draw(costs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     published = study.get("published", {}).get("resources", {})
     same = (published.get("model"), published.get("dataset")) == (model, dataset)
     figures = published.get("figures", []) if same else []
-    rows = [compared(figure, figures, costs) for figure in figures]
-    rows += [*memory(costs), *operations(costs), *measured(costs)]
+    rows = [compare_figure(figure, figures, costs) for figure in figures]
+    rows += [*list_memory(costs), *list_operations(costs), *list_measurements(costs)]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(model=model, dataset=dataset, scale=scale)
     table["images"] = table["images"].astype("Int64")
     table["readings"] = table["readings"].astype("Int64")
     return table.round(dict.fromkeys(("value", "difference"), 4))
 
 
-def number(costs: pd.DataFrame, layer: str, name: str) -> float:
+def read_value(costs: pd.DataFrame, layer: str, name: str) -> float:
     """Return one value of `costs`."""
     (value,) = costs.loc[(costs["layer"] == layer) & (costs["name"] == name), "value"]
     return float(value)
 
 
-def layers(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
+def list_convolutions(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
     """Return a row per convolution in forward order; `side` adds those of side paths."""
     chosen = costs[costs["kind"].isin(["main", "side"] if side else ["main"])]
     wide = chosen.pivot(index="layer", columns="name", values="value")
     return wide.reindex(chosen["layer"].unique()).astype(float)
 
 
-def macs(costs: pd.DataFrame) -> float:
+def count_macs(costs: pd.DataFrame) -> float:
     """Return the multiply-accumulates of a forward pass of one image."""
     return float(costs.loc[costs["name"] == "macs", "value"].sum())
 
@@ -82,47 +83,50 @@ def macs(costs: pd.DataFrame) -> float:
 # --- readings of the published figures -------------------------------------------------------
 
 
-def stored(costs: pd.DataFrame) -> dict[str, float]:
-    """Return what might be stored per image, as counts of numbers."""
-    main, both = layers(costs, side=False), layers(costs, side=True)
-    image, classes = number(costs, "image", "elements"), number(costs, "image", "classes")
-    found = {
+def count_stored(costs: pd.DataFrame) -> dict[str, float]:
+    """Count how many numbers an encoder stores per image, by every reading of the paper."""
+    main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
+    image, classes = read_value(costs, "image", "elements"), read_value(costs, "image", "classes")
+    counts = {
         "gradient at the input": image,
         "gradient at the input and class scores": image + classes,
         "first convolution's output": main["elements"].iloc[0],
-        "channel mean of the first convolution's output": area(main).iloc[0],
+        "channel mean of the first convolution's output": compute_area(main).iloc[0],
     }
-    for where, of in {"main path": main, "with side paths": both}.items():
-        found[f"inputs of all convolutions, {where}"] = of["input_elements"].sum()
-        found[f"outputs of all convolutions, {where}"] = of["elements"].sum()
-        found[f"channel means of all convolutions' outputs, {where}"] = area(of).sum()
-    return found
+    for where, layers in {"main path": main, "with side paths": both}.items():
+        counts[f"inputs of all convolutions, {where}"] = layers["input_elements"].sum()
+        counts[f"outputs of all convolutions, {where}"] = layers["elements"].sum()
+        counts[f"channel means of all convolutions' outputs, {where}"] = compute_area(layers).sum()
+    return counts
 
 
-def area(layers: pd.DataFrame) -> pd.Series:
+def compute_area(layers: pd.DataFrame) -> pd.Series:
     """Return the size of a channel mean, by layer."""
     return layers["height"] * layers["width"]
 
 
-def memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """Return what is stored, its size and the size's unit, per reading."""
+def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
+    """List the readings of a figure of memory: what is stored, its size and unit."""
     return [
         (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
-        for (what, numbers), bytes_, unit in product(stored(costs).items(), BYTES, MEGA)
+        for (what, numbers), bytes_, unit in product(count_stored(costs).items(), BYTES, MEGA)
     ]
 
 
-def operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """Return what is counted, its number and the number's unit, per reading."""
-    each = macs(costs)
+def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
+    """List the readings of a figure of operations: what is counted, its number and unit."""
+    each = count_macs(costs)
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
 
-READINGS = {"MB": memory_readings, "GFLOPs": operation_readings}  # by the unit of a figure
+READINGS = {
+    "MB": list_memory_readings,
+    "GFLOPs": list_operation_readings,
+}  # by the unit of a figure
 
 
-def compared(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
-    """Return the row of a published figure, one of `figures`: its nearest reading and verdict.
+def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
+    """Compare a published figure, one of `figures`, with its readings; return its row.
 
     UsageError for a figure in a unit that has no readings.
     """
@@ -140,101 +144,113 @@ def compared(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
         "difference": value - target,
         "readings": len(readings),
         "formula": what,
-        "verdict": verdict(agrees(value, figure["value"]), multiple(figure, figures)),
+        "verdict": write_verdict(
+            agrees_in_print(value, figure["value"]), find_multiple(figure, figures)
+        ),
     }
 
 
-def verdict(reproduced: bool, multiple: str) -> str:
-    """Return the verdict in words; `multiple` says how the figure follows from another, or ""."""
+def write_verdict(reproduced: bool, multiple: str) -> str:
+    """Write the verdict on a figure; `multiple` says how it follows from another figure, or ""."""
     if reproduced:
         return REPRODUCES
     return f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
 
 
-def multiple(figure: dict, figures: list[dict]) -> str:
-    """Return the figure for fewer images that gives this one when scaled by images, or ""."""
+def find_multiple(figure: dict, figures: list[dict]) -> str:
+    """Name a figure for fewer images that, scaled to more images, gives this one; or return ""."""
     for other in figures:
         times = Decimal(figure["images"]) / Decimal(other["images"])
         scaled = times * Decimal(str(other["value"]))
-        if times > 1 and other["unit"] == figure["unit"] and agrees(scaled, figure["value"]):
+        if (
+            times > 1
+            and other["unit"] == figure["unit"]
+            and agrees_in_print(scaled, figure["value"])
+        ):
             return f"{times:f} x the paper's {other['value']} {other['unit']}"
     return ""
 
 
-def agrees(value: float | Decimal, printed: float | str) -> bool:
+def agrees_in_print(value: float | Decimal, printed: float | str) -> bool:
     """Whether `value` is within half a unit of the last digit of a printed number."""
-    digit = Decimal(1).scaleb(Decimal(str(printed)).as_tuple().exponent)
+    digit = Decimal(1).scaleb(int(Decimal(str(printed)).as_tuple().exponent))
     return abs(Decimal(str(value)) - Decimal(str(printed))) <= digit / 2
 
 
 # --- our own accounting ----------------------------------------------------------------------
 
 
-def both_sizes(costs: pd.DataFrame) -> list[int]:
+def list_sizes(costs: pd.DataFrame) -> list[int]:
     """Return the number of images that were measured, and that of the training set."""
-    return [int(number(costs, which, "images")) for which in ("encoded", "training set")]
+    return [int(read_value(costs, which, "images")) for which in ("encoded", "training set")]
 
 
-def memory(costs: pd.DataFrame) -> list[dict]:
+def list_memory(costs: pd.DataFrame) -> list[dict]:
     """Return rows of the latents' size before and after the channel mean, and their ratio."""
-    main, both = layers(costs, side=False), layers(costs, side=True)
+    main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
     parts = {
         "first layer": main[:1],
         "all layers, main path": main,
         "all layers, with side paths": both,
     }
-    return [row for where, of in parts.items() for row in kept(where, of, both_sizes(costs))]
+    return [
+        row
+        for where, layers in parts.items()
+        for row in list_layer_memory(where, layers, list_sizes(costs))
+    ]
 
 
-def kept(where: str, of: pd.DataFrame, sizes: list[int]) -> list[dict]:
+def list_layer_memory(where: str, layers: pd.DataFrame, sizes: list[int]) -> list[dict]:
     """Return rows of the memory of layers' latents and channel means, for numbers of images."""
-    before, after = of["elements"].sum(), area(of).sum()
+    before, after = layers["elements"].sum(), compute_area(layers).sum()
     rows = []
     for images in sizes:
         unit = FLOAT * images / MEGA["MB"]
         formula = f"{FLOAT} bytes x images x sum of"
-        rows.append(row(f"latents, {where}", images, unit * before, "MB", f"{formula} C H W"))
-        rows.append(row(f"channel means, {where}", images, unit * after, "MB", f"{formula} H W"))
+        rows.append(make_row(f"latents, {where}", images, unit * before, "MB", f"{formula} C H W"))
+        rows.append(
+            make_row(f"channel means, {where}", images, unit * after, "MB", f"{formula} H W")
+        )
     ratio = f"latents / channel means, {where}"
-    return [*rows, row(ratio, None, before / after, "", "sum of C H W / sum of H W")]
+    return [*rows, make_row(ratio, None, before / after, "", "sum of C H W / sum of H W")]
 
 
-def operations(costs: pd.DataFrame) -> list[dict]:
+def list_operations(costs: pd.DataFrame) -> list[dict]:
     """Return rows of a forward pass's multiply-accumulates."""
     what, formula = "operations, forward pass", "images x MACs of convolutions and linear layers"
-    each = macs(costs)
-    return [row(what, 1, each / 1e6, "MMAC", formula)] + [
-        row(what, images, images * each / 1e9, "GMAC", formula) for images in both_sizes(costs)
+    each = count_macs(costs)
+    return [make_row(what, 1, each / 1e6, "MMAC", formula)] + [
+        make_row(what, images, images * each / 1e9, "GMAC", formula) for images in list_sizes(costs)
     ]
 
 
-def measured(costs: pd.DataFrame) -> list[dict]:
+def list_measurements(costs: pd.DataFrame) -> list[dict]:
     """Return rows of the seconds and peak memory of every pass."""
     chosen = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]
-    return [row for layer in chosen["layer"] for row in timed(layer, costs)]
+    return [row for layer in chosen["layer"] for row in list_pass(layer, costs)]
 
 
-def timed(layer: str, costs: pd.DataFrame) -> list[dict]:
-    """Return rows of one pass; its seconds for the training set are extrapolated."""
-    images, train = both_sizes(costs)
+def list_pass(layer: str, costs: pd.DataFrame) -> list[dict]:
+    """List the rows of one pass; its seconds for the training set are extrapolated."""
+    images, train = list_sizes(costs)
     seconds, cpu, peak = (
-        number(costs, layer, name) for name in ("seconds", "cpu_seconds", "peak_memory")
+        read_value(costs, layer, name) for name in ("seconds", "cpu_seconds", "peak_memory")
     )
-    limit = "" if number(costs, "machine", "exact_peak") else "at least, "
-    together = f"{limit}measured, {number(costs, 'encoded', 'chunk'):.0f} images at a time"
+    limit = "" if read_value(costs, "machine", "exact_peak") else "at least, "
+    together = f"{limit}measured, {read_value(costs, 'encoded', 'chunk'):.0f} images at a time"
     rows = [
-        row(f"time, {layer}", images, seconds, "s", "measured"),
-        row(f"time, {layer}", train, seconds * train / images, "s", "extrapolated"),
-        row(f"processor time, {layer}", images, cpu, "s", "measured"),
-        row(f"peak memory, {layer}", images, peak / MEGA["MB"], "MB", together),
+        make_row(f"time, {layer}", images, seconds, "s", "measured"),
+        make_row(f"time, {layer}", train, seconds * train / images, "s", "extrapolated"),
+        make_row(f"processor time, {layer}", images, cpu, "s", "measured"),
+        make_row(f"peak memory, {layer}", images, peak / MEGA["MB"], "MB", together),
     ]
     if layer != FORWARD:
-        ratio = seconds / number(costs, FORWARD, "seconds")
-        rows.append(row(f"time / that of a {FORWARD}, {layer}", images, ratio, "", "measured"))
+        ratio = seconds / read_value(costs, FORWARD, "seconds")
+        rows.append(make_row(f"time / that of a {FORWARD}, {layer}", images, ratio, "", "measured"))
     return rows
 
 
-def row(quantity: str, images: int | None, value: float, unit: str, formula: str) -> dict:
+def make_row(quantity: str, images: int | None, value: float, unit: str, formula: str) -> dict:
     """Return a row without a published figure."""
     return dict(quantity=quantity, images=images, value=value, unit=unit, formula=formula)
 
@@ -244,25 +260,25 @@ def row(quantity: str, images: int | None, value: float, unit: str, formula: str
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per quantity: amounts with their units, formula and verdict."""
-    images = numbers(table["images"])
+    images = as_floats(table["images"])
     shown = pd.DataFrame({
         "quantity": table["quantity"],
         "images": [f"{n:,.0f}" if n == n else "" for n in images],
-        "published": amounts(table["published"], table["published_unit"]),
-        "ours": amounts(table["value"], table["unit"]),
+        "published": write_amounts(table["published"], table["published_unit"]),
+        "ours": write_amounts(table["value"], table["unit"]),
         "formula": table["formula"],
         "verdict": table["verdict"].fillna(""),
     })  # fmt: skip
     return shown.set_index("quantity")
 
 
-def amounts(values: pd.Series, units: pd.Series) -> list[str]:
+def write_amounts(values: pd.Series, units: pd.Series) -> list[str]:
     """Return values with their units; an empty text for a missing value."""
-    pairs = zip(numbers(values), units.fillna(""), strict=True)
+    pairs = zip(as_floats(values), units.fillna(""), strict=True)
     return [f"{value:.5g} {unit}".strip() if value == value else "" for value, unit in pairs]
 
 
-def numbers(values: pd.Series) -> list[float]:
+def as_floats(values: pd.Series) -> list[float]:
     """Return the values as floats, NaN for a missing one."""
     return values.astype("Float64").to_numpy(float, na_value=float("nan")).tolist()
 
@@ -270,7 +286,9 @@ def numbers(values: pd.Series) -> list[float]:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers, and how many of the paper's figures are reproduced."""
     (images,) = table.loc[table["formula"] == "measured", "images"].unique()
-    model, dataset, scale = (tables.each(table, name) for name in ("model", "dataset", "scale"))
+    model, dataset, scale = (
+        tables.join_values(table, name) for name in ("model", "dataset", "scale")
+    )
     said = (
         f"What encoding saliency costs: memory of the latents at {FLOAT} bytes a number, "
         "operations, and measurements on "

@@ -10,13 +10,14 @@ import pandas as pd
 from fedgrid.analysis import tables
 from fedgrid.analysis.published import join_published
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.study.records import Study
 
 OURS = "ours"
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per cell: percent over seeds, published values and differences if any."""
-    table = tables.with_alpha(mean_over_seeds(score_runs(runs), CELL))
+    table = tables.add_alpha(mean_over_seeds(score_runs(runs), CELL))
     table = join_published(table, study).drop(columns="published_speedup")
     table = table.assign(scale=scale, difference=table["mean"] - table["published"])
     return table.round(dict.fromkeys(("mean", "std", "difference"), 4))
@@ -27,11 +28,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
     If any of these is published, the published values stand beside ours.
     """
-    ours = tables.wide(table)
+    ours = tables.lay_out(table)
     if table["published"].isna().all():
         return ours
     printed = table.assign(mean=table["published"], std=table["published_std"], diverged=0)
-    parts = {OURS: ours, "published": tables.wide(printed).fillna("")}
+    parts = {OURS: ours, "published": tables.lay_out(printed).fillna("")}
     both = pd.concat(parts, axis=1).reorder_levels([*range(1, ours.columns.nlevels + 1), 0], axis=1)
     order = [(*column, part) for column in ours.columns for part in parts]
     shown = [column for column in order if (both[column] != "").any()]
@@ -45,5 +46,8 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    of = f"the mean of the last {tables.each(table, 'tail')} rounds: {tables.scope(table)}"
-    return f"Test accuracy in percent, mean ± standard deviation over seeds of {of}."
+    scored = (
+        f"the mean of the last {tables.join_values(table, 'tail')} rounds: "
+        f"{tables.describe_scope(table)}"
+    )
+    return f"Test accuracy in percent, mean ± standard deviation over seeds of {scored}."

@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import SETTING
+from fedgrid.study.records import Study
 
 COLUMNS = ["seed", "client", "size", "R", "R_per_sample", "weight", "effective_clients"]
 
 
-def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(saliency: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per client, cell and seed, with FedAvg's weight and effective clients."""
     table = saliency[[*SETTING, *COLUMNS]].copy()
     cells = table.groupby([*SETTING, "seed"], sort=False)["size"]
@@ -21,10 +22,10 @@ def draw(saliency: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     squares = (table["weight_fedavg"] ** 2).groupby([table[k] for k in (*SETTING, "seed")])
     table["effective_clients_fedavg"] = 1 / squares.transform("sum")
     table = table.assign(seeds=table["seed"].nunique(), scale=scale)
-    return tables.with_alpha(table.drop(columns="protocol"))
+    return tables.add_alpha(table.drop(columns="protocol"))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per dataset, weights and R_k / n_k, and a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row")
@@ -32,24 +33,25 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
         for j, partition in enumerate(partitions):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             above, below = grid[2 * i][j], grid[2 * i + 1][j]
-            shares(above, here)
-            above.set_title(f"{figures.setting(study, dataset, partition)}\n{numbers(here)}")
-            per_sample(below, here)
+            plot_shares(above, here)
+            title = figures.write_setting(study, dataset, partition)
+            above.set_title(f"{title}\n{write_effective_clients(here)}")
+            plot_per_sample(below, here)
         grid[2 * i][0].set_ylabel("weight $a_k$ by saliency (%)")
         grid[2 * i + 1][0].set_ylabel("$R_k / n_k$")
     figures.legend(figure, grid[0])
     return figure
 
 
-def shares(axes: Axes, table: pd.DataFrame) -> None:
+def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
     """Draw weight against share of samples; on the line, FedSLS equals FedAvg."""
     most = 100 * max(table["weight_fedavg"].max(), table["weight"].max())
     axes.plot([0, most], [0, most], color="0.5", linewidth=0.8, label="FedAvg")
     for seed, look in figures.colours(table["seed"]).items():
-        of = table[table["seed"] == seed]
+        part = table[table["seed"] == seed]
         axes.scatter(
-            100 * of["weight_fedavg"],
-            100 * of["weight"],
+            100 * part["weight_fedavg"],
+            100 * part["weight"],
             s=7,
             color=look,
             alpha=0.8,
@@ -59,15 +61,15 @@ def shares(axes: Axes, table: pd.DataFrame) -> None:
     axes.set_xlabel("share of samples $n_k$ (%)")
 
 
-def per_sample(axes: Axes, table: pd.DataFrame) -> None:
+def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
     """Draw R_k / n_k of the clients in descending order."""
     for seed, look in figures.colours(table["seed"]).items():
-        of = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
-        axes.plot(range(1, len(of) + 1), of["R_per_sample"], ".-", color=look, linewidth=0.8)
+        part = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
+        axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", color=look, linewidth=0.8)
     axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
 
 
-def numbers(table: pd.DataFrame) -> str:
+def write_effective_clients(table: pd.DataFrame) -> str:
     """Return the effective clients, mean over seeds, as a text."""
     cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
     ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
@@ -76,8 +78,8 @@ def numbers(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the dots."""
-    seeds = tables.each(table, "seeds")
+    seeds = tables.join_values(table, "seeds")
     return (
         "A dot is a client. Effective clients are 1 / sum of squared weights over the population, "
-        f"mean over {seeds} seed{'s' * (seeds != '1')}; {tables.each(table, 'scale')} scale."
+        f"mean over {seeds} seed{'s' * (seeds != '1')}; {tables.join_values(table, 'scale')} scale."
     )

@@ -12,11 +12,12 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 COLUMN = re.compile(r"similarity(\d+)")
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, client and round: mean over seeds and deviation."""
     columns = [name for name in runs if COLUMN.fullmatch(name)]
     if not columns:
@@ -25,7 +26,7 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
         )
     facts = [*CELL, "round", "rounds", "seed"]
     long = runs.melt(facts, columns, "client", "similarity").dropna(subset="similarity")
-    long["client"] = [int(COLUMN.fullmatch(name)[1]) + 1 for name in long["client"]]
+    long["client"] = [int(COLUMN.sub(r"\1", name)) + 1 for name in long["client"]]
     table = long.groupby([*CELL, "client", "round"], sort=False).agg(
         mean=("similarity", "mean"), std=("similarity", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
@@ -34,26 +35,26 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(scale=scale).round({"mean": 6, "std": 6})
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
     figure, grid = figures.panels(len(settings), len(methods), sharex="row", sharey="row")
     look = figures.lines(table["client"])
-    for ((dataset, partition, _), of), row in zip(settings, grid, strict=True):
+    for ((dataset, partition, _), part), row in zip(settings, grid, strict=True):
         for method, axes in zip(methods, row, strict=True):
-            curves(axes, of[of["method"] == method], look)
-            title = figures.setting(study, dataset, partition)
+            plot_curves(axes, part[part["method"] == method], look)
+            title = figures.write_setting(study, dataset, partition)
             axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
         row[0].set_ylabel("cosine of the local\nand the server's model")
     figures.legend(figure, grid[0])
     return figure
 
 
-def curves(axes, table: pd.DataFrame, look: dict[int, dict]) -> None:
+def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every client."""
-    for client, of in table.groupby("client", sort=False):
-        figures.plot_band(axes, of, "round", look[client], label=f"client {client}")
+    for client, line in table.groupby("client", sort=False):
+        figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -62,10 +63,11 @@ def caption(table: pd.DataFrame) -> str:
         return "There is nothing to show: runs diverged before their first evaluation."
     last = table[table["round"] == table["round"].max()]
     ends = last.groupby("label", sort=False)["mean"].agg(
-        lambda of: ", ".join(map("{:.4f}".format, of))
+        lambda numbers: ", ".join(map("{:.4f}".format, numbers))
     )
     said = "; ".join(f"{name} {values}" for name, values in ends.items())
     return (
         "Similarity of each client's local model and the server's new model, mean and standard "
-        f"deviation over seeds: {tables.scope(table)}. After the last round, by client: {said}."
+        f"deviation over seeds: {tables.describe_scope(table)}. After the last round, by client: "
+        f"{said}."
     )

@@ -8,34 +8,35 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, gains, tables
 from fedgrid.report import convergence
+from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)
 SOLID, DASHED = "-", (0, (4, 1.5))
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str, suffix: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFrame:
     """Return a row per method, setting and round: percent over seeds; `original` names the pair."""
     pairs = gains.name_pairs(runs["method"], suffix)
-    original = {name: name for name in pairs} | {name: of for of, name in pairs.items()}
+    original = {name: name for name in pairs} | {name: changed for changed, name in pairs.items()}
     table = convergence.draw(runs[runs["method"].isin(original)], study, scale)
     return table.assign(original=table["method"].map(original))
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels that share axes, one per setting."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     figure, (row,) = figures.panels(1, len(settings), width=3.2, height=2.6, sharey=True)
     look = figures.colours(table["original"])
-    for axes, ((dataset, partition, protocol), of) in zip(row, settings, strict=bool(settings)):
-        for (method, original), line in of.groupby(["method", "original"], sort=False):
+    for axes, ((dataset, partition, protocol), part) in zip(row, settings, strict=bool(settings)):
+        for (method, original), line in part.groupby(["method", "original"], sort=False):
             style = DASHED if method == original else SOLID
             label = figures.label(study, method)
             axes.plot(
                 line["round"], line["mean"], label=label, color=look[original], linestyle=style
             )
-        title = figures.setting(study, dataset, partition)
+        title = figures.write_setting(study, dataset, partition)
         axes.set(title=f"{title}, {figures.label(study, protocol, 'protocol')}", xlabel="round")
-    row[0].set_ylabel(tables.axis_label(table))
+    row[0].set_ylabel(tables.write_axis_label(table))
     figures.legend(figure, row, columns=4)
     return figure
 

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import fields, figures, gains, tables
 from fedgrid.analysis.concentration import random_distance
-from fedgrid.analysis.scores import cohort_sizes, score_runs
+from fedgrid.analysis.scores import list_cohort_sizes, score_runs
+from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/options.py)
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
@@ -45,7 +46,7 @@ ROOM = 1.3  # the height of a panel, in that of its points
 def draw(
     runs: pd.DataFrame,
     settings: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     suffix: str,
     placebo: str,
@@ -55,8 +56,14 @@ def draw(
     Distances are shares of the weight, means over seeds; gains are points of percent.
     NothingToDrawError if no method has runs with the part and without it.
     """
-    found = measured(runs, {GAIN: suffix, PLACEBO: placebo})  # first: without pairs it ends this
-    parts = [distances(runs, settings, suffix), *found, printed(study, suffix)]
+    measured = compute_gains(
+        runs, {GAIN: suffix, PLACEBO: placebo}
+    )  # first: without pairs it ends this
+    parts = [
+        measure_distances(runs, settings, suffix),
+        *measured,
+        list_printed_gains(study, suffix),
+    ]
     table = pd.concat(parts, ignore_index=True)
     facts = runs.groupby(SETTING, sort=False).agg(rounds=("rounds", "first"))
     table = table.merge(facts.reset_index(), how="left", on=SETTING)
@@ -64,14 +71,18 @@ def draw(
     return table.assign(scale=scale).round(6)
 
 
-def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
+def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.DataFrame:
     """Return a row per normalised method, setting and round: distances, and effective clients."""
     names = runs["method"].str.partition(suffix)
-    there = runs.assign(original=names[0])[(names[1] == suffix) & runs["weight_distance"].notna()]
-    every = fields.select_runs(fields.read_fields(settings), there)
+    normalised = runs.assign(original=names[0])[
+        (names[1] == suffix) & runs["weight_distance"].notna()
+    ]
+    every = fields.select_runs(fields.read_fields(settings), normalised)
     temperature = fields.select_field(every, "contribution.temperature").astype(float)
-    there = there.assign(temperature=temperature.to_numpy(), cohort=cohort_sizes(there))
-    table = there.groupby([*LINE, "round"], sort=False).agg(
+    normalised = normalised.assign(
+        temperature=temperature.to_numpy(), cohort=list_cohort_sizes(normalised)
+    )
+    table = normalised.groupby([*LINE, "round"], sort=False).agg(
         weight_distance=("weight_distance", "mean"),
         distance_bound=("distance_bound", "mean"),
         effective_clients=("effective_clients", "mean"),
@@ -84,21 +95,21 @@ def distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -> pd.Dat
     return table.assign(what=DISTANCE)
 
 
-def measured(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
-    """Return tables of measured gains by what they are, a row per original and setting."""
+def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
+    """Compute the measured gains for each suffix, a table with a row per original and setting."""
     scores = score_runs(runs)
-    found = []
+    tables_by_kind = []
     for what, suffix in suffixes.items():
         pairs = gains.name_pairs(scores["method"], suffix, needed=what == GAIN)
         table = gains.compute_gains(scores, pairs)
         table = table.rename(columns={"method": "original", gains.PAIRS: "seeds"})
-        found.append(table.assign(what=what))
-    return found
+        tables_by_kind.append(table.assign(what=what))
+    return tables_by_kind
 
 
-def printed(study: dict, suffix: str) -> pd.DataFrame:
+def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
     """Return a row per printed gain (`gains.printed_pairs`)."""
-    cells = gains.printed_pairs(study, suffix)
+    cells = gains.list_printed_pairs(study, suffix)
     names = {"method": "original", "printed_gain": "gain"}
     return cells.rename(columns=names)[["original", *SETTING, "gain"]].assign(what=PRINTED)
 
@@ -106,17 +117,17 @@ def printed(study: dict, suffix: str) -> pd.DataFrame:
 # -- the figure -----------------------------------------------------------------------------------
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw three panels of distances, and below them a panel of gains per setting."""
-    settings = compared(table)
+    settings = select_settings(table)
     rows = 1 + -(-len(settings) // COLUMNS)
     figure, grid = figures.panels(rows, COLUMNS, sharey="row")
     plot_distances(grid[0], table[table["what"] == DISTANCE])
-    limits = heights(table["gain"])
+    limits = compute_limits(table["gain"])
     below = [axes for row in grid[1:] for axes in row]
     for axes, setting in zip(below, settings, strict=False):
         plot_gains(axes, table, setting)
-        axes.set(title=title(study, *setting), ylim=limits)
+        axes.set(title=write_title(study, *setting), ylim=limits)
     for axes in below[len(settings) :]:
         axes.set_axis_off()
     for row in grid[1:]:
@@ -127,19 +138,19 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def title(study: dict, dataset: str, partition: str, protocol: str) -> str:
+def write_title(study: Study, dataset: str, partition: str, protocol: str) -> str:
     """Return the title of a panel of gains, in two lines."""
     below = figures.label(study, protocol, "protocol")
-    return f"{figures.setting(study, dataset, partition)}\n{below}"
+    return f"{figures.write_setting(study, dataset, partition)}\n{below}"
 
 
-def compared(table: pd.DataFrame) -> list[tuple[str, str, str]]:
-    """Return those settings of measured gains that have the most methods."""
+def select_settings(table: pd.DataFrame) -> list[tuple[str, str, str]]:
+    """Select the settings with measured gains of the most methods."""
     counts = table[table["what"] == GAIN].groupby(SETTING, sort=False).size()
     return [*counts[counts == counts.max()].index]
 
 
-def heights(values: pd.Series) -> tuple[float, float]:
+def compute_limits(values: pd.Series) -> tuple[float, float]:
     """Return the limits of an axis that shows all points; intervals may go beyond it."""
     low, high = min(values.min(), 0), max(values.max(), 0)
     room = (ROOM - 1) * (high - low) / 2
@@ -147,7 +158,10 @@ def heights(values: pd.Series) -> tuple[float, float]:
 
 
 def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
-    """Draw distances by method, by clients in a round, and by temperature, from one line on."""
+    """Draw the distances by method, by clients in a round, and by temperature.
+
+    In each panel, everything that does not vary is as in the first line of the table.
+    """
     if table.empty:
         return
     first = table.iloc[0]
@@ -155,9 +169,9 @@ def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
         here = table[(table[fixed] == first[fixed]).all(axis=1)]
         here = here if name == "label" else here.sort_values(name, kind="stable")
         for (value, colour), style in product(figures.colours(here[name]).items(), STYLES):
-            of = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
+            line = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
             label = form.format(value) if style == MEASURED else None
-            axes.plot(of.index, of, color=colour, linestyle=STYLES[style], label=label)
+            axes.plot(line.index, line, color=colour, linestyle=STYLES[style], label=label)
         axes.set(yscale="log", xlabel="round", title=TITLES[name])
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, fontsize=6)
     row[0].set_ylabel("share of the weight\n(total variation)")
@@ -174,23 +188,23 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
     if len(every):
         axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
     for what, (mark, colour) in MARKS.items():
-        of = here[here["what"] == what]
-        at = of["label"].map(labels.index) + OFFSETS[what]
-        plot_marks(axes, at, of, mark, colour, what)
+        part = here[here["what"] == what]
+        at = part["label"].map(labels.index) + OFFSETS[what]
+        plot_marks(axes, at, part, mark, colour, what)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     axes.set_xlim(-0.5, len(labels) - 0.5)
 
 
-def plot_marks(axes: Axes, at: pd.Series, of: pd.DataFrame, mark: str, colour: str, name: str):
-    """Draw gains as marks; an interval is left out if one seed has none."""
-    ends = np.abs(of[["low", "high"]].sub(of["gain"], axis=0)).T.to_numpy()
+def plot_marks(axes: Axes, at: pd.Series, part: pd.DataFrame, mark: str, colour: str, name: str):
+    """Draw gains as marks with intervals; a gain of one seed has no interval."""
+    ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
     ends = np.where(np.isfinite(ends), ends, 0)
-    axes.errorbar(at, of["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
+    axes.errorbar(at, part["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines and marks, and give the sizes that decide."""
+    """Describe the lines and marks, and give the largest distance and the printed gains."""
     moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
     sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
     unknown = moved.loc[moved["random"].isna(), "label"].unique()
@@ -201,6 +215,6 @@ def caption(table: pd.DataFrame) -> str:
         "upper bound (dotted), and the distance from equal weights of random weights with as many "
         "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
         "the original with 95 % intervals over pairs of runs, which may go beyond the panel: "
-        f"{tables.scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
+        f"{tables.describe_scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
         f"{lacks * bool(len(unknown))}"
     )

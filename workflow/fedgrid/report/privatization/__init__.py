@@ -1,1 +1,1 @@
-"""Products of the study of privatisation ways (Li et al., 2021)."""
+"""The tables and figures of the study of private parts of networks (Li et al., 2021)."""

@@ -5,6 +5,7 @@ they are learned, before a softmax turns two of them into weights.
 """
 
 import re
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -12,25 +13,26 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
-from fedgrid.report.convergence import lost
+from fedgrid.report.convergence import find_lost
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.names import NothingToDrawError
+from fedgrid.study.records import Study
 
 COEFFICIENT = re.compile(r"(alpha|beta)(_\d)+")
 HEIGHT = 1.6  # inches of a panel
 
 
-def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per method, setting, round and curve, which is an accuracy or a coefficient."""
     coefficients = [name for name in runs if COEFFICIENT.fullmatch(name)]
     if not coefficients:
         raise NothingToDrawError(
             "no run of the grid has coefficients: name methods that learn them, such as autocs"
         )
-    percent = {name: 100 * runs[of] for name, of in ACCURACIES.items()}
-    there = runs.assign(**percent)[~lost(runs)]
+    percent = {name: 100 * runs[column] for name, column in ACCURACIES.items()}
+    recorded = runs.assign(**percent)[~find_lost(runs)]
     facts = [*CELL, "round", "rounds", "seed"]
-    long = there.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
+    long = recorded.melt(facts, [*ACCURACIES, *coefficients], "curve", "value")
     table = long.dropna(subset="value").groupby([*CELL, "curve", "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
@@ -41,20 +43,20 @@ def draw(runs: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(scale=scale).round(4)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
-    size = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
+    size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
     figure, grid = figures.panels(2 * len(settings), len(methods), **size)
     look = figures.lines([*ACCURACIES, *sorted({*table["curve"]} - {*ACCURACIES})])
-    for at, ((dataset, partition, _), of) in enumerate(settings):
+    for at, ((dataset, partition, _), part) in enumerate(settings):
         for column, method in enumerate(methods):
-            here = of[of["method"] == method]
+            here = part[part["method"] == method]
             top, bottom = grid[2 * at][column], grid[2 * at + 1][column]
-            curves(top, here[here["curve"].isin(ACCURACIES)], look)
-            curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
-            title = figures.setting(study, dataset, partition)
+            plot_curves(top, here[here["curve"].isin(ACCURACIES)], look)
+            plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
+            title = figures.write_setting(study, dataset, partition)
             top.set_title(f"{figures.label(study, method)}\n{title}")
         grid[2 * at][0].set_ylabel("accuracy (%)")
         grid[2 * at + 1][0].set_ylabel("coefficient")
@@ -64,10 +66,10 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     return figure
 
 
-def curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
+def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every curve."""
-    for name, of in table.groupby("curve", sort=False):
-        figures.plot_band(axes, of, "round", look[name], label=name)
+    for name, line in table.groupby("curve", sort=False):
+        figures.plot_band(axes, line, "round", look[name], label=name)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -78,5 +80,5 @@ def caption(table: pd.DataFrame) -> str:
         "Upper panels: accuracy of the server's model (aggregation) and mean accuracy of clients' "
         "own models (personalisation). Lower panels: the server's coefficients before the softmax; "
         "index 0 is of the shared part, 1 of the private one. Mean and standard deviation over "
-        f"seeds: {tables.scope(table)}."
+        f"seeds: {tables.describe_scope(table)}."
     )

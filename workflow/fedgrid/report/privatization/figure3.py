@@ -9,13 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure, SubFigure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.study.records import Study
 
 SHOWN = 100  # clients
 CLIENT, CLASS = "client and class", "class"  # what a row is of
 INSIDE = {"width_ratios": [4, 1], "height_ratios": [1, 3]}
 
 
-def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per shown client and class with samples, and a row per class of all clients."""
     first = counts[counts["seed"] == counts["seed"].min()]
     keys = ["dataset", "partition", "clients", "seed"]
@@ -29,20 +30,20 @@ def draw(counts: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.sort_values(["rank", *order], kind="stable").drop(columns="rank").round(6)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw the data sets side by side, two in a row."""
     settings = [*table.groupby(["dataset", "partition"], sort=False)]
     rows = -(-len(settings) // 2)
     figure = Figure(figsize=(7.2 if len(settings) > 1 else 3.6, 2.9 * rows), layout="constrained")
     places = figure.subfigures(rows, min(len(settings), 2), squeeze=False).flat
-    for place, ((dataset, partition), of) in zip(places, settings, strict=False):
-        place.suptitle(figures.setting(study, dataset, partition), size=8)
-        show(place, of[of["of"] == CLIENT], of[of["of"] == CLASS])
+    for place, ((dataset, partition), part) in zip(places, settings, strict=False):
+        place.suptitle(figures.write_setting(study, dataset, partition), size=8)
+        plot_dataset(place, part[part["of"] == CLIENT], part[part["of"] == CLASS])
     return figure
 
 
-def show(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
-    """Draw one data set."""
+def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) -> None:
+    """Draw the three panels of one data set."""
     ours = ours.astype({"client": int})
     (top, corner), (middle, right) = place.subplots(2, 2, gridspec_kw=INSIDE)
     corner.set_visible(False)
@@ -69,6 +70,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Training samples. Middle: the share of each class in a client's samples, of at most "
         f"{SHOWN} clients. Top: samples of each of these clients. Right: samples of each class "
-        f"over all clients. Partitions of seed {tables.each(table, 'seed')} (1 seed), "
-        f"{tables.each(table, 'scale')} scale."
+        f"over all clients. Partitions of seed {tables.join_values(table, 'seed')} (1 seed), "
+        f"{tables.join_values(table, 'scale')} scale."
     )

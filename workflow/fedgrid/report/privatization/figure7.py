@@ -10,11 +10,12 @@ from fedgrid.analysis import choice, figures, metrics, tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import convergence
 from fedgrid.report.privatization.ways import ACCURACIES
+from fedgrid.study.records import Study
 
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     best: dict | None = None,
@@ -23,24 +24,24 @@ def draw(
 
     `best` keeps the best runs by each accuracy, and reads the runs' `settings`.
     """
-    choose, parts = choice.chooser(runs, settings, best), []
-    for name, of in ACCURACIES.items():
-        kept = choose(runs, of)
-        curves = convergence.draw(kept, study, scale, of).drop(columns="of", errors="ignore")
-        parts.append(choice.add_choice(curves, kept).assign(what=name, of=of))
+    choose, parts = choice.make_chooser(runs, settings, best), []
+    for name, metric in ACCURACIES.items():
+        kept = choose(runs, metric)
+        curves = convergence.draw(kept, study, scale, metric).drop(columns="of", errors="ignore")
+        parts.append(choice.add_choice(curves, kept).assign(what=name, of=metric))
     return pd.concat(parts, ignore_index=True)
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
-    """Draw the panels; a line has the same look in all of them."""
+def plot(table: pd.DataFrame, study: Study) -> Figure:
+    """Draw the panels; a method has the same colour and line style in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
     look = figures.lines(table["method"])
-    for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
+    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
-            convergence.curves(axes, table[here], look, study)
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.unit(of)}")
+            convergence.plot_curves(axes, table[here], look, study)
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
         names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
         axes.set_title(", ".join(names))
@@ -55,5 +56,6 @@ def caption(table: pd.DataFrame) -> str:
     ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
-        f"(personalisation), mean and standard deviation over seeds: {tables.scope(table)}.{ends}"
+        "(personalisation), mean and standard deviation over seeds: "
+        f"{tables.describe_scope(table)}.{ends}"
     )

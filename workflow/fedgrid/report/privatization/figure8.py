@@ -5,65 +5,70 @@ lower case if it is private. Its height is the mean over seeds of the score. Its
 standard deviation of the same evaluations within a run, mean over seeds, as the paper shows it.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import choice, fields, figures, metrics, tables
-from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, scored
+from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, select_scored
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from fedgrid.study.records import Study
 
 KINDS = {"ps": "PS", "sp": "SP", "sps": "SPS", "ssp": "SSP"}
 NONE = ""  # the kind of a method without a split
 
 
 def draw(
-    runs: pd.DataFrame, settings: pd.DataFrame, study: dict, scale: str, best: dict | None = None
+    runs: pd.DataFrame, settings: pd.DataFrame, study: Study, scale: str, best: dict | None = None
 ) -> pd.DataFrame:
     """Return a row per accuracy, method and setting, in the order of kinds and splits.
 
     `best` keeps the best runs by each accuracy.
     """
-    choose, ways = choice.chooser(runs, settings, best), name_ways(settings)
+    choose, ways = choice.make_chooser(runs, settings, best), name_ways(settings)
     parts = []
-    for name, of in ACCURACIES.items():
-        kept = choose(runs, of)
-        found = with_deviation(scored(kept, of), of).merge(ways, on=["method", "dataset"])
-        parts.append(choice.add_choice(found, kept).assign(what=name))
+    for name, metric in ACCURACIES.items():
+        kept = choose(runs, metric)
+        means = average_deviations(select_scored(kept, metric), metric).merge(
+            ways, on=["method", "dataset"]
+        )
+        parts.append(choice.add_choice(means, kept).assign(what=name))
     table = pd.concat(parts, ignore_index=True)
     rank = table["kind"].map([NONE, *KINDS].index)
     table = table.assign(rank=rank).sort_values(["rank", "split"], kind="stable")
     return table.drop(columns="rank").assign(scale=scale).round(4)
 
 
-def with_deviation(runs: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Return the mean over seeds of a metric, and of its deviation in the tail of each run."""
+def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Average over seeds a metric, and its deviation within the last rounds of each run."""
     tail = runs[(runs["round"] > runs["rounds"] - runs["tail"]) & ~runs["diverged"]]
-    within = (100 * tail[of]).groupby([tail[name] for name in RUN]).std().rename("deviation")
-    scores = score_runs(runs, of).merge(within.reset_index(), how="left", on=RUN)
-    table = mean_over_seeds(scores, CELL, of).drop(columns="of", errors="ignore")
+    within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
+    scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
+    table = mean_over_seeds(scores, CELL, metric).drop(columns="of", errors="ignore")
     deviations = scores.groupby(CELL, sort=False)["deviation"].mean().reset_index()
     return table.merge(deviations, on=CELL)
 
 
 def name_ways(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and data set: its kind, split, and name in letters."""
+    """Name the way of each method and data set in letters, with its kind and split."""
     every = fields.read_fields(settings).reset_index().drop_duplicates(["method", "dataset"])
     rows = []
     for run in every.to_dict("records"):
         kind = next((name for name in KINDS if pd.notna(run.get(f"{name}.split"))), NONE)
-        blocks, encoder = blocks_of(run["protocol.model"])
+        blocks, encoder = count_blocks(run["protocol.model"])
         given = run.get(f"{kind}.split")
         split = 0 if not kind else encoder if given == "none" else int(given)
-        way = letters(kind, split, blocks)
+        way = write_letters(kind, split, blocks)
         rows.append((run["method"], run["dataset"], kind, split, way))
     return pd.DataFrame(rows, columns=["method", "dataset", "kind", "split", "way"])
 
 
-def blocks_of(model: str) -> tuple[int, int]:
-    """Return the number of blocks of a model, and how many of them are the encoder."""
+def count_blocks(model: str) -> tuple[int, int]:
+    """Count the blocks of a model, and those of them that are its encoder."""
     blocks, encoder = (source.literal(f"models.{model}", name) for name in ("BLOCKS", "ENCODER"))
     if not blocks or encoder is None:
         raise UsageError(
@@ -73,39 +78,39 @@ def blocks_of(model: str) -> tuple[int, int]:
     return len(blocks), encoder
 
 
-def letters(kind: str, split: int, blocks: int) -> str:
-    """Return a way as the paper writes it: PS at 1 of 2 blocks is aB, SSP at 1 is ABb."""
+def write_letters(kind: str, split: int, blocks: int) -> str:
+    """Write a way as the paper does: PS at 1 of 2 blocks is aB, SSP at 1 is ABb."""
     names = [chr(ord("A") + at) for at in range(blocks)]
     low = {"ps": str.lower, "sps": lambda name: name + name.lower()}.get(kind, str)
     high = {"sp": str.lower, "ssp": lambda name: name + name.lower()}.get(kind, str)
     return "".join([*map(low, names[:split]), *map(high, names[split:])])
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per accuracy, a column per data set."""
     columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
     size = {"width": 4.4, "height": 2.4}
     figure, grid = figures.panels(len(ACCURACIES), len(columns), **size)
-    for (name, of), row in zip(ACCURACIES.items(), grid, strict=True):
+    for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
-            bars(axes, table[here & (table["what"] == name)])
-            axes.set_title(figures.setting(study, *setting))
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.unit(of)}")
+            plot_bars(axes, table[here & (table["what"] == name)])
+            axes.set_title(figures.write_setting(study, *setting))
+        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
 
-def bars(axes: Axes, table: pd.DataFrame) -> None:
+def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
     """Draw a group of bars per kind, and the method without a split as a dashed line."""
     table = table.reset_index(drop=True)
     colours, kinds = figures.colours(KINDS), table["kind"].astype(object).fillna(NONE)
     split = table[kinds != NONE]
     places = [at + [*KINDS].index(kind) for at, kind in enumerate(kinds[split.index])]
     places = pd.Series(places, split.index, dtype=int)
-    for kind, of in split.groupby("kind", sort=False):
-        look = {"color": colours[kind], "label": KINDS[kind]}
-        axes.bar(places[of.index], of["mean"], yerr=of["deviation"].fillna(0), **look)
+    for kind, part in split.groupby("kind", sort=False):
+        look: dict[str, Any] = {"color": colours[kind], "label": KINDS[kind]}
+        axes.bar(places[part.index], part["mean"], yerr=part["deviation"].fillna(0), **look)
     for row in table[kinds == NONE].itertuples():
         axes.axhline(row.mean, color="0.2", linestyle="--", label=f"{row.way} (all shared)")
     axes.set_xticks(places, split["way"], rotation=90)
@@ -123,5 +128,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
-        f"last {tables.each(table, 'tail')} rounds: {tables.scope(table)}.{cut}{lost}"
+        f"last {tables.join_values(table, 'tail')} rounds: "
+        f"{tables.describe_scope(table)}.{cut}{lost}"
     )

@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
+from fedgrid.study.records import Study
 
 POINT = ["alpha", "beta"]
 
 
-def draw(interpolation: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
+def draw(interpolation: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     """Return a row per run's setting and point: percent over seeds; `best` marks the highest."""
     table = interpolation.groupby([*CELL, *POINT], sort=False).agg(
-        accuracy=("mean", lambda of: 100 * of.mean()),
-        std=("mean", lambda of: 100 * of.std()),
+        accuracy=("mean", lambda values: 100 * values.mean()),
+        std=("mean", lambda values: 100 * values.std()),
         seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
         clients=("clients", "first"),
@@ -32,7 +33,7 @@ def draw(interpolation: pd.DataFrame, study: dict, scale: str) -> pd.DataFrame:
     return table.assign(rank=order).sort_values(["rank", *POINT]).drop(columns="rank")
 
 
-def plot(table: pd.DataFrame, study: dict) -> Figure:
+def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a heat map per method and setting, two in a row, with a mark on the best points."""
     settings = [*table.groupby(CELL, sort=False)]
     columns = min(len(settings), 2)
@@ -40,18 +41,18 @@ def plot(table: pd.DataFrame, study: dict) -> Figure:
     flat = [axes for row in grid for axes in row]
     for axes in flat[len(settings) :]:
         axes.set_visible(False)
-    for axes, ((method, dataset, partition, _), of) in zip(flat, settings, strict=False):
-        heat(axes, of)
+    for axes, ((method, dataset, partition, _), part) in zip(flat, settings, strict=False):
+        plot_heat_map(axes, part)
         several = f"{figures.label(study, method)}: " * (table["method"].nunique() > 1)
-        axes.set_title(several + figures.setting(study, dataset, partition))
+        axes.set_title(several + figures.write_setting(study, dataset, partition))
     return figure
 
 
-def heat(axes: Axes, of: pd.DataFrame) -> None:
+def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
     """Draw one heat map: beta upwards, alpha to the right."""
-    cells = of.pivot(index="beta", columns="alpha", values="mean")
+    cells = part.pivot(index="beta", columns="alpha", values="mean")
     image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
-    best = of[of["best"]]
+    best = part[part["best"]]
     at = cells.columns.get_indexer(best["alpha"]), cells.index.get_indexer(best["beta"])
     axes.plot(*at, "*", color="white", markeredgecolor="black", markersize=9)
     axes.set_xticks(range(len(cells.columns)), [f"{a:g}" for a in cells.columns], rotation=90)
@@ -71,6 +72,6 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Mean accuracy of all clients on their own test samples, in percent, with features alpha h "
         "+ (1 - alpha) h' and probabilities beta p + (1 - beta) p', of the shared branch and the "
-        f"private one (with a prime): {tables.scope(table)}. A star marks the best point (alpha, "
-        f"beta): {'; '.join(points)}."
+        f"private one (with a prime): {tables.describe_scope(table)}. A star marks the best point "
+        f"(alpha, beta): {'; '.join(points)}."
     )

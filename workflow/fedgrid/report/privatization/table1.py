@@ -9,6 +9,7 @@ from fedgrid.analysis import figures, tables
 from fedgrid.partitions import write_label
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import known
+from fedgrid.study.records import Study
 
 OPTIONS = {"printed": "published"}  # what they name (study/options.py)
 NUMBERS = {  # by column, its heading
@@ -20,14 +21,16 @@ NUMBERS = {  # by column, its heading
 }
 
 
-def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataFrame:
+def draw(sizes: pd.DataFrame, study: Study, scale: str, printed: str) -> pd.DataFrame:
     """Return a row per data set and partition; `printed` names the entry of `published`.
 
     A data set that is printed and has no partition has a row with the printed numbers alone.
     """
     first = sizes[sizes["seed"] == sizes["seed"].min()]
     groups = first.groupby(["dataset", "partition"], sort=False)
-    table = pd.DataFrame([dict(dataset=d, partition=p) | count(of, d) for (d, p), of in groups])
+    table = pd.DataFrame(
+        [dict(dataset=d, partition=p) | count_samples(part, d) for (d, p), part in groups]
+    )
     entries = study["published"]
     theirs = entries[known("entry of `published`", printed, entries)]
     values = pd.DataFrame.from_dict(theirs["values"], "index", columns=theirs["columns"])
@@ -37,22 +40,25 @@ def draw(sizes: pd.DataFrame, study: dict, scale: str, printed: str) -> pd.DataF
     return table.assign(seed=first["seed"].iloc[0], scale=scale).round(2)
 
 
-def count(of: pd.DataFrame, dataset: str) -> dict:
-    """Return the numbers of one partition; clients' tests can be parts of the global test set."""
+def count_samples(clients: pd.DataFrame, dataset: str) -> dict:
+    """Count clients, classes and samples of one partition.
+
+    If the data set states the size of its test set, that is the number of global test samples.
+    """
     in_file = source.literal(f"datasets.{dataset}", "TEST")
     return {
-        "clients": len(of),
+        "clients": len(clients),
         "classes": source.literal(f"datasets.{dataset}", "CLASSES"),
-        "training": of["training"].mean(),
-        "test": of["test"].mean(),
-        "global_test": in_file or of["test"].sum(),
+        "training": clients["training"].mean(),
+        "test": clients["test"].mean(),
+        "global_test": in_file or clients["test"].sum(),
     }
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per data set: ours and, behind it in brackets, the printed number."""
     facts = table.to_dict("records")
-    shown = {head: [beside(row, name) for row in facts] for name, head in NUMBERS.items()}
+    shown = {head: [write_pair(row, name) for row in facts] for name, head in NUMBERS.items()}
     partitions = table["partition"].astype(object).fillna("").map(write_label)
     index = pd.MultiIndex.from_arrays(
         [table["dataset_label"], partitions], names=["dataset", "partition"]
@@ -60,8 +66,8 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(shown, index=index)
 
 
-def beside(row: dict, name: str) -> str:
-    """Return our number and the printed one, as far as they are there: `400 (400)`."""
+def write_pair(row: dict, name: str) -> str:
+    """Write our number and the printed one in brackets, if they exist: `400 (400)`."""
     ours, theirs = (row.get(key) for key in (name, f"printed_{name}"))
     texts = "" if pd.isna(ours) else f"{ours:,.10g}", "" if pd.isna(theirs) else f"({theirs:,.10g})"
     return " ".join(filter(None, texts))
@@ -71,6 +77,6 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     return (
         "The benchmarks; samples of a client are means over clients. In brackets is what the paper "
-        f"prints. Partitions of seed {tables.each(table, 'seed')} (1 seed), "
-        f"{tables.each(table, 'scale')} scale."
+        f"prints. Partitions of seed {tables.join_values(table, 'seed')} (1 seed), "
+        f"{tables.join_values(table, 'scale')} scale."
     )

@@ -1,17 +1,19 @@
 """Both accuracies of every way to keep a part of the network private, beside the way's placebos.
 
-With a placebo, the private part cannot learn from one participation to the next. Only what a way
-has beyond its placebos speaks for what private parts remember. Of the placebo `forgets` the private
-part is drawn anew for each client and round. Of `resets` it begins each round with the weights with
-which all clients began the run. What `resets` has beyond `forgets` is due to these common weights.
+With a placebo, the private part cannot remember anything from one participation to the next. So
+only the gain of a way over its placebos is due to this memory. With the placebo `forgets`, the
+private part is drawn anew for each client and round. With `resets`, it begins each round with the
+initial weights, which are the same for all clients; its gain over `forgets` is due to these common
+weights.
 """
 
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, gains, tables, verdicts
-from fedgrid.analysis.scores import CELL, SETTING, score_runs, scored, whole_mean
+from fedgrid.analysis.scores import CELL, SETTING, score_runs, select_scored, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
 
 OPTIONS = {"placebo": "ending"}  # what they name (study/options.py)
 ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
@@ -23,7 +25,7 @@ FACTS = ("rounds", "metric", "tail")
 
 def draw(
     runs: pd.DataFrame,
-    study: dict,
+    study: Study,
     scale: str,
     settings: pd.DataFrame | None = None,
     placebo: str | list[str] = "+forgets",
@@ -35,8 +37,11 @@ def draw(
     is what the names of placebos end with, one end or several. `best` keeps the best runs by each
     accuracy, and reads the runs' `settings`.
     """
-    choose, ends = choice.chooser(runs, settings, best), listed(placebo)
-    parts = [summarise(name, choose(runs, of), of, ends) for name, of in ACCURACIES.items()]
+    choose, ends = choice.make_chooser(runs, settings, best), listed(placebo)
+    parts = [
+        summarise_accuracy(name, choose(runs, metric), metric, ends)
+        for name, metric in ACCURACIES.items()
+    ]
     table = parts[1].merge(parts[0], how="left", on=ROW, suffixes=("", "_server"))
     table = table.drop(columns=[name for name in table if name.endswith("_server")])
     for axis in LABELLED:
@@ -44,16 +49,16 @@ def draw(
     return table.assign(scale=scale).round(4)
 
 
-def summarise(name: str, runs: pd.DataFrame, of: str, ends: list[str]) -> pd.DataFrame:
-    """Return a row per way, placebo and setting: an accuracy, the placebo's, the difference."""
-    found = score_runs(scored(runs, of), of).rename(columns={of: "accuracy"})
-    back = ways_of(found["method"], ends)
-    facts = found.groupby(CELL, sort=False).agg(
+def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[str]) -> pd.DataFrame:
+    """Summarise one accuracy: of every way, of its placebos, and their difference."""
+    scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
+    back = match_placebos(scores["method"], ends)
+    facts = scores.groupby(CELL, sort=False).agg(
         seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS}
     )
-    table = facts.reset_index().merge(intervals(found, name), on=CELL)
-    theirs = intervals(found[found["method"].isin(back)], f"{name}_placebo")
-    gain = gains.compute_gains(found, back).rename(columns={"gain": "mean"})
+    table = facts.reset_index().merge(compute_intervals(scores, name), on=CELL)
+    theirs = compute_intervals(scores[scores["method"].isin(back)], f"{name}_placebo")
+    gain = gains.compute_gains(scores, back).rename(columns={"gain": "mean"})
     gain = gain.rename(columns={key: f"{name}_gain_{key}" for key in (*STATISTICS, gains.PAIRS)})
     placebos = theirs.merge(gain, how="left", on=CELL).rename(columns={"method": "placebo"})
     placebos.insert(0, "method", placebos["placebo"].map(back))
@@ -63,19 +68,19 @@ def summarise(name: str, runs: pd.DataFrame, of: str, ends: list[str]) -> pd.Dat
     return table.assign(**{f"{name}_chosen": chosen.get("chosen", pd.Series("", chosen.index))})
 
 
-def ways_of(methods: pd.Series, ends: list[str]) -> dict[str, str]:
-    """Return the way of each placebo among the methods; `ends` are the ends of placebos' names."""
+def match_placebos(methods: pd.Series, ends: list[str]) -> dict[str, str]:
+    """Return the way that each placebo belongs to; `ends` are the ends of placebos' names."""
     pairs = [gains.name_pairs(methods, end, needed=False) for end in ends]
-    return {placebo: way for of in pairs for way, placebo in of.items()}
+    return {placebo: way for placebos in pairs for way, placebo in placebos.items()}
 
 
-def intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
+def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
     """Return a row per method and setting: mean, 95 % interval over seeds, and diverged runs."""
-    rows = [
-        (*key, whole_mean(of["accuracy"]), *verdicts.interval(of["accuracy"].to_numpy()),
-         of["diverged"].sum())
-        for key, of in scores.groupby(CELL, sort=False)
-    ]  # fmt: skip
+    rows = []
+    for key, cell in scores.groupby(CELL, sort=False):
+        accuracy = cell["accuracy"]
+        bounds = verdicts.confidence_interval(accuracy.to_numpy())
+        rows.append((*key, strict_mean(accuracy), *bounds, cell["diverged"].sum()))
     columns = [*CELL, *(f"{name}_{key}" for key in (*STATISTICS, "diverged"))]
     return pd.DataFrame(rows, columns=columns)
 
@@ -83,40 +88,42 @@ def intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per way, placebo and setting: accuracies and gain as texts."""
     axes = ["dataset_label", "partition", "protocol_label", "method_label", "placebo_label"]
-    if not tables.varies(table, "protocol"):
+    if not tables.is_in_heading(table, "protocol"):
         axes.remove("protocol_label")
     index = table[axes].astype(object).fillna("")
     index = index.assign(partition=table["partition"].map(write_label))
     index.columns = [name.removesuffix("_label") for name in axes]
     shown = {}
     for name in ACCURACIES:
-        shown[name, "way"] = texts(table, name)
-        shown[name, "placebo"] = texts(table, f"{name}_placebo")
-        shown[name, "way - placebo"] = texts(table, f"{name}_gain", "+")
+        shown[name, "way"] = write_means(table, name)
+        shown[name, "placebo"] = write_means(table, f"{name}_placebo")
+        shown[name, "way - placebo"] = write_means(table, f"{name}_gain", "+")
         shown[name, "chosen"] = table[f"{name}_chosen"].astype(object).fillna("")
-    there = {key: of for key, of in shown.items() if (of != "").any()}
-    return pd.DataFrame(there).set_index(pd.MultiIndex.from_frame(index))
+    filled = {key: column for key, column in shown.items() if (column != "").any()}
+    return pd.DataFrame(filled).set_index(pd.MultiIndex.from_frame(index))
 
 
-def texts(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
-    """Return a mean with its interval as texts; empty without a mean."""
+def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
+    """Write means with their intervals, or how many runs diverged; empty without a mean."""
     rows = table[[f"{name}_{key}" for key in STATISTICS]].itertuples(index=False)
-    found = pd.Series([tables.interval(*row, sign=sign) for row in rows], table.index)
+    means = pd.Series(
+        [tables.write_interval(mean, low, high, sign) for mean, low, high in rows], table.index
+    )
     if f"{name}_diverged" not in table:
-        return found
+        return means
     lost = table[f"{name}_diverged"].fillna(0)
     said = [f"{n:g}/{seeds:g} diverged" for n, seeds in zip(lost, table["seeds"], strict=True)]
-    return found.mask(lost > 0, said)
+    return means.mask(lost > 0, said)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    metric = tables.counted(table).replace("test accuracy", "accuracy")
+    metric = tables.describe_score(table).replace("test accuracy", "accuracy")
     return (
         f"The {metric} in percent with its 95 % interval over seeds, of the server's model on the "
         "test set (aggregation) and of clients' own models on their own test samples, mean over "
         "clients (personalisation); the same of each way's placebos, whose private part remembers "
         "nothing from one participation to the next (with forgets it is drawn anew, with resets it "
         "begins with the common initial weights), and the paired difference: "
-        f"{tables.scope(table)}."
+        f"{tables.describe_scope(table)}."
     )

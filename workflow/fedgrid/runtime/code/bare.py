@@ -5,6 +5,8 @@ of options; and what a function puts into a variable only for such a text.
 """
 
 import ast
+from collections.abc import Iterable
+from typing import Any
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 # Functions that only say a text.
@@ -18,16 +20,17 @@ EMPTY = ast.Constant("")
 
 def bare(tree: ast.Module) -> ast.Module:
     """Return a syntax tree without these texts; it is changed in place."""
-    return _Bare().visit(tree)
+    _Bare().visit(tree)
+    return tree
 
 
 class _Bare(ast.NodeTransformer):
     """Removes the texts; `spoken` are the names of variables in the texts that were removed."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.spoken: set[str] = set()
 
-    def visit(self, node: ast.AST) -> ast.AST:
+    def visit(self, node: Any) -> Any:
         """Remove the texts in a node."""
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node = self.visit_whole(node)
@@ -38,7 +41,7 @@ class _Bare(ast.NodeTransformer):
             node.body = node.body[1:] or [ast.Pass()]
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             self.empty(node.exc)
-        if isinstance(node, ast.Expr) and says(node.value):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and says(node.value):
             self.empty(node.value)
         if isinstance(node, ast.Call) and name_of(node.func) in PARSERS:
             shown = [one for one in node.keywords if one.arg in SHOWN]
@@ -51,7 +54,7 @@ class _Bare(ast.NodeTransformer):
         self.spoken |= names_in([*call.args, *call.keywords])
         call.args, call.keywords = [], []
 
-    def visit_whole(self, node: ast.AST) -> ast.AST:
+    def visit_whole(self, node: Any) -> Any:
         """Remove the texts in a function, and those in variables that only such texts use."""
         outside, self.spoken = self.spoken, set()
         node = self.generic_visit(node)
@@ -93,7 +96,7 @@ def is_named(node: ast.expr, names: set[str]) -> bool:
     return isinstance(node, ast.Name) and node.id in names
 
 
-def names_in(nodes: list[ast.AST]) -> set[str]:
+def names_in(nodes: Iterable[ast.AST]) -> set[str]:
     """Return the names of variables in some nodes."""
     return {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
 
@@ -116,5 +119,5 @@ def name_of(node: ast.AST) -> str | None:
 def says(node: ast.expr) -> bool:
     """Whether an expression is a call such as log.info(...) or cli.warn(...)."""
     called = getattr(node, "func", None)
-    owner = getattr(getattr(called, "value", None), "id", None)
+    owner = getattr(getattr(called, "value", None), "id", "")
     return isinstance(called, ast.Attribute) and called.attr in SAYING.get(owner, ())

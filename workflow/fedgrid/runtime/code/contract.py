@@ -6,14 +6,13 @@ torch. `imported` and `called` run a file's own code; if it fails, the error nam
 
 import math
 import re
-import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from fedgrid.runtime.code import source
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, shown
 
 # A rule for a constant: the allowed values in words, and a test of a value.
@@ -252,19 +251,14 @@ def function(module: str, name: str, form: str, why: str = "") -> None:
 
 
 def imported(module: str) -> ModuleType:
-    """Import a module; a UsageError names the line where its import fails."""
+    """Import a module; a UsageError names the line where its import fails.
+
+    Data of one's own have no file: a module with the same names stands for it.
+    """
     source.reachable(module)  # raises for a file that is not Python, with its line
     if source.is_own(module):
-        return called(module, "its text", lambda: of_text(module))
+        return own_data.dataset(module.partition(".")[2]).as_module()
     return called(module, "its import", lambda: import_module(f"fedgrid.{module}"))
-
-
-def of_text(module: str) -> ModuleType:
-    """Return the module of data of one's own, which has no file."""
-    made = ModuleType(f"fedgrid.{module}")
-    exec(compile(source.text(module), source.path(module), "exec"), made.__dict__)
-    sys.modules[made.__name__] = made  # so that the record of a command has its code
-    return made
 
 
 def called(module: str, what: str, work: Callable[[], Any]) -> Any:

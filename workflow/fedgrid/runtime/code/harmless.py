@@ -8,7 +8,6 @@ each of these functions in many ways and compares the results.
 SHOWN = "a sentence, a line of progress or a curve for people"
 CHECKS = "ends the command, or gives back what it was given"
 MACHINE = "which processor works, and when; numbers change by rounding at most"
-MEASURED = "measures the machine, and differs in each run"
 BY_PERSON = "for a command that a person types; a job gets all values and paths"
 BY_VALUE = "a job gets its result as a parameter, and this is compared by value"
 NOTES = "what is noted beside a result"
@@ -19,7 +18,6 @@ HARMLESS = {
     "runtime.cli": SHOWN,
     "runtime.code.contract": CHECKS,
     "runtime.download": "a file that has the published checksum",
-    "runtime.watch.energy": MEASURED,
     "runtime.files.alone": MACHINE,
     "runtime.files.replacing": "where a file is written before it gets its name",
     "runtime.files.sweep": "removes what killed processes left behind",
@@ -42,7 +40,7 @@ HARMLESS = {
     "study.checks": CHECKS,
     "study.command.Machine": MACHINE,
     "study.command.add_machine": MACHINE,
-    "study.command.require": CHECKS,
+    "study.command.require_file": CHECKS,
     "store.identity.identify": "whether work is finished or can go on",
     "store.identity.Identity": "the same",
     "study.grid.Grid": BY_VALUE,

@@ -4,8 +4,8 @@
       flowers: {folder: /data/flowers, size: 32}
       spectra: {npz: spectra.npz}
 
-The text of the file is made of the entry: its constants, and a `load` that leads to
-`datasets/_folder.py` or `datasets/_npz.py`. Its constant CONTENT is a hash of the names, sizes and
+`dataset` returns what such a file would have: its constants, and a `load` that leads to
+`datasets/_folder.py` or `datasets/_npz.py`. The constant CONTENT is a hash of the names, sizes and
 times of the files, so that other files make other results; the place of the files is no part of it.
 The Snakefile imports this: no torch, and numpy only if there are such data.
 """
@@ -17,28 +17,18 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
+from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 
 VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
 KINDS = ("folder", "npz")
-TEXT = '''"""Own data."""
-from fedgrid.datasets import _{kind}
-TRAIN = None
-TEST = None
-STATISTICS = {{}}
-{constants}
-CONTENT = "{content}"
-OPTIONS = {options}
-def load(root):
-    """Return the samples."""
-    return _{kind}.load({name}, SHAPE, CLASSES, OPTIONS)
-'''
 
 
-def entries() -> dict[str, dict]:
+def entries() -> dict[str, dict[str, Any]]:
     """Return the entries by name: those of the Snakefile, or else of this folder's config.yaml."""
     if (given := os.environ.get(VARIABLE)) is not None:
         return json.loads(given)
@@ -59,7 +49,7 @@ def config_text() -> str:
 
 
 @cache
-def entries_in(text: str) -> dict[str, dict]:
+def entries_in(text: str) -> dict[str, dict[str, Any]]:
     """Return the entries of a configuration's text; UsageError if fedgrid's is not YAML."""
     if "datasets" not in text or not is_own(text):
         return {}
@@ -75,7 +65,7 @@ def entries_in(text: str) -> dict[str, dict]:
     return checked(read.get("datasets")) if isinstance(read, dict) else {}
 
 
-def checked(given: Any) -> dict[str, dict]:
+def checked(given: Any) -> dict[str, dict[str, Any]]:
     """Return what a configuration has under `datasets`; UsageError unless it is entries."""
     if not isinstance(given or {}, dict):
         raise UsageError(
@@ -91,7 +81,7 @@ def checked(given: Any) -> dict[str, dict]:
     return dict(given or {})
 
 
-def give(config: dict) -> dict:
+def give(config: dict[str, Any]) -> dict[str, Any]:
     """Make a configuration's entries known; return it with names in place of `folder:PATH`.
 
     UsageError for what is no entry, and for one that has the name of a file of datasets/.
@@ -112,7 +102,7 @@ def give(config: dict) -> dict:
     return config | {"datasets": there} | ({"dataset": asked} if asked else {})
 
 
-def named(text: str, there: dict[str, dict]) -> str:
+def named(text: str, there: dict[str, dict[str, Any]]) -> str:
     """Return the name of a dataset in `folder:PATH` or `npz:PATH`, which gets an entry."""
     kind, colon, place = text.partition(":")
     if not colon or kind not in KINDS:
@@ -128,8 +118,34 @@ def named(text: str, there: dict[str, dict]) -> str:
     return name
 
 
-def text(name: str) -> str:
-    """Return the text of the file that an entry stands for; UsageError if it does not fit."""
+class OwnDataset(NamedTuple):
+    """What an entry stands for: a reader, and the constants of a dataset's file (`datasets/`)."""
+
+    name: str
+    reader: str  # datasets._folder or datasets._npz
+    constants: dict[str, Any]
+
+    @property
+    def code(self) -> str:
+        """What counts of the data in the code of a result: the reader, and all constants."""
+        head = f"from fedgrid.{self.reader} import load\n"
+        return head + "".join(f"{key} = {value!r}\n" for key, value in self.constants.items())
+
+    def as_module(self) -> ModuleType:
+        """Return what the import of a dataset's file would give: its constants and `load`."""
+        module = ModuleType(f"fedgrid.datasets.{self.name}")
+        vars(module).update(self.constants, load=self.load)
+        return module
+
+    def load(self, root: Path) -> Any:
+        """Return the samples; `root`, the folder of downloads, is not used."""
+        kept = self.constants
+        read = import_module(f"fedgrid.{self.reader}").load
+        return read(self.name, kept["SHAPE"], kept["CLASSES"], kept["OPTIONS"])
+
+
+def dataset(name: str) -> OwnDataset:
+    """Return what an entry stands for; UsageError if it does not fit."""
     entry = entries()[name]
     kinds = [kind for kind in KINDS if isinstance(entry.get(kind), str)]
     if len(kinds) != 1:
@@ -139,18 +155,16 @@ def text(name: str) -> str:
         what = "folder" if kind == "folder" else "file"
         raise UsageError(f"datasets.{name}: there is no {what} {place}")
     reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
-    constants = reader.describe(name, place, entry)
     options = {key: value for key, value in sorted(entry.items()) if key not in KINDS}
-    said = [content(place, reader.read_by(place))]
+    states = [content(place, reader.read_by(place))]
     if entry.get("clients"):
         clients = place_of(name, "clients")
-        said += [content(clients, [clients])]
+        states += [content(clients, [clients])]
         options["clients"] = True  # its place changes nothing
-    return TEXT.format(
-        name=repr(name), kind=kind, content=sha256("".join(said).encode()).hexdigest()[:12],
-        constants="\n".join(f"{key} = {value!r}" for key, value in constants.items()),
-        options=options,
-    )  # fmt: skip
+    constants: dict[str, Any] = {"TRAIN": None, "TEST": None, "STATISTICS": {}}
+    constants |= reader.describe(name, place, entry)
+    constants |= {"CONTENT": hash_text("".join(states)), "OPTIONS": options}
+    return OwnDataset(name, f"datasets._{kind}", constants)
 
 
 def place_of(name: str, key: str) -> Path:

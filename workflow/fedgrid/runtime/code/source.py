@@ -65,7 +65,7 @@ def is_own(module: str) -> bool:
 def text(module: str) -> str:
     """Return the text of a module."""
     if is_own(module):
-        return own_data.text(module.partition(".")[2])
+        return own_data.dataset(module.partition(".")[2]).code
     return decode_source(path(module).read_bytes())
 
 
@@ -290,7 +290,8 @@ def literal(module: str, name: str, default: Any = None) -> Any:
     if (node := definitions(module).get(name)) is None:
         return default
     try:
-        return ast.literal_eval(_assigned(node, name))
+        value: Any = _assigned(node, name)  # None is refused, too
+        return ast.literal_eval(value)
     except (ValueError, TypeError, MemoryError, RecursionError):
         raise UsageError(
             f"{file(module)}, line {node.lineno}: {name} is not a plain value, but is read without "
@@ -316,9 +317,10 @@ def _defined(node: ast.stmt) -> set[str]:
 
 def _assigned(node: ast.stmt, name: str) -> ast.expr | None:
     """Return the value of a plain `name = value`, with or without an annotation; else None."""
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    plain = isinstance(node, ast.Assign | ast.AnnAssign)
-    return node.value if plain and name in [getattr(to, "id", None) for to in targets] else None
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return None
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return node.value if name in [getattr(to, "id", None) for to in targets] else None
 
 
 @cache

@@ -1,1 +1,1 @@
-"""What watches a run and changes no number: progress, remaining time, energy, trackers."""
+"""What watches a run and changes no number: progress, remaining time, trackers."""

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import Any
 
 from tqdm import tqdm
 
@@ -33,7 +34,7 @@ class Rounds:
     def __enter__(self) -> "Rounds":
         return self
 
-    def __exit__(self, *problem) -> None:
+    def __exit__(self, *problem: Any) -> None:
         self.bar.close()
 
     def left(self, now: float) -> str:

@@ -6,6 +6,7 @@ terminals and for SLURM. The estimate is the time so far, divided by the jobs th
 
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
@@ -27,7 +28,7 @@ def show(handlers: Iterable[logging.Handler]) -> None:
         logging.getLogger(LOGGER).addHandler(Lines())
 
 
-def columns() -> tuple:
+def columns() -> tuple[Any, ...]:
     """Return the columns of the panel: rule, bar, jobs, time so far, time left."""
     from rich import progress
 
@@ -40,7 +41,7 @@ def columns() -> tuple:
             """Return the time, or nothing before the first job has ended."""
             if task.id or task.finished or not task.completed:
                 return ""
-            return f"{left(task.elapsed, int(task.completed), int(task.total))} left"
+            return f"{left(task.elapsed or 0.0, int(task.completed), int(task.total or 0))} left"
 
     name = progress.TextColumn("[bold blue]{task.description}")
     bar = progress.BarColumn(None, complete_style="green", finished_style="dim green")
@@ -56,11 +57,12 @@ def left(seconds: float, done: int, total: int) -> str:
 class Lines(logging.Handler):
     """Log a line with the time left whenever another part of the jobs is done."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.began, self.part = None, 0
+        self.began: float | None = None
+        self.part = 0
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record: Any) -> None:
         """Note when the jobs begin, and say how many are done."""
         event = getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:

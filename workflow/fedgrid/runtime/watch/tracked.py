@@ -7,8 +7,9 @@ because the training is worth more than a curve.
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from fedgrid.runtime import cli
+from fedgrid.runtime import cli, resolved
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
 
@@ -16,8 +17,11 @@ from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
 class Rows:
     """The evaluations of a run for its trackers; a context manager that closes them."""
 
-    def __init__(self, asked: Asked, out: Path, run: dict, key: str, history: list[dict]):
-        self.history, self.sent, self.open = history, len(history), {}
+    def __init__(
+        self, asked: Asked, out: Path, run: resolved.Run, key: str, history: list[dict[str, Any]]
+    ):
+        self.history, self.sent = history, len(history)
+        self.open: dict[str, Any] = {}
         about = Run(asked.name, key, out, asked.logs, settings(run))
         for tracker in (ALWAYS, *asked.names):
             self.start(tracker, about)
@@ -37,7 +41,7 @@ class Rows:
     def __enter__(self) -> "Rows":
         return self
 
-    def __exit__(self, *problem) -> None:
+    def __exit__(self, *problem: Any) -> None:
         for name in [*self.open]:
             self.attempt(name, self.open[name].close)
 
@@ -48,7 +52,7 @@ class Rows:
                 self.attempt(name, self.open[name].write, plain(row))
         self.sent = len(self.history)
 
-    def attempt(self, name: str, act: Callable, *arguments) -> None:
+    def attempt(self, name: str, act: Callable[..., Any], *arguments: Any) -> None:
         """Let a tracker act; give it up if that fails."""
         try:
             act(*arguments)
@@ -68,7 +72,7 @@ def said_by(problem: Exception) -> str:
     return shown(f"{type(problem).__name__}: {problem}")
 
 
-def plain(row: dict) -> dict:
+def plain(row: dict[str, Any]) -> dict[str, Any]:
     """Return the numbers of a row, without lists such as the predictions and missing values."""
-    left_out = list | dict | None
+    left_out = (list, dict, type(None))
     return {name: value for name, value in row.items() if not isinstance(value, left_out)}

@@ -15,8 +15,9 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fedgrid.runtime import resolved
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, registered, shown
 
@@ -30,7 +31,7 @@ class Run(NamedTuple):
     key: str
     out: Path
     logs: Path
-    settings: dict
+    settings: dict[str, Any]
 
 
 class Asked(NamedTuple):
@@ -44,7 +45,7 @@ class Asked(NamedTuple):
 NOTHING = Asked()
 
 
-def chosen(value: str | list | None) -> tuple[str, ...]:
+def chosen(value: str | list[Any] | None) -> tuple[str, ...]:
     """Return the trackers in a name, a list or `a,b`; UsageError for an unknown one."""
     names = [part.strip() for one in listed(value) for part in split(one)]
     for name in names:
@@ -99,20 +100,20 @@ def asked_for(options: argparse.Namespace, name: str) -> Asked:
     return Asked(names, (options.out if options.set else options.results) / "logs", name)
 
 
-def settings(run: dict) -> dict:
+def settings(run: resolved.Run) -> dict[str, Any]:
     """Return the names, the protocol's fields and the hyper-parameters of a run, flattened."""
     hyper = {
         f"{part}.{n}": value for part, own in run["method"].items() for n, value in own.items()
     }
-    return run["name"] | run["protocol"] | hyper
+    return {**run["name"], **run["protocol"], **hyper}
 
 
-def numbers(row: dict) -> dict[str, float]:
+def numbers(row: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a row but its round, by column."""
     plain = {name: value for name, value in row.items() if isinstance(value, int | float)}
     return {name: float(value) for name, value in plain.items() if name != "round"}
 
 
-def next_round(rows: list[dict]) -> int:
+def next_round(rows: list[dict[str, Any]]) -> int:
     """Return the first round that an evaluation after `rows` can have."""
     return rows[-1]["round"] + 1 if rows else 0

@@ -7,6 +7,7 @@ has no incomplete line at any time.
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 from fedgrid.runtime import files
 from fedgrid.runtime.watch.trackers import Run
@@ -15,7 +16,7 @@ PACKAGE = ""
 RUNNING = "metrics.running.csv"
 
 
-def tracker(run: Run, rows: list[dict]) -> "Running":
+def tracker(run: Run, rows: list[dict[str, Any]]) -> "Running":
     """Return the file of a run, with the rows before the checkpoint."""
     return Running(run.out / RUNNING, rows)
 
@@ -28,11 +29,12 @@ def discard(out: Path) -> None:
 class Running:
     """A .csv that grows row by row."""
 
-    def __init__(self, path: Path, rows: list[dict]):
-        self.path, self.rows, self.columns = path, list(rows), []
+    def __init__(self, path: Path, rows: list[dict[str, Any]]):
+        self.path, self.rows = path, list(rows)
+        self.columns: list[str] = []
         self.replace()
 
-    def write(self, row: dict) -> None:
+    def write(self, row: dict[str, Any]) -> None:
         """Add a row."""
         self.rows.append(row)
         if self.columns and row.keys() <= {*self.columns} and self.path.exists():
@@ -43,9 +45,9 @@ class Running:
     def append(self, line: str) -> None:
         """Add a line, or nothing if the disk is full."""
         with self.path.open("ab", buffering=0) as file:
-            before, line = file.tell(), line.encode()
+            before, content = file.tell(), line.encode()
             try:
-                complete = file.write(line) == len(line)
+                complete = file.write(content) == len(content)
             except OSError:
                 file.truncate(before)
                 raise
@@ -67,7 +69,7 @@ class Running:
         """Keep the file: a run that stopped can resume."""
 
 
-def text(columns: list[str], rows: list[dict]) -> str:
+def text(columns: list[str], rows: list[dict[str, Any]]) -> str:
     """Return the lines of rows; missing values are empty."""
     lines = io.StringIO()
     csv.DictWriter(lines, columns, lineterminator="\n").writerows(rows)

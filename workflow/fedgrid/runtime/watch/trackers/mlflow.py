@@ -7,6 +7,7 @@ run there, which the tag `fedgrid.key` identifies.
 import os
 import re
 import time
+from typing import Any
 
 from fedgrid.runtime import files
 from fedgrid.runtime.watch.trackers import Run, numbers
@@ -16,7 +17,7 @@ KEY = "fedgrid.key"
 SCORES = ("accuracy", "own_weighted")  # of a complete server's model, or of clients' own models
 
 
-def tracker(run: Run, rows: list[dict]) -> "Recorded":
+def tracker(run: Run, rows: list[dict[str, Any]]) -> "Recorded":
     """Start or continue a run."""
     from mlflow import MlflowClient
 
@@ -27,14 +28,14 @@ def tracker(run: Run, rows: list[dict]) -> "Recorded":
         return Recorded(client, found(client, run) or made(client, run), rows)
 
 
-def experiment(client) -> str:
+def experiment(client: Any) -> str:
     """Return the id of the experiment, which is made if it is missing."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedgrid")
     there = client.get_experiment_by_name(name)
     return there.experiment_id if there else client.create_experiment(name)
 
 
-def found(client, run: Run) -> str | None:
+def found(client: Any, run: Run) -> str | None:
     """Return the id of the run that an earlier process began."""
     there = client.search_runs([experiment(client)], f"tags.`{KEY}` = '{run.key}'", max_results=1)
     for one in there:
@@ -43,7 +44,7 @@ def found(client, run: Run) -> str | None:
     return None
 
 
-def made(client, run: Run) -> str:
+def made(client: Any, run: Run) -> str:
     """Return the id of a new run with the settings as its parameters."""
     one = client.create_run(experiment(client), run_name=run.name, tags={KEY: run.key})
     for name, value in run.settings.items():
@@ -59,14 +60,14 @@ def allowed(name: str) -> str:
 class Recorded:
     """A run of MLflow."""
 
-    def __init__(self, client, run: str, rows: list[dict]):
+    def __init__(self, client: Any, run: str, rows: list[dict[str, Any]]):
         self.client, self.run = client, run
         known = [one for name in SCORES for one in client.get_metric_history(run, name)]
         self.last = max((metric.step for metric in known), default=-1)
         for row in rows:  # a killed run may not have sent them
             self.write(row)
 
-    def write(self, row: dict) -> None:
+    def write(self, row: dict[str, Any]) -> None:
         """Send the numbers of a row, unless the run has them already."""
         if row["round"] > self.last:
             from mlflow.entities import Metric

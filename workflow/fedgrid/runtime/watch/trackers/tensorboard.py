@@ -3,13 +3,15 @@
 `tensorboard --logdir results/logs/tensorboard` compares all runs.
 """
 
+from typing import Any
+
 from fedgrid.runtime.watch.trackers import Run, next_round, numbers
 
 PACKAGE = "tensorboard"
 FLUSH_SECONDS = 10
 
 
-def tracker(run: Run, rows: list[dict]) -> "Events":
+def tracker(run: Run, rows: list[dict[str, Any]]) -> "Events":
     """Return the event file of a run; rounds that it trains again replace the earlier ones."""
     return Events(run, next_round(rows))
 
@@ -25,7 +27,7 @@ class Events:
         if not first:
             self.writer.add_text("settings", table(run.settings), 0)
 
-    def write(self, row: dict) -> None:
+    def write(self, row: dict[str, Any]) -> None:
         """Add the numbers of a row."""
         for name, value in numbers(row).items():
             self.writer.add_scalar(name, value, row["round"])
@@ -35,7 +37,7 @@ class Events:
         self.writer.close()
 
 
-def table(settings: dict) -> str:
+def table(settings: dict[str, Any]) -> str:
     """Return the settings as a table of Markdown."""
     lines = [f"| {name} | {value} |" for name, value in settings.items()]
     return "\n".join(["| setting | value |", "|---|---|", *lines])

@@ -6,6 +6,7 @@ logs/wandb/; `wandb sync` sends them later.
 
 import logging
 import os
+from typing import Any
 
 from fedgrid.runtime.watch.trackers import Run, numbers
 
@@ -15,14 +16,18 @@ ID = 32  # characters of the run's key
 log = logging.getLogger(__name__)
 
 
-def tracker(run: Run, rows: list[dict]) -> "Online":
+def tracker(run: Run, rows: list[dict[str, Any]]) -> "Online":
     """Start or continue a run."""
     import wandb
 
     run.logs.mkdir(parents=True, exist_ok=True)
     project = os.environ.get("WANDB_PROJECT", "fedgrid")
     quiet = wandb.Settings(console="off", silent=True)
-    about = {"id": run.key[:ID], "name": run.name, "group": run.name.rpartition("/")[0]}
+    about: dict[str, Any] = {
+        "id": run.key[:ID],
+        "name": run.name,
+        "group": run.name.rpartition("/")[0],
+    }
     about |= {"config": run.settings, "resume": "allow", "dir": str(run.logs)}
     made = wandb.init(project=project, settings=quiet, **about)
     log.info("wandb: %s", f"offline, in {run.logs / 'wandb'}" if made.offline else made.url)
@@ -32,12 +37,12 @@ def tracker(run: Run, rows: list[dict]) -> "Online":
 class Online:
     """A run of Weights & Biases."""
 
-    def __init__(self, run, rows: list[dict]):
+    def __init__(self, run: Any, rows: list[dict[str, Any]]):
         self.run = run
         for row in rows:  # a killed run may not have sent them
             self.write(row)
 
-    def write(self, row: dict) -> None:
+    def write(self, row: dict[str, Any]) -> None:
         """Send the numbers of a row, unless the run has them already."""
         if row["round"] >= self.run.step:
             self.run.log(numbers(row), step=row["round"], commit=True)
