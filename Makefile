@@ -3,7 +3,7 @@
 # make verdicts   set up, write which claims of the papers hold: results/verdicts.html; no training
 # make docs     set up, build the documentation from docs/: results/docs/index.html
 # make rulegraph   draw the graph of the rules again, for the documentation; needs Graphviz
-# make test     set up, run the tests that are fast: a few minutes on two cores
+# make test     set up, run the tests that are fast: some minutes on two cores
 # make test-all   set up, run all tests but those of SLURM
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make test-slurm-short   the same with one disturbance

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -258,6 +259,34 @@ LONGEST = {f"test_{name}.py" for name in ("columns", "docs", "kills", "report", 
 def pytest_collection_modifyitems(items) -> None:
     """Begin with the files that take minutes: one that began late would run alone at the end."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+
+
+# -- the wording of messages ---------------------------------------------------------------------
+
+GOLDEN = Path(__file__).parent / "golden/messages.txt"
+
+
+def pytest_addoption(parser) -> None:
+    """`pytest --update-golden`, in one process: write the messages as they are now."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/messages")
+
+
+@pytest.fixture
+def golden(request) -> Callable[[str, dict[str, str]], None]:
+    """Compare messages by name with those of a section of the file of golden messages."""
+
+    def compare(section: str, messages: dict[str, str]) -> None:
+        there = re.split(r"^# (.*)\n", GOLDEN.read_text(), flags=re.MULTILINE)
+        sections = dict(zip(there[1::2], there[2::2], strict=True))
+        said = "".join(f"{name}\n    {text}\n" for name, text in messages.items())
+        if request.config.getoption("--update-golden"):
+            sections[section] = said + "\n"
+            parts = [f"# {name}\n{text}" for name, text in sorted(sections.items())]
+            GOLDEN.write_text(there[0] + "".join(parts))
+        else:
+            assert said == sections[section].removesuffix("\n")
+
+    return compare
 
 
 # -- the package's source, which is read once -------------------------------------------------

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import pytest
 import torch
-import yaml
 
 import conftest
 from conftest import forget
@@ -528,17 +527,11 @@ def assert_answered(project: Path, command: tuple, words: list[str]) -> None:
     assert written(project) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["unknown scale", "unknown hyper-parameter", "unknown key of a study"]
-)
-def test_snakemake_answers_a_wrong_configuration(name, project, tmp_path):
-    mistake, *words = CONFIGURED[name]
+def test_snakemake_answers_a_wrong_study(project, tmp_path):
+    mistake, *words = CONFIGURED["unknown key of a study"]
     copy = shutil.copytree(project, tmp_path / "project")
-    if mistake.edited:
-        edit(copy / "workflow", *mistake.edited)
-    (copy / "overlay.yaml").write_text(yaml.safe_dump(mistake.keys or {}))
-    given = ("--config", *mistake.given) if mistake.given else ("--configfile", "overlay.yaml")
-    assert_answered(copy, (*SNAKEMAKE, *given, *TABLE), words)
+    edit(copy / "workflow", *mistake.edited)
+    assert_answered(copy, (*SNAKEMAKE, *TABLE), words)
 
 
 def test_snakemake_answers_a_configuration_that_is_not_yaml(project, tmp_path):

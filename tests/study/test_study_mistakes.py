@@ -1,7 +1,5 @@
 """Typical mistakes in a study and in config.yaml: each is told with its file and its key."""
 
-import re
-
 import pytest
 
 import made
@@ -224,12 +222,12 @@ def check(folder, study: str = STUDY, config: str = "") -> None:
     Grid(studies, found)
 
 
-def answer(folder, **texts: str) -> str:
-    """The one sentence that answers a mistake."""
+def answer(folder, **texts: str) -> UsageError:
+    """The error that answers a mistake: one sentence."""
     with pytest.raises(UsageError) as found:
         check(folder, **texts)
     assert "\n" not in str(found.value)
-    return str(found.value)
+    return found.value
 
 
 def changed(text: str, old: str, new: str) -> str:
@@ -237,21 +235,44 @@ def changed(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory) -> dict[str, UsageError]:
+    """The answers to all mistakes, by name."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    found = {
+        name: answer(folder, study=changed(STUDY, old, new))
+        for name, (old, new, _) in MISTAKES.items()
+    }
+    return found | {
+        f"config.yaml: {name}": answer(folder, config=changed(CONFIG, old, new))
+        for name, (old, new, _) in ASKED.items()
+    }
+
+
 def test_the_study_and_the_configuration_without_a_mistake_are_right(tmp_path):
     check(tmp_path, STUDY, CONFIG)
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_study_is_told_with_file_and_key(name, tmp_path):
-    old, new, key = MISTAKES[name]
-    said = answer(tmp_path, study=changed(STUDY, old, new))
-    assert said.startswith("mine.yaml: ")
-    assert re.search(re.escape(key), said)
+def test_a_mistake_is_told_with_its_file_and_its_key(answers):
+    for name, (_, _, key) in MISTAKES.items():
+        said = str(answers[name])
+        assert said.startswith("mine.yaml: "), name
+        assert key in said, name
+    for name, (_, _, key) in ASKED.items():
+        said = str(answers[f"config.yaml: {name}"])
+        assert said.startswith("config.yaml"), name
+        assert key in said, name
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_a_mistake_in_a_configuration_is_told_with_file_and_key(name, tmp_path):
-    old, new, key = ASKED[name]
-    said = answer(tmp_path, config=changed(CONFIG, old, new))
-    assert said.startswith("config.yaml")
-    assert re.search(re.escape(key), said)
+def test_a_misspelt_name_is_a_field_of_the_error_with_the_choices(answers):
+    misspelt = {name for name in MISTAKES if ": a misspelt " in name}
+    told = {name for name in misspelt if answers[name].choices}
+    assert misspelt - told == {"grid: a misspelt partition"}  # which has a pattern
+    for name in told:
+        assert str(answers[name].value) in MISTAKES[name][1], name
+        assert answers[name].value not in answers[name].choices, name
+        assert answers[name].where.startswith("mine.yaml"), name
+
+
+def test_the_wording_of_the_answers(answers, golden):
+    golden("study", {name: str(error) for name, error in answers.items()})

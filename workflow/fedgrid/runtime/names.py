@@ -23,7 +23,29 @@ REFUSALS = (
 
 
 class UsageError(ValueError):
-    """An error that the user can fix; its text is one clear sentence."""
+    """An error that the user can fix; its text is one clear sentence.
+
+    Where they are known, `where` is the file or the key of the mistake, `key` the kind of what is
+    wrong, `value` what is written, and `choices` what may stand there.
+    """
+
+    def __init__(
+        self,
+        text: object = "",
+        *,
+        where: str = "",
+        key: str = "",
+        value: object = None,
+        choices: Iterable[str] = (),
+    ):
+        super().__init__(text)
+        self.where, self.key, self.value, self.choices = where, key, value, (*choices,)
+
+    def restated(self, text: str, where: str = "") -> "UsageError":
+        """Return the same error with another text, and more before its `where`."""
+        said = type(self)(text, key=self.key, value=self.value, choices=self.choices)
+        said.where = ": ".join(filter(None, [where, self.where]))
+        return said
 
 
 class NothingToDrawError(UsageError):
@@ -64,7 +86,8 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
         if near
         else f"the choices are {', '.join(among) or 'none'}"
     )
-    raise UsageError(f"no {kind} is called `{shown(name)}`: {said}")
+    sentence = f"no {kind} is called `{shown(name)}`: {said}"
+    raise UsageError(sentence, key=kind, value=name, choices=among)
 
 
 def nearest(name: str, among: list[str]) -> list[str]:
@@ -85,13 +108,13 @@ def within(where: str) -> Iterator[None]:
     try:
         yield
     except UsageError as problem:
-        raise type(problem)(f"{where}: {problem}") from None
+        raise problem.restated(f"{where}: {problem}", where) from None
 
 
 def followed_by(problem: UsageError, sentence: str) -> UsageError:
     """Return an error with one more sentence after its text."""
     end = "" if str(problem).endswith("?") else "."
-    return UsageError(f"{problem}{end} {sentence}")
+    return problem.restated(f"{problem}{end} {sentence}")
 
 
 def listed(value: Any) -> list[Any]:

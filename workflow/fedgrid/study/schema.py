@@ -22,7 +22,15 @@ def check_schema(
     """
     if error := best_match(make_validator(schema, part, required).iter_errors(value)):
         where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
-        raise UsageError(f"{name}: {where + ': ' if where else ''}{describe_error(error)}")
+        place = f"{name}: {where}" if where else name
+        choices = [*map(str, error.validator_value)] if error.validator == "enum" else ()
+        raise UsageError(
+            f"{place}: {describe_error(error)}",
+            where=place,
+            key=error.validator,
+            value=error.instance,
+            choices=choices,
+        )
 
 
 @cache  # a study with sweeps checks thousands of protocols
