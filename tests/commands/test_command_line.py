@@ -93,7 +93,8 @@ def test_help_says_what_the_stage_does_and_imports_nothing_that_takes_long(name,
     )
     text = (PACKAGE / f"{name.replace('.', '/')}.py").read_text()
     assert process.returncode == 0
-    assert process.stdout.startswith(f"usage: fedgrid {name} [")
+    called = f"python -m fedgrid.{name}".replace("python -m fedgrid.commands.", "fedgrid ")
+    assert process.stdout.startswith(f"usage: {called} [")
     assert ast.get_docstring(ast.parse(text)).splitlines()[0] in process.stdout
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
     assert "argparse" in imported

@@ -83,10 +83,12 @@ def read_arguments(word: str) -> list[str]:
 
 
 def program() -> str | None:
-    """Return what help calls the command: `fedgrid train`; None for one that is no stage."""
-    spec = sys.modules["__main__"].__spec__
-    package, _, stage = spec.name.partition(".commands.") if spec else ("", "", "")
-    return f"{package} {stage}" if stage else None
+    """Return what help calls this process: `fedgrid train`, or `python -m MODULE`."""
+    name = spec.name if (spec := sys.modules["__main__"].__spec__) else ""
+    package, _, command = name.partition(".commands.")
+    if package != PACKAGE.name and not name.startswith(f"{PACKAGE.name}."):
+        return None
+    return f"{package} {command}" if command else f"python -m {name}"
 
 
 def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
