@@ -8,7 +8,6 @@ The tables that the page is made of are beside it, in a folder of its name.
 
 from pathlib import Path
 
-from fedgrid.page.write import write_page
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.grid import read_grid
@@ -30,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
         known("study", name, everything.studies)
     if asked.out.suffix != ".html":
         raise UsageError(f"--out {asked.out} is not a page: give a name that ends with .html")
+    from fedgrid.page.write import write_page
+
     write_page(asked.out, everything, asked.results, dict.fromkeys(names))
 
 
