@@ -121,6 +121,34 @@ def changed(before: dict[str, str], after: dict[str, str]) -> set[str]:
     return {name for name in before if before[name] != after[name]}
 
 
+def test_a_fingerprint_is_noted_for_the_same_files_only(package, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    found = source.fingerprint("methods.moon")
+    forget()
+    monkeypatch.setattr(source, "of", None)  # it is read, and not found again
+    assert source.fingerprint("methods.moon") == found
+    monkeypatch.undo()
+    edit(package / "methods/moon.py", "0.5", "0.25")
+    forget()
+    monkeypatch.setattr(source, "ROOT", package)
+    assert source.fingerprint("methods.moon") != found
+
+
+@pytest.mark.parametrize("damage", ["", "x", "{key} damaged", "\0\xff", None])
+def test_a_damaged_or_impossible_note_changes_no_fingerprint(damage, tmp_path, monkeypatch):
+    expected = source.of(sorted(source.counted("methods.moon")))
+    (tmp_path / "caches").write_text("no folder") if damage is None else None
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    forget()
+    if damage is not None:
+        assert source.fingerprint("methods.moon") == expected
+        (note,) = (tmp_path / "caches/fedgrid").glob("code-*")
+        note.write_text(damage.format(key=note.read_text().split()[0]), errors="replace")
+        forget()
+    assert source.fingerprint("methods.moon") == expected
+    forget()
+
+
 def edit(path: Path, old: str, new: str) -> None:
     text = path.read_text()
     assert old in text

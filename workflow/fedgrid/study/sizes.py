@@ -13,11 +13,10 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from fedgrid.runtime import cli, files
+from fedgrid.runtime import cli, files, notes
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_text
 
-CACHE = "XDG_CACHE_HOME"  # the variable that names the folder of caches; without it ~/.cache
 UNKNOWN = {"weights": 100.0, "training": 0.0, "evaluation": 0.0}  # of a model that fails
 
 
@@ -52,6 +51,4 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
 def find_note(model: str, inputs: str) -> Path:
     """Return the file that notes the sizes of a model with these inputs."""
     code = source.fingerprint(f"models.{model}", "models._size")
-    key = hash_text(f"{code} {inputs}")
-    folder = Path(os.environ.get(CACHE) or Path.home() / ".cache")
-    return folder / "fedgrid" / f"{model}-{key}.json"
+    return notes.place_note(f"{model}-{hash_text(f'{code} {inputs}')}.json")

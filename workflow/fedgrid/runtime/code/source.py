@@ -10,15 +10,19 @@ texts that no result depends on (`bare.py`).
 import ast
 import hashlib
 import json
+import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
 from typing import Any
 
+from fedgrid.runtime import notes
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.code.bare import bare
 from fedgrid.runtime.code.harmless import HARMLESS
+from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
@@ -269,8 +273,27 @@ def code(module: str) -> str:
 
 @cache
 def fingerprint(*modules: str) -> str:
-    """Return a hash of all code that can change a result of `modules`."""
-    return of(sorted(frozenset().union(*(counted(module) for module in modules))))
+    """Return a hash of all code that can change a result of `modules`.
+
+    It takes most of a second, so it is noted for the next process with the same files.
+    """
+    key = hash_facts([(one, text(one) if is_own(one) else "") for one in modules])
+    if re.fullmatch("[0-9a-f]{12}", noted := notes.read_note(_note()).get(key, "")):
+        return noted
+    found = of(sorted(frozenset().union(*(counted(module) for module in modules))))
+    notes.add_to_note(_note(), key, found)
+    return found
+
+
+@cache
+def _note() -> Path:
+    """Return the note with the fingerprints of the package as it is now, by its files' content."""
+    digest = hashlib.sha256(sys.version.encode())
+    for file in sorted(ROOT.rglob("*.py")):
+        content = file.read_bytes()
+        digest.update(f"\n{file.relative_to(ROOT)} {len(content)}\n".encode())
+        digest.update(content)
+    return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
 
 
 def of(modules: list[str]) -> str:

@@ -1,0 +1,38 @@
+"""What is slow to find is noted in the user's folder of caches: each process then reads it.
+
+A note holds lines `key value`, for one state of what the values depend on: its name says which.
+Processes may add lines at the same time. If nothing can be written there, nothing is noted.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+CACHE = "XDG_CACHE_HOME"  # the variable that names the folder of caches; without it ~/.cache
+KEPT = 20  # notes of a kind; older ones are deleted
+
+
+def place_note(name: str) -> Path:
+    """Return the file of a note, which need not exist."""
+    return Path(os.environ.get(CACHE) or Path.home() / ".cache") / "fedgrid" / name
+
+
+def read_note(path: Path) -> dict[str, str]:
+    """Return the values of a note by their key; none if it does not exist. Later lines count."""
+    with suppress(OSError, ValueError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return dict(line.split(" ", 1) for line in lines if " " in line)
+    return {}
+
+
+def add_to_note(path: Path, key: str, value: str) -> None:
+    """Add a value to a note. A new note replaces the oldest of its kind, the name before `-`."""
+    with suppress(OSError):
+        is_new = not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(f"{key} {value}\n")
+        if is_new:
+            kind = path.parent.glob(f"{path.name.partition('-')[0]}-*")
+            for old in sorted(kind, key=lambda one: one.stat().st_mtime)[:-KEPT]:
+                old.unlink(missing_ok=True)
