@@ -97,6 +97,18 @@ tables = Tables(plan, runs)
 experiments = Experiments(plan)
 products = Products(plan, tables, experiments)
 
+SHOWN = ("svg", "html", "csv")  # the formats in the report
+
+
+def in_report(study, product):
+    """Return the files of a product; those that readers need are in the report."""
+    category = products.category(study, product)
+    shown = {"caption": "../report/product.rst", "category": category}
+    for path, labels in products.files(study, product):
+        is_shown = labels["format"] in SHOWN
+        yield report(path, labels=labels, **shown) if is_shown else path
+
+
 # The text of the report begins with the front page, if it has been made.
 front = f"{plan.current_folder}/front.html"
 if Path(front).exists():

@@ -1,17 +1,5 @@
 """Collect the results of runs, and draw the tables and figures of the papers."""
 
-SHOWN = ("svg", "html", "csv")  # the formats in the report
-
-
-def in_report(study, product):
-    """Return the files of a product; those that readers need are in the report."""
-    category = products.category(study, product)
-    shown = {"caption": "../report/product.rst", "category": category}
-    for path, labels in products.files(study, product):
-        is_shown = labels["format"] in SHOWN
-        yield report(path, labels=labels, **shown) if is_shown else path
-
-
 # One rule for every kind of collected table: runs_table, partition_table and so on.
 for kind in COLLECTED:
 
