@@ -236,7 +236,7 @@ CONFIGURED = {  # the mistake, and words of the sentence that answers it
         "methods/fedprox.py: `method` has no default for `mu`",
     ),
     "method that is not Python": (
-        file("methods/fedprox.py", "def method(", "def method"), "methods/fedprox.py, line 8",
+        file("methods/fedprox.py", "def method(", "def method"), "methods/fedprox.py, line 10",
     ),
     "product without its caption": (
         file("report/fedsls/table1.py", "def caption", "def captain"),
@@ -351,7 +351,7 @@ COMMANDED = {
     ),
     "no data": (
         f"partition {QUICK}/moon/seed0 --inputs data=nowhere --out results/new.npz",
-        "nowhere is missing", "fedgrid.commands.data",
+        "nowhere is missing", "fedgrid data",
     ),
     "partition over other clients": (
         f"train {QUICK}/moon/seed0 --inputs partition={PARTITION} --out results/new",
@@ -554,7 +554,7 @@ def test_snakemake_says_what_a_stage_says(project, tmp_path):
 @pytest.mark.parametrize("name", ["no partition", "no GPU", "no source to draw from"])
 def test_a_process_answers_a_wrong_command(name, project):
     arguments, *words = COMMANDED[name]
-    assert_answered(project, (sys.executable, "-m", *"fedgrid", *shlex.split(arguments)), words)
+    assert_answered(project, (sys.executable, "-m", "fedgrid", *shlex.split(arguments)), words)
 
 
 @pytest.mark.parametrize(
