@@ -228,7 +228,7 @@ def test_no_change_of_what_does_not_count_changes_a_number(work, results):
 
 @pytest.mark.parametrize(
     "entry",
-    ["training.rounds", "training.build", "store.tables", "report._formats", "analysis.verdicts"],
+    ["training.rounds", "training.build", "store.tables", "report._product", "analysis.verdicts"],
 )
 def test_each_mutant_of_a_function_that_counts_makes_results_stale(entry, monkeypatch):
     """The functions of the two folders that the entry's module names, directly or indirectly."""

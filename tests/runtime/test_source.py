@@ -410,7 +410,7 @@ def test_every_module_is_reached_from_an_entry_point():
     entries += ["models._size"]  # which study.sizes runs
     entries += [f"experiments.fidelity.{stage}" for stage in ("originals", "maps", "scores")]
     by_name = ("methods", "models", "datasets", "partitions", "engine.backends", "report")
-    by_name += ("commands", "runtime.watch.trackers")
+    by_name += ("commands", "plan", "runtime.watch.trackers")
     by_name += ("experiments", *(f"report.{study}" for study in STUDIES))
     folders = {kind: registered(kind.replace(".", "/")) for kind in by_name}
     entries += [f"{kind}.{name}" for kind, names in folders.items() for name in names]

@@ -520,7 +520,7 @@ def test_a_terminated_run_saves_says_so_and_continues(uninterrupted, project):
 def trainer(snakemake: subprocess.Popen) -> psutil.Process:
     """The training process under a running Snakemake."""
     for process in psutil.Process(snakemake.pid).children(recursive=True):
-        if process.cmdline()[1:3] == ["-m", "fedgrid", "train"]:
+        if process.cmdline()[1:4] == ["-m", "fedgrid", "train"]:
             return process
     raise AssertionError("no training process")
 

@@ -44,7 +44,7 @@ class ArgumentParser(argparse.ArgumentParser):
         """Return what argparse returns for the words and for those of the files among them."""
         given = sys.argv[1:] if args is None else args
         words = [word for text in given for word in read_arguments(text)]
-        return super().parse_known_args(words, namespace)
+        return argparse.ArgumentParser.parse_known_args(self, words, namespace)
 
 
 def parser(description: str) -> argparse.ArgumentParser:
