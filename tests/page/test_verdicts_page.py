@@ -417,7 +417,7 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):
     monkeypatch.setattr(kept, "store_folder", lambda study, scale, *_: tmp_path / study / scale)
-    monkeypatch.setattr(keep, "read_grid", lambda: GRID)
+    monkeypatch.setattr(keep, "read_grid", lambda *_: GRID)
     asked = making.find_grids(STUDIES["fedsls"], "quick")
     keep.main(["fedsls", "quick", "--results", str(results), "--grid", *asked])
     page = tmp_path / "page.html"
@@ -582,17 +582,17 @@ def sheet(tmp_path: Path, **values) -> Sheet:
 
 def test_a_number_is_a_link_to_its_row(tmp_path):
     (row,) = sheet(tmp_path, x=-1.256, text="<b>").rows
-    assert row.number("x", "{:+.2f}") == (
+    assert row.link_number("x", "{:+.2f}") == (
         f'<a class="n" href="#a.csv:2" data-column="x">{MINUS}1.26</a>'
     )
-    assert "&lt;b&gt;" in row.text("text")
+    assert "&lt;b&gt;" in row.link_text("text")
 
 
 def test_numbers_of_diverged_runs_are_words(tmp_path):
     (row,) = sheet(tmp_path, x=np.inf, y=-np.inf, z=np.nan).rows
-    assert "the other runs diverged" in row.number("x")
-    assert "its runs diverged" in row.number("y")
-    assert row.number("z") == row.number("none") == ""
+    assert "the other runs diverged" in row.link_number("x")
+    assert "its runs diverged" in row.link_number("y")
+    assert row.link_number("z") == row.link_number("none") == ""
 
 
 def place(svg: str, name: str) -> list[float]:

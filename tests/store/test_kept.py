@@ -133,7 +133,7 @@ def store(tmp_path, monkeypatch) -> Path:
         monkeypatch.setattr(
             module, "store_folder", lambda study, scale, *_: reference / study / scale
         )
-    monkeypatch.setattr(keep, "read_grid", lambda: GRID)
+    monkeypatch.setattr(keep, "read_grid", lambda *_: GRID)
     return reference / "mini/quick"
 
 

@@ -19,7 +19,7 @@ from fedgrid.commands import verify as verify_module
 from fedgrid.runtime import files, machine, records
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
-from fedgrid.store import again, identity, verifying
+from fedgrid.store import again, verifying
 from fedgrid.study import sizes
 from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import memory_mb
@@ -40,7 +40,7 @@ def verify(capsys, monkeypatch):
 
     def verified(project: Path, *configs: str) -> tuple[int, str]:
         monkeypatch.chdir(project)
-        identity.checksum.cache_clear()  # the same names are other files there
+        verifying.checksum.cache_clear()  # the same names are other files there
         status = 0
         try:
             verify_module.main(["results", "--config", *(configs or ["tiny.yaml"])])

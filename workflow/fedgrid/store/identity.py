@@ -6,8 +6,7 @@ documentation has the table of who compares which, and why (docs/reference/ident
 """
 
 import json
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,8 @@ from fedgrid.runtime.resolved import Run
 from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.paths import OF_RUN, RUN, collected_path, collecting_stage
 from fedgrid.study.protocol import PROTOCOL
+
+Checksum = Callable[[Path], str]  # of a file's content
 
 REGISTRIES = ("datasets.", "methods.", "models.", "partitions.")  # of files that people add
 
@@ -93,11 +94,16 @@ def has_content(summary: Path, run: Run) -> bool:
 # -- code and inputs, by a record -----------------------------------------------------------------
 
 
-def changed_parts(record: dict, results: Path) -> Iterator[str]:
-    """Yield what has changed since a result was made, by its record: the code, or an input."""
+def changed_parts(
+    record: dict, results: Path, checksum: Checksum = files.checksum
+) -> Iterator[str]:
+    """Yield what has changed since a result was made, by its record: the code, or an input.
+
+    Whoever asks about many records gives a `checksum` that reads each file once.
+    """
     if has_other_code(record["code"]):
         yield "the code that made it"
-    yield from changed_inputs(record, results)
+    yield from changed_inputs(record, results, checksum)
 
 
 def has_other_code(code: dict) -> bool:
@@ -108,7 +114,7 @@ def has_other_code(code: dict) -> bool:
     return source.fingerprint(*code["modules"]) != code["fingerprint"]
 
 
-def changed_inputs(record: dict, results: Path) -> list[str]:
+def changed_inputs(record: dict, results: Path, checksum: Checksum = files.checksum) -> list[str]:
     """Return the recorded inputs that have other content now; a missing file is no change."""
     return [
         name
@@ -121,9 +127,3 @@ def input_of(name: str, results: Path) -> Path:
     """Return the path of a recorded input; `results` replaces the folder of that name."""
     home = results.resolve()
     return home.parent / name if Path(name).parts[:1] == (home.name,) else Path(name).absolute()
-
-
-@cache
-def checksum(file: Path) -> str:
-    """Return the sha256 of a file's content, read once in this process."""
-    return files.checksum(file)

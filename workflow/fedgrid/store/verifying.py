@@ -4,14 +4,16 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedgrid.runtime import files
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.resolved import Names
 from fedgrid.runtime.watch.trackers.csv import RUNNING
-from fedgrid.store.identity import changed_parts, checksum
+from fedgrid.store.identity import changed_parts
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.protocol import ANY, ANY_METHOD
@@ -68,7 +70,7 @@ def stale(record: dict, everything: Grid, results: Path) -> str:
     """Why a recorded result would differ today; empty if it would not."""
     if record["run"] and (reason := difference(record, everything)):
         return reason
-    changed = next(changed_parts(record, results), "")
+    changed = next(changed_parts(record, results, checksum), "")
     return changed and f"{changed} has changed since this was made"
 
 
@@ -135,3 +137,9 @@ def is_result(file: Path, results: Path) -> bool:
     inside = file.relative_to(results).parts
     hidden = any(part.startswith(".") for part in inside) or file.name == RUNNING
     return file.is_file() and inside[0] in FOLDERS and not hidden
+
+
+@cache
+def checksum(file: Path) -> str:
+    """Return the sha256 of a file's content, read once in this process."""
+    return files.checksum(file)
