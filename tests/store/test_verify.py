@@ -107,7 +107,7 @@ def test_a_method_that_has_no_file_here_is_unknown():
 def test_code_of_the_package_that_is_gone_is_stale():
     code = {"modules": ["losses", "stages.train"], "fingerprint": "of both"}
     found = verifying.judged(recorded(code=code), GRID, Path("results"))
-    assert found == ("stale", "the code that made it has changed")
+    assert found == ("stale", "the code that made it has changed since this was made")
 
 
 def test_results_of_data_that_are_not_there_are_unknown(tmp_path, monkeypatch):

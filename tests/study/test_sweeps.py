@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import UsageError, known, registered
-from fedgrid.study import checks, grid, resolving
+from fedgrid.study import checks, resolving
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_content
 from fedgrid.study.protocol import STAGES
@@ -291,7 +292,7 @@ def asked_of_grid(count: int, monkeypatch) -> dict[str, int]:
         return call
 
     with monkeypatch.context() as patch:
-        for module in (resolving, grid, checks):
+        for module in (resolving, own_data, checks):
             patch.setattr(module, "registered", counts("registered", registered))
         patch.setattr(Grid, "_check_block", counts("_check_block", Grid._check_block))
         sweep = {"fedprox": {"mu": [value / 1000 for value in range(1, count + 1)]}}
