@@ -51,7 +51,7 @@ def test_every_module_is_imported_without_posix(tmp_path):
 @pytest.mark.slow
 def test_a_run_is_trained_without_posix(tmp_path):
     code = f"""
-from fedgrid import data, partition, train
+from fedgrid.commands import data, partition, train
 data.main(["digits"])
 partition.main(["{RUN}"])
 train.main(["{RUN}"])

@@ -117,5 +117,5 @@ def test_a_figure_has_its_style_and_a_study_its_page(whole, tmp_path):
     assert "FedSLS" in (tmp_path / "page.html").read_text()
     command = ("draw", "printed", "--study", "fedsls", "--out", "printed.html", "printed.csv")
     assert say(whole, tmp_path, "fedgrid", *command).returncode == 0
-    code = "from fedgrid.analysis import figures\nwith figures.style(): pass"
+    code = "from fedgrid.analysis import figures\nwith figures.use_style(): pass"
     assert say(whole, tmp_path, "python", "-c", code).returncode == 0
