@@ -25,9 +25,9 @@ study (`store/kept.py`), and the column `kept` says which rows are theirs.
 import json
 from pathlib import Path
 
-from fedgrid.runtime import cli, files, records
+from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.store.tables import READERS, find_files, join_tables, read_store
+from fedgrid.store.tables import READERS, find_files, read_store, write_table
 from fedgrid.study.protocol import runs_of_block
 
 
@@ -52,8 +52,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
         raise UsageError("the grid has no runs")
     found = find_files(asked.kind, runs, protocols, asked.results)
     stored = read_store(asked.kind, asked.kept, asked.ids, asked.results) if asked.kept else {}
-    with files.replacing(asked.out) as temporary:
-        join_tables(asked.kind, found, stored).to_csv(temporary, index=False)
+    write_table(asked.kind, found, stored, asked.out)
     read = [path for path, _ in found if path not in stored]
     return records.Work([asked.out], read, code=["store.tables"])
 

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 from fedgrid.report._formats import WRITERS, write_product
 from fedgrid.report._product import (
-    KEPT,
+    add_kept_column,
     describe_kept,
     draw_or_explain,
     drop_kept,
@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
     tables = {name: drop_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
-    write_product(product, table.assign(**{KEPT: said}) if said else table, study, asked.out)
+    write_product(product, add_kept_column(table, said), study, asked.out)
     code = ["report._formats", product_module(path.stem, asked.product, about)]
     return records.Work(asked.out, paths.values(), code=code)
 

@@ -113,6 +113,11 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
     return kept.describe_kept(sources, read_index(store))
 
 
+def add_kept_column(table, said: str):
+    """Return a table with the sentence about kept runs, if there is one, as its column `kept`."""
+    return table.assign(**{KEPT: said}) if said else table
+
+
 def drop_kept(table):
     """Drop the column about kept runs, which the functions of products do not expect."""
     return table.drop(columns=KEPT) if KEPT in table else table

@@ -93,6 +93,12 @@ def find_files(
     return [*by_key.values()]
 
 
+def write_table(kind: str, found: list[tuple[Path, dict]], stored: dict, out: Path) -> None:
+    """Write the rows of all files and kept items of a kind as one .csv (`join_tables`)."""
+    with files.replacing(out) as temporary:
+        join_tables(kind, found, stored).to_csv(temporary, index=False)
+
+
 def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, always: bool = False):
     """Join the tables of all files into one, whose rows have the names of their run.
 
