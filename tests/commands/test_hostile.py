@@ -568,7 +568,7 @@ def test_every_method_works_on_an_unusual_federation(name, backend, unusual):
     simulation = simulate(methods(name), backend, held(*sizes, labels=labels), tiny, needed, **used)
     history: list[dict] = []
     least = source.literal(f"methods.{name}", "LEAST_COHORT", 1)
-    if len(simulation.engine.plan(0).clients) < least:
+    if len(simulation.engine.plan(simulation.run).clients) < least:
         with pytest.raises(UsageError, match="has one client"):
             simulation.play()
         return

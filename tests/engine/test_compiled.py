@@ -25,8 +25,8 @@ from conftest import (
     uneven,
 )
 from fedgrid import models
-from fedgrid.engine import backends
-from fedgrid.engine.backends import _convolution, stacked
+from fedgrid.engine import backends, convolution
+from fedgrid.engine.backends import stacked
 from fedgrid.engine.backends._compiled import Compiled, Program
 from fedgrid.engine.state import RunState
 from fedgrid.method import Method
@@ -146,7 +146,7 @@ def test_clients_of_any_order_end_as_themselves():
     found = []
     for run in runs:
         state = run.engine.start(7)
-        work = run.engine.plan(0)
+        work = run.engine.plan(state)
         memories = [run.engine.memory(state, k) for k in range(len(sizes))]
         trained = run.engine.train(state, work, memories, 0.1)
         found.append(torch.cat([models["head.weight"].clone() for _, models, *_ in trained]))
@@ -178,7 +178,7 @@ def test_a_compiled_step_is_the_step_and_is_compiled_once(folder):
 @needs_compiler
 def test_products_in_place_of_convolutions_are_compiled(folder, monkeypatch):
     """As on a GPU, where the compiler must not add up windows in an order that changes."""
-    monkeypatch.setattr(_convolution, "worth", lambda x, weight: True)
+    monkeypatch.setattr(convolution, "worth", lambda x, weight: True)
     run = simulated(Method(), True, **STEPS)
     assert_same(run.play(2), looped("fedavg", 2, **STEPS), **CLOSE)
     code = "".join(path.read_text() for path in folder.rglob("*.py"))

@@ -1,4 +1,4 @@
-"""Convolutions of a stack: `fedgrid.engine.backends._convolution`."""
+"""Convolutions of a stack: `fedgrid.engine.convolution`."""
 
 from itertools import product
 from unittest.mock import Mock
@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import vmap
 
 from conftest import assert_same, methods, simulate, uneven
-from fedgrid.engine.backends import _convolution
+from fedgrid.engine import convolution
 
 GEOMETRIES = [
     *product([(7, 7), (3, 3)], [(1, 1), (2, 2)], [(1, 1), (3, 3)]),
@@ -23,7 +23,7 @@ GEOMETRIES = [
 @pytest.fixture
 def everywhere(monkeypatch):
     """Products on a CPU, too."""
-    monkeypatch.setattr(_convolution, "worth", lambda x, weight: True)
+    monkeypatch.setattr(convolution, "worth", lambda x, weight: True)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -35,7 +35,7 @@ def test_a_product_is_the_convolution(kernel, stride, padding, bias, everywhere)
     weights = torch.stack([layer.weight for layer in layers]).detach().requires_grad_()
     biases = [torch.stack([layer.bias for layer in layers]).detach()] if bias else []
     places = {"stride": stride, "padding": padding}
-    found = vmap(lambda *of: _convolution.conv2d(*of, **places))(x, weights, *biases)
+    found = vmap(lambda *of: convolution.conv2d(*of, **places))(x, weights, *biases)
     expected = torch.stack([layer(one) for layer, one in zip(layers, x, strict=True)])
     torch.testing.assert_close(found, expected)
     by_layer = [layer.weight for layer in layers]
@@ -50,7 +50,7 @@ def test_windows_are_folded_back_as_torch_does_it(dim, size, step):
     x = torch.randn(2, 5, 10, 11, dtype=torch.float64)
     given = torch.randn_like(x.unfold(dim, size, step)), [*x.shape], dim, size, step
     expected = torch.ops.aten.unfold_backward(*given)
-    torch.testing.assert_close(_convolution.fold(*given), expected)
+    torch.testing.assert_close(convolution.fold(*given), expected)
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def test_windows_are_folded_back_as_torch_does_it(dim, size, step):
 )
 def test_other_convolutions_are_torchs(layer, everywhere):
     x, places = torch.randn(2, 4, 8, 8), (layer.stride, layer.padding, layer.dilation)
-    found = _convolution.conv2d(x, layer.weight, layer.bias, *places, layer.groups)
+    found = convolution.conv2d(x, layer.weight, layer.bias, *places, layer.groups)
     torch.testing.assert_close(found, layer(x))
 
 
 def test_a_product_is_for_small_kernels_on_a_gpu(monkeypatch):
     on_gpu = Mock(is_cuda=True)
-    assert _convolution.worth(on_gpu, torch.zeros(2, 2, 3, 3))
-    assert not _convolution.worth(on_gpu, torch.zeros(2, 2, 5, 5))
-    made = Mock(wraps=_convolution.product)
-    monkeypatch.setattr(_convolution, "product", made)
+    assert convolution.worth(on_gpu, torch.zeros(2, 2, 3, 3))
+    assert not convolution.worth(on_gpu, torch.zeros(2, 2, 5, 5))
+    made = Mock(wraps=convolution.product)
+    monkeypatch.setattr(convolution, "product", made)
     simulate(methods("fedavg"), "stacked", uneven()).play(1)
     assert not made.called
 
@@ -81,7 +81,7 @@ def test_a_product_is_for_small_kernels_on_a_gpu(monkeypatch):
 def test_a_product_has_the_type_and_layout_of_a_convolution(everywhere):
     layer, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(5, 3, 8, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = _convolution.conv2d(input=x, weight=layer.weight, bias=layer.bias, padding=1)
+        found = convolution.conv2d(input=x, weight=layer.weight, bias=layer.bias, padding=1)
         expected = layer(x)
     assert (found.dtype, found.stride()) == (expected.dtype, expected.stride())
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
@@ -89,8 +89,8 @@ def test_a_product_has_the_type_and_layout_of_a_convolution(everywhere):
 
 @pytest.mark.parametrize("name", ["fedavg", "moon", "fedlmd"])
 def test_a_stack_of_products_trains_as_the_loop_does(name, everywhere, monkeypatch):
-    made = Mock(wraps=_convolution.product)
-    monkeypatch.setattr(_convolution, "product", made)
+    made = Mock(wraps=convolution.product)
+    monkeypatch.setattr(convolution, "product", made)
     stacked, loop = (simulate(methods(name), of, uneven()).play(2) for of in ("stacked", "loop"))
     assert_same(stacked, loop, rtol=1e-9, atol=1e-10)
     assert made.called

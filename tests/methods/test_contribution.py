@@ -243,7 +243,7 @@ def test_what_a_client_forgets_is_its_private_entries_momentum_too(backend):
     made = Method(private=("head.weight",), forgets=True)
     simulation = simulate(made, backend, participation=1.0, optimiser_state="kept")
     engine, run = simulation.engine, simulation.play()
-    cohort = engine.cohort(run, engine.plan(1), lr=0.1)
+    cohort = engine.cohort(run, engine.plan(run), lr=0.1)
     for before, now in zip(cohort.before, engine.send(cohort), strict=True):
         then, after = (memory["optimiser"]["momentum"] for memory in (before, now))
         assert not after["head.weight"].any()

@@ -9,8 +9,7 @@ from torch.func import functional_call
 
 from conftest import TOKEN_MODELS, assert_same, methods, simulate, spoken
 from fedgrid import models
-from fedgrid.engine import backends
-from fedgrid.engine.backends import _recurrent
+from fedgrid.engine import backends, recurrent
 from fedgrid.engine.state import state_of
 from fedgrid.method import Method
 from fedgrid.models import Classifier
@@ -119,7 +118,7 @@ def test_an_unrolled_lstm_is_torchs_with_its_states():
     layer = nn.LSTM(3, 4, num_layers=2).double()
     x, state = torch.randn(5, 2, 3).double(), torch.randn(2, 2, 2, 4).double().unbind()
     given = (True, 2, 0.0, True, False, False)
-    found = _recurrent.unrolled(x, state, layer._flat_weights, *given)
+    found = recurrent.unrolled(x, state, layer._flat_weights, *given)
     outputs, states = layer(x, state)
     torch.testing.assert_close(found, (outputs, *states))
 

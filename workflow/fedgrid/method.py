@@ -7,7 +7,7 @@ receive the whole cohort, and every tensor of it has a leading client axis.
 Axes: N population, C cohort, S local steps, B batch, K classes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -22,6 +22,9 @@ Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by n
 Memory = dict[str, Any]  # nested dicts of tensors
 Forward = Callable[[Model, Tensor], tuple[Tensor, Tensor]]  # (B, ...) -> features, logits
 Total = Callable[[Callable[[Tensor, Tensor], Any]], Any]  # f -> sum of f(x, y) over data
+# Prefixes of names of a network's entries, and functions from the network to such names.
+Entries = tuple[str | Callable[[nn.Module], Iterable[str]], ...]
+Batches = Iterable[tuple[Tensor, Tensor]]  # x (B, ...), y (B,)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ class Step:
     features: Tensor  # (B, D) input of the classifier
     logits: Tensor  # (B, K), or of an architecture with several outputs (B, outputs, K)
     round: Tensor  # () whole number: 0 in the first round
+    step: Tensor  # () whole number: 0 in a client's first step of the round
+    steps: Tensor  # () whole number of this client's steps in the round
     forward: Forward  # calls any other model on x: evaluation mode, no gradient
+    differentiate: "Callable[[Step, Model, Tensor], Model]"  # what `gradient` calls
 
     @property
     def size(self) -> Tensor:
@@ -51,13 +57,16 @@ class Step:
         return self.valid @ values / self.size
 
     def cross_entropy(self) -> Tensor:
-        """Return FedAvg's loss.
+        """Return FedAvg's loss."""
+        return -self.mean(log_likelihood(self.logits, self.y))
 
-        F.cross_entropy gives the same numbers, but vmap decomposes it in Python, which took a
-        tenth of a small model's round.
+    def gradient(self, params: Model, valid: Tensor | None = None) -> Model:
+        """Return the gradient of the client's loss at other parameters, by trained parameter.
+
+        The loss is the method's, with its penalty, on this batch, or on the samples of it that
+        `valid` (B,) marks. The network is in training mode; no running statistic changes.
         """
-        log_probability = F.log_softmax(self.logits, 1).gather(1, self.y[:, None])
-        return -self.mean(log_probability[:, 0])
+        return self.differentiate(self, params, self.valid if valid is None else valid)
 
 
 @dataclass(frozen=True)
@@ -81,8 +90,18 @@ class Client(Trained):
 
     architecture: nn.Module  # in evaluation mode, to call with any model
     total: Total  # over its training data, in chunks
-    epoch: Callable[[], Iterable[tuple[Tensor, Tensor]]]  # one more epoch of training batches: x, y
+    epoch: Callable[[], Batches]  # one more epoch of training batches
     test: Total  # over its own test data, in chunks; gives None if it has none
+    # model, x, y -> the gradient of the mean cross-entropy, by trained parameter, in training mode
+    gradient: Callable[[Model, Tensor, Tensor], Model]
+
+
+@dataclass(frozen=True)
+class ServerData:
+    """Samples of the server, without labels: the protocol's `server_data`."""
+
+    size: int
+    inputs: Callable[[Tensor], Tensor]  # positions (B,) from 0 to size - 1 -> x (B, ...)
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,23 @@ class Server:
     architecture: nn.Module  # in evaluation mode, to call with `model`
     entries: Model  # `model`, and the entries that only clients' models need
     test: Total  # over the test set, in chunks
+    clients: Callable[[], Iterator[Client]]  # all clients, each with the model that it would use
+    data: ServerData | None = None
+    noise: int = 0  # seed of the method's own random numbers after this round
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A round before it is known which clients take part."""
+
+    round: int
+    server: Model
+    shared: Memory
+    drawn: Tensor  # (C,) ids of the clients that the protocol's sampler draws
+    sizes: Tensor  # (N,) training samples
+    counts: Tensor  # (N, K)
+    client: Callable[[int], Client]  # with the model that it would begin with
+    noise: int  # seed of the method's own random numbers for this choice
 
 
 @dataclass(frozen=True)
@@ -102,6 +138,7 @@ class Cohort:
     """A round as the server sees it; results of local training are `Later` before it."""
 
     round: int
+    server: Model  # the model that the server sent
     population: int
     clients: Tensor  # (C,) ids
     sizes: Tensor  # (C,) training samples
@@ -146,6 +183,10 @@ class Aggregated:
     weights: Tensor  # (C,) after `reweigh`
     server: Model  # the model that the server sent
     model: Model  # the server's new model
+    architecture: nn.Module  # in evaluation mode, to call with any model
+    # position in the cohort -> that client's local model; needs uses_deltas
+    local: Callable[[int], Model]
+    data: ServerData | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +195,9 @@ class Start:
 
     server: Model
     population: int
+    sizes: Tensor  # (N,) training samples
+    counts: Tensor  # (N, K)
+    rounds: int  # of the run
     random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
     parameters: list[str] = field(default_factory=list)  # names of those that are not private
 
@@ -167,17 +211,27 @@ class Method:
     """A method's changes to FedAvg; unset fields are FedAvg's. `a | b` combines two methods."""
 
     architecture: Callable[[nn.Module], nn.Module] | None = None  # adds the method's modules
+    # which clients take part in a round, (C,) ids; default: those that the protocol draws
+    choose: Callable[[Candidates], Tensor] | None = None
     # on a client
+    # entries of the model with which local steps begin, in place of those that the server sent
+    begin: Callable[[Client], Model] | None = None
     loss: Callable[[Step], Tensor] | None = None  # replaces the cross-entropy
     penalty: Callable[[Step], Tensor] | None = None  # added to the loss
     correct: Callable[[Step, Model], Model] | None = None  # gradient -> descent direction
-    # whether these three leave out samples whose `valid` is 0; if not, no batch is padded
+    # factors () of the learning rate, by parameter, default 1: with 0 neither the parameter nor its
+    # optimiser's state moves
+    rate: Callable[[Step], dict[str, Tensor]] | None = None
+    # whether these four leave out samples whose `valid` is 0; if not, no batch is padded
     padded: bool = False
     remember: Callable[[Client], Memory] | None = None  # what the client keeps for later rounds
     measure: Callable[[Client], Memory] | None = None  # a statistic of its data, sent to the server
+    # entries of the model by which a client is evaluated, in place of those that it would begin
+    # with; they are not kept
+    personal: Callable[[Client], Model] | None = None
     optimisers: tuple[str, ...] = OPTIMISERS  # of local training, for which its equations hold
-    frozen: tuple[str, ...] = ()  # prefixes of parameters that are not trained
-    private: tuple[str, ...] = ()  # prefixes of entries of the model that never leave the client
+    frozen: Entries = ()  # parameters that are not trained
+    private: Entries = ()  # entries of the model that never leave the client
     # placebos: with which private entries a client begins a round, instead of those that it kept
     forgets: bool = False  # drawn anew for it
     resets: bool = False  # those with which all clients began the run; `forgets` comes first
@@ -197,7 +251,11 @@ class Method:
     uses_weights: bool = False  # whether `aggregate` uses the weights that it is given
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update
     share: Callable[[Cohort, Model], Memory] | None = None  # cohort, update -> new in `shared`
-    # whether `share` or `observe` reads `cohort.deltas`; if not, no round holds all local models
+    # entries of the server's new model after a round, in place of those that were aggregated
+    refine: Callable[[Aggregated], Model] | None = None
+    # entries of the model by which the server is evaluated, in place of its own; they are not kept
+    deploy: Callable[[Server], Model] | None = None
+    # whether `share`, `observe` or `refine` reads local models; if not, no round holds all of them
     uses_deltas: bool = True
     # after a round: values () that become columns of metrics.csv, as means over rounds
     observe: Callable[[Aggregated], dict[str, Tensor]] | None = None
@@ -211,9 +269,9 @@ class Method:
     def __post_init__(self) -> None:
         for given in fields(Method):
             _check_type(given.name, getattr(self, given.name), given.default)
-        if not (self.loss or self.penalty or self.correct):
+        if not (self.loss or self.penalty or self.correct or self.rate):
             object.__setattr__(self, "padded", True)  # FedAvg's loss does
-        if not (self.share or self.observe):
+        if not (self.share or self.observe or self.refine):
             object.__setattr__(self, "uses_deltas", False)
 
     @property
@@ -236,6 +294,22 @@ class Joined:
     def __call__(self, *arguments: Any) -> Any:
         """Return what both give, joined."""
         return self.join(self.ours(*arguments), self.theirs(*arguments))
+
+
+def log_likelihood(logits: Tensor, y: Tensor) -> Tensor:
+    """Return the logarithm of each label's probability, (B,), of logits (B, K) and labels (B,).
+
+    F.cross_entropy gives the same numbers, but vmap decomposes it in Python, which took a tenth of
+    a small model's round.
+    """
+    return F.log_softmax(logits, 1).gather(1, y[:, None])[:, 0]
+
+
+def batch_norms(network: nn.Module) -> list[str]:
+    """Return the names of all entries of the network's BatchNorms, for `private` or `frozen`."""
+    kinds = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    norms = [(name, part) for name, part in network.named_modules() if isinstance(part, kinds)]
+    return [f"{name}.{entry}" for name, part in norms for entry in part.state_dict()]
 
 
 def relative(values: Tensor) -> Tensor:
@@ -261,7 +335,7 @@ def weighted_sum(cohort: Cohort, weights: Tensor) -> Model:
 def _check_type(name: str, value: Any, default: Any) -> None:
     """Raise a TypeError for a value that a field of a method cannot have."""
     if isinstance(default, tuple):
-        if not isinstance(value, tuple) or not all(isinstance(v, str) and v for v in value):
+        if not isinstance(value, tuple) or not all(map(_names_entries, value)):
             raise TypeError(
                 f"`{name}` is {shown(repr(value))}, not a tuple of texts: write it with a comma, "
                 f'as in {name}=("head.",)'
@@ -271,6 +345,10 @@ def _check_type(name: str, value: Any, default: Any) -> None:
             raise TypeError(f"`{name}` is {shown(repr(value))}, not True or False")
     elif not (value is None or callable(value)):
         raise TypeError(f"`{name}` is {shown(repr(value))}, not a function")
+
+
+def _names_entries(value: Any) -> bool:
+    return bool(value) and (isinstance(value, str) or callable(value))
 
 
 def _both(name: str, a: Method, b: Method) -> Any:

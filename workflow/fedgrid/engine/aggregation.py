@@ -67,6 +67,10 @@ class Running:
         """Return the weighted mean of the statistics."""
         return {name: self.sums[name] for name in self.statistics}
 
+    def local(self, position: int) -> Model:
+        """Raise an AttributeError: no client's model is kept."""
+        return self.deltas.models
+
 
 class Kept:
     """Every client's delta and statistics, (C, ...)."""
@@ -87,6 +91,11 @@ class Kept:
     def update(self, method: Method, cohort: Cohort, factors: Tensor) -> Model:
         """Return the method's aggregate of the deltas, or else their weighted sum."""
         return (method.aggregate or weighted_sum)(cohort, factors)
+
+    def local(self, position: int) -> Model:
+        """Return the model of the client at this position of the cohort after training."""
+        trained = {n: self.server[n] - delta[position] for n, delta in self.deltas.items()}
+        return self.server | trained | {n: stack[position] for n, stack in self.stacks.items()}
 
     def means(self, share: Tensor) -> Model:
         """Return the weighted mean of the statistics."""

@@ -5,7 +5,7 @@ decay, which changes them. A model is a dict of tensors; a module is only called
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
-from fedgrid.method import Method, Model
+from fedgrid.method import Entries, Method, Model
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol
 
@@ -38,16 +38,17 @@ class Architecture:
         self.live = self.build(0).train()  # the loop backend trains this module in place
         self.empty = copy.deepcopy(self.live).to("meta").eval()  # called with any model's weights
         self.parameters = [name for name, _ in self.live.named_parameters()]
-        self.trainable = [name for name in self.parameters if not name.startswith(method.frozen)]
         self.statistics = sorted(self.live.state_dict().keys() - set(self.parameters))
-        self.check_names("frozen", method.frozen, self.parameters)
-        self.check_names("private", method.private, [*self.parameters, *self.statistics])
+        self.entries = [*self.parameters, *self.statistics]
+        frozen = self.choose("frozen", method.frozen, self.parameters)
+        self.private = {*self.choose("private", method.private, self.entries)}
+        self.trainable = [name for name in self.parameters if name not in frozen]
         if not self.trainable:
             raise UsageError("the method freezes all parameters: `frozen` must leave some of them")
         serve = method.served or (lambda module: module)
         self.live_served, self.empty_served = serve(self.live), serve(self.empty)
         entries = self.live_served.state_dict()
-        self.served = [name for name in (*self.parameters, *self.statistics) if name in entries]
+        self.served = [name for name in self.entries if name in entries]
         # Positions among `trainable` of the parameters that a second step on each batch trains.
         self.trained_twice = [
             i for i, name in enumerate(self.trainable) if method.train_served and name in entries
@@ -55,17 +56,16 @@ class Architecture:
         # Without private entries, or with a part that works without them, the server has a model.
         self.complete_server = bool(method.served or not method.private)
 
-    def check_names(self, field: str, prefixes: tuple[str, ...], names: list[str]) -> None:
-        """Refuse the beginning of a name that no entry of the model has."""
-        groups = dict.fromkeys(
-            name.rpartition(".")[0] + "." * ("." in name) or name for name in names
-        )
-        for prefix in prefixes:
-            if not any(name.startswith(prefix) for name in names):
+    def choose(self, field: str, chosen: Entries, names: list[str]) -> list[str]:
+        """Return those of the names that a field of the method means; refuse a part without any."""
+        for part in chosen:
+            if not choose_names((part,), self.live, names):
+                said = f'"{part}"' if isinstance(part, str) else getattr(part, "__name__", part)
                 raise UsageError(
-                    f'the method\'s {field}=("{prefix}",) fits no entry of the model '
-                    f"{self.protocol['model']}, whose names begin with {', '.join(groups)}"
+                    f"the method's {field}=({said},) fits no entry of the model "
+                    f"{self.protocol['model']}, whose names begin with {list_beginnings(names)}"
                 )
+        return choose_names(chosen, self.live, names)
 
     def build(self, seed: int) -> nn.Module:
         """Return a module on the device, with initial weights drawn from `seed`."""
@@ -118,3 +118,16 @@ class Architecture:
         with self.precision():
             features, logits = functional_call(module, model, (x,))
         return features.to(self.dtype), logits.to(self.dtype)
+
+
+def choose_names(chosen: Entries, network: nn.Module, names: Iterable[str]) -> list[str]:
+    """Return those of the names that begin with a text in `chosen`, or that a function gives."""
+    texts = tuple(part for part in chosen if isinstance(part, str))
+    given = {name for part in chosen if not isinstance(part, str) for name in part(network)}
+    return [name for name in names if name.startswith(texts) or name in given]
+
+
+def list_beginnings(names: Iterable[str]) -> str:
+    """Return how the names of a model's entries begin, in words: `body.0., head.`."""
+    groups = (name.rpartition(".")[0] + "." * ("." in name) or name for name in names)
+    return ", ".join(dict.fromkeys(groups))

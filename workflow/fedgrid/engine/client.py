@@ -21,9 +21,11 @@ class LocalWork:
     """The input of one client in a round."""
 
     server: Model  # the server's model, with this client's private entries
+    start: Model  # the model that its local steps begin with
     memory: Memory
     shared: Memory
     counts: Tensor  # (K,) its training samples per class
+    steps: Tensor  # () number of its local steps
     round: Tensor  # ()
     lr: float
     optimiser: Memory  # its optimiser's state; empty before the first step
@@ -37,11 +39,14 @@ class StackedBatch(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # (G, B) ids of samples; tuples have a method index
     valid: Tensor  # (G, B) False for padding
     draws: Tensor  # (G, B, A) uniform random numbers for the augmentation
+    step: Tensor  # () number of the step in the round
     sizes: Any  # (G,) samples of each client, on the CPU, read without waiting for a GPU
 
     def first(self, n: int) -> "StackedBatch":
         """Return the batch of the first clients."""
-        return StackedBatch._make(part[:n] for part in self)
+        return StackedBatch(
+            self.index[:n], self.valid[:n], self.draws[:n], self.step, self.sizes[:n]
+        )
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class StackedWork:
 
     order: np.ndarray  # (G,) their positions in the part of the cohort that they are
     server: Model
+    start: Model  # as of `LocalWork`; what differs between clients is (G, ...)
     memory: Memory  # (G, ...)
     shared: Memory
     counts: Tensor  # (G, K)
@@ -77,13 +83,14 @@ class Clients:
         server: Model,
         shared: Memory,
         memories: list[Memory],
+        begun: list[Model],
         number: int,
         lr: float,
     ):
         self.samples, self.work, self.memories = samples, work, memories
         when = torch.full((), number, device=samples.device)
         self.given: dict[str, Any] = {"shared": shared, "round": when, "lr": lr}
-        self.server, self.noise = server, work.noise
+        self.server, self.begun, self.noise = server, begun, work.noise
 
     def __len__(self) -> int:
         return len(self.memories)
@@ -93,12 +100,14 @@ class Clients:
 
     def one(self, c: int) -> LocalWork:
         """Return the input of the client at position `c` of the cohort."""
-        client = int(self.work.clients[c])
+        client, server = int(self.work.clients[c]), own_model(self.server, self.memories[c])
         return LocalWork(
-            server=own_model(self.server, self.memories[c]),
+            server=server,
+            start=server | self.begun[c],
             memory=self.memories[c],
             optimiser=self.state(c),
             counts=self.samples.federation.counts[client],
+            steps=torch.tensor(self.work.steps[c], device=self.samples.device),
             noise=seeds.seed(self.noise, client),
             batches=self.samples.batches(self.work, c),
             **self.given,
@@ -112,14 +121,17 @@ class Clients:
         tables = [np.ascontiguousarray(table[:, places]) for table in whole]
         index, valid, draws = (moved(table, self.samples.device) for table in tables)
         clients = moved(self.work.clients[places], self.samples.device)
+        memory, begun = (stacked([of[c] for c in places]) for of in (self.memories, self.begun))
+        numbers = torch.arange(len(index), device=self.samples.device)
         return StackedWork(
             order=order,
             server=self.server,
-            memory=stacked([self.memories[c] for c in places]),
+            start=own_model(self.server, memory) | begun,
+            memory=memory,
             optimiser=stacked([*map(self.state, places)]),
             counts=self.samples.federation.counts[clients],
             steps=valid.any(2).sum(0),
-            batches=map(StackedBatch, index, valid, draws, tables[1].sum(2)),
+            batches=map(StackedBatch, index, valid, draws, numbers, tables[1].sum(2)),
             **self.given,
         )
 

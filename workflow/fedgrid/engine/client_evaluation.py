@@ -1,10 +1,10 @@
 """Evaluate clients on their own test data: the server's model, and each client's own.
 
-A client's own model is the model that it would use. With `evaluate_clients: all` all clients are
-evaluated, with the server's model and, if the method has private parameters, the client's private
-ones. With `evaluate_clients: cohort` the clients of the round are evaluated, each with its model
-after local training. The server's model of a method with private parameters is not complete, so it
-has no numbers.
+A client's own model is the model that it would use, after the method's `personal` if it has one.
+With `evaluate_clients: all` all clients are evaluated, with the server's model and, if clients have
+models of their own before local training, with these. With `evaluate_clients: cohort` the clients
+of the round are evaluated, each with its model after local training. The server's model of a method
+with private parameters is not complete, so it has no numbers.
 
 Of the accuracies over clients these columns join the metrics, once for `server` and once for `own`:
 
@@ -75,11 +75,12 @@ class ClientEvaluation:
         if not (own or self.validates(number) or self.method.evaluate):
             return
         client = get_client()
+        model = evaluated_model(self.method, client)
         if own:
             batches = batches_of_pool(self.tests, self.tests.of_client(number))
-            self.own[number] = judge(self.architecture.forward, self.samples, client.model, batches)
+            self.own[number] = judge(self.architecture.forward, self.samples, model, batches)
         if self.validates(number):
-            self.validate(number, client.model)
+            self.validate(number, model)
         if self.method.evaluate:
             found = self.method.evaluate(client)
             self.values[number] = {name: metrics.plain(value) for name, value in found.items()}
@@ -147,6 +148,11 @@ class ClientEvaluation:
         """Return the mean over clients of one of the method's values; None without any."""
         there = [of[name] for of in self.values.values() if of.get(name) is not None]
         return float(np.mean(there)) if there else None
+
+
+def evaluated_model(method: Method, client: Client) -> Model:
+    """Return the model by which a client is evaluated."""
+    return client.model | (method.personal(client) if method.personal else {})
 
 
 def measures(who: str, of: Found | None, sizes: list[int]) -> dict[str, list[Any]]:

@@ -10,6 +10,7 @@ method's `correct`, and before weight decay and momentum, as where that function
 `backward` and `step`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -30,6 +31,22 @@ def local_loss(method: Method, step: Step) -> Tensor:
     """Return the cross-entropy, or the method's own loss, plus the method's penalty."""
     loss = method.loss(step) if method.loss else step.cross_entropy()
     return loss + method.penalty(step) if method.penalty else loss
+
+
+def changed_gradients(
+    method: Method, step: Step, names: list[str], gradients: list[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return one client's gradients after `correct`, and the factors of `rate`, both by name.
+
+    Without `rate` there are no factors.
+    """
+    if method.correct:
+        corrected = method.correct(step, dict(zip(names, gradients, strict=True)))
+        gradients = [corrected[name] for name in names]
+    if not method.rate:
+        return gradients, []
+    rates, whole = method.rate(step), torch.ones_like(step.valid[0])
+    return gradients, [rates.get(name, whole) for name in names]
 
 
 class Optimiser:
@@ -64,12 +81,18 @@ class Optimiser:
         state: State,
         lr: float | Tensor,
         idle: Tensor | None = None,
+        rates: Sequence[Tensor] = (),
     ) -> State:
         """Change the parameters in place by one step; return the state after it.
 
-        `idle` (G,) marks the clients, along the tensors' first axis, that take no step.
+        `idle` (G,) marks the clients, along the tensors' first axis, that take no step. `rates`
+        are factors of the learning rate, one for each parameter, or (G,); none: all are 1.
         """
-        before = tree_map(torch.clone, state) if idle is not None and self.lasting else {}
+        before: State = {}
+        if rates or (idle is not None and self.lasting):
+            before = tree_map(torch.clone, state or self.start(params))
+        if rates:
+            grads = [g.masked_fill(along(r == 0, g), 0) for g, r in zip(grads, rates, strict=True)]
         if self.clip:
             grads = clipped(grads, self.clip, self.stacked)
         if self.decay and self.kind != "adamw":
@@ -79,11 +102,14 @@ class Optimiser:
             direction = torch._foreach_add(direction, params, alpha=self.decay)
         if idle is not None:
             direction = [way.masked_fill(along(idle, way), 0) for way in direction]
+        if rates:
+            direction = [way * along(r, way) for way, r in zip(direction, rates, strict=True)]
+            state = kept_still(state, before, rates)
         if isinstance(lr, Tensor):  # a record has it as an argument
             torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
         else:
             torch._foreach_add_(params, direction, alpha=-lr)
-        return kept_idle(state, before, idle) if before and idle is not None else state
+        return kept_idle(state, before, idle) if self.lasting and idle is not None else state
 
     def step_again(
         self,
@@ -157,6 +183,18 @@ def kept_idle(state: State, before: State, idle: Tensor) -> State:
         return torch.where(along(idle, new), old, new)
 
     return tree_map(own, state, before)
+
+
+def kept_still(state: State, before: State, rates: Sequence[Tensor]) -> State:
+    """Return the state in which parameters whose factor is 0 have what they had before."""
+
+    def own(new: Tensor, old: Tensor, rate: Tensor) -> Tensor:
+        return torch.where(along(rate == 0, new), old, new)
+
+    return {
+        slot: [*map(own, kept, before[slot], rates)] if isinstance(kept, list) else kept
+        for slot, kept in state.items()
+    }
 
 
 def of_entries(memory: Memory, names: list[str]) -> Memory:

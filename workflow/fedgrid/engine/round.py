@@ -22,8 +22,9 @@ from fedgrid.engine.aggregation import Kept, Running, Weights, start_sum, weigh
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
-from fedgrid.engine.client_evaluation import ClientEvaluation
+from fedgrid.engine.client_evaluation import ClientEvaluation, evaluated_model
 from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
+from fedgrid.engine.gradients import differentiate_batch
 from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
 from fedgrid.engine.hooks.rules import alike
 from fedgrid.engine.hooks.trial import try_step
@@ -35,6 +36,7 @@ from fedgrid.federation import schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
     Aggregated,
+    Candidates,
     Client,
     Cohort,
     Later,
@@ -101,7 +103,9 @@ class Engine:
         """Return the state before the first round, with the initial model drawn from `seed`."""
         self.seed, server = seed, self.architecture.draw(seed)
         sent = [name for name in self.architecture.parameters if name in self.sent[0]]
-        self._start = Start(server, len(self.federation.members), self.random, sent)
+        counts = self.federation.counts
+        sizes, rounds = counts.sum(1).to(self.dtype), self.protocol.get("rounds", 0)
+        self._start = Start(server, len(counts), sizes, counts, rounds, self.random, sent)
         shared = self.method.shared(self._start) if self.method.shared else {}
         return RunState(server, shared | self.first_optimiser(self.averaged))
 
@@ -118,7 +122,7 @@ class Engine:
 
     def public(self, names: Iterable[str]) -> list[str]:
         """Return the entries of the model that are sent to the server, in a fixed order."""
-        return sorted(name for name in names if not name.startswith(self.method.private))
+        return sorted(name for name in names if name not in self.architecture.private)
 
     def complete(self, model: Model) -> Model:
         """Return the model with all taps (`dead_taps.py`)."""
@@ -132,19 +136,40 @@ class Engine:
         asked = self.protocol.get("metrics", ())
         return evaluate(self.architecture.forward_server, self.samples, model, batches, asked)
 
-    def evaluate_validation(self, state: RunState) -> dict[str, float]:
+    def deployed(self, state: RunState) -> Model:
+        """Return the model by which the server is evaluated."""
+        if not self.method.deploy:
+            return state.server
+        return state.server | self.method.deploy(self.server(state))
+
+    def server(self, state: RunState) -> Server:
+        """Return the server between two rounds, as the method's functions see it."""
+        clients, network = range(len(self.federation.members)), self.architecture
+        return Server(
+            model=network.of_server(state.server),
+            shared=state.shared,
+            round=state.round,
+            architecture=network.empty_served,
+            entries=state.server,
+            test=self.samples.total_test,
+            clients=lambda: (self.idle_client(state, number) for number in clients),
+            data=self.samples.of_server(),
+            noise=seeds.seed("server", *self.federation.names, state.round),
+        )
+
+    def evaluate_validation(self, state: RunState, deployed: Model) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
 
-        It is the server's model that is evaluated. If this is not complete without private entries,
-        it is each client's own model, on its own validation data.
+        It is the server's model, `deployed`, that is evaluated. If clients have models of their own
+        and the server's is no complete one, it is each client's own model, on its own data.
         """
         if not (pool := self.federation.validation):
             return {}
-        forward, parts = self.architecture.forward_server, [(state.server, pool.ids)]
-        if not self.architecture.complete_server:
-            forward = self.architecture.forward
-            memories = (self.memory(state, k) for k in range(len(self.federation.members)))
-            models = (own_model(state.server, memory) for memory in memories)
+        forward, parts = self.architecture.forward_server, [(deployed, pool.ids)]
+        if self.has_own_models and not self.method.served:
+            forward, clients = self.architecture.forward, range(len(self.federation.members))
+            idle = (self.idle_client(state, k) for k in clients)
+            models = (evaluated_model(self.method, client) for client in idle)
             parts = [(model, pool.of_client(k)) for k, model in enumerate(models)]
         sums = {"accuracy": 0.0, "loss": 0.0}
         for model, ids in parts:
@@ -153,6 +178,11 @@ class Engine:
                 found = evaluate(forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
+
+    @property
+    def has_own_models(self) -> bool:
+        """Whether clients have models that differ from the server's before local training."""
+        return bool(self.method.private or self.method.personal or self.method.begin)
 
     def start_client_evaluation(self) -> ClientEvaluation:
         """Return an evaluation that has not seen any client yet."""
@@ -164,29 +194,29 @@ class Engine:
         found = self.start_client_evaluation()
         for number in range(len(self.federation.members)):
             client = partial(self.idle_client, state, number)
-            found.see(number, client, own=bool(self.method.private))
+            found.see(number, client, own=self.has_own_models)
         return found
 
     def idle_client(self, state: RunState, number: int) -> Client:
         """Return a client with the model that it would use next, before it takes part again."""
         memory = self.memory(state, number)
-        return self.client(state, number, own_model(state.server, memory), memory, steps=0)
+        client = self.client(state, number, own_model(state.server, memory), memory, steps=0)
+        if self.method.begin:
+            client = replace(client, model=client.model | self.method.begin(client))
+        return client
 
     def evaluate_server(self, state: RunState) -> dict[str, float | None]:
         """Return the values of the method's `evaluate_server`, if it has any."""
         if not self.method.evaluate_server:
             return {}
-        model, module = self.architecture.of_server(state.server), self.architecture.empty_served
-        served = Server(
-            model, state.shared, state.round, module, state.server, self.samples.total_test
-        )
-        return {name: plain(v) for name, v in self.method.evaluate_server(served).items()}
+        found = self.method.evaluate_server(self.server(state))
+        return {name: plain(value) for name, value in found.items()}
 
     # -- a round ---------------------------------------------------------------------------------
 
     def round(self, state: RunState, seen: ClientEvaluation | None = None) -> RunState:
         """Return the state of the run after one more round; `seen` evaluates its clients."""
-        work = self.plan(state.round)
+        work = self.plan(state)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
         lr = self.lr(state.round)
@@ -209,21 +239,42 @@ class Engine:
         values = {"train_loss": trained.mean()}
         if self.method.follows_weights:
             values["effective_clients"] = effective(weights.new)  # before `scale`
-        if self.method.observe:
-            values |= self.method.observe(Aggregated(cohort, *weights[:2], state.server, server))
+        if self.method.observe or self.method.refine:
+            found, data = weights[:2], self.samples.of_server()
+            network = self.architecture.empty
+            end = Aggregated(cohort, *found, state.server, server, network, sums.local, data)
+            values |= self.method.observe(end) if self.method.observe else {}
+            server = server | (self.method.refine(end) if self.method.refine else {})
         self.tried = True
         clients = map(int, work.clients)
         state.memory.update({k: m for k, m in zip(clients, after, strict=True) if m})
         logged = add_to_log(state.logged, values)
         return RunState(server, shared, state.memory, logged, state.round + 1)
 
-    def plan(self, number: int) -> schedule.Work:
+    def plan(self, state: RunState) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
         federation, protocol = self.federation, self.protocol
-        names, population = (*federation.names, number), len(federation.members)
+        names, population = (*federation.names, state.round), len(federation.members)
         share, sampler = protocol["participation"], protocol["sampler"]
         clients = schedule.cohort(population, share, *names, sampler=sampler)
+        if self.method.choose:
+            clients = self.choose(state, clients)
         return schedule.work(clients, federation.members, protocol, *names)
+
+    def choose(self, state: RunState, drawn: np.ndarray) -> np.ndarray:
+        """Return the clients that the method chooses for a round, ascending."""
+        assert self.method.choose
+        candidates = Candidates(
+            round=state.round,
+            server=state.server,
+            shared=state.shared,
+            drawn=moved(drawn, self.device),
+            sizes=self._start.sizes,
+            counts=self._start.counts,
+            client=partial(self.idle_client, state),
+            noise=seeds.seed("choice", *self.federation.names, state.round),
+        )
+        return np.sort(self.method.choose(candidates).cpu().numpy())
 
     def cohort(self, state: RunState, work: schedule.Work, lr: float) -> Cohort:
         """Return the round's clients as the server sees them before local training."""
@@ -231,6 +282,7 @@ class Engine:
         counts = self.federation.counts[clients]
         return Cohort(
             round=state.round,
+            server=state.server,
             population=len(self.federation.members),
             clients=clients,
             sizes=counts.sum(1).to(self.dtype),
@@ -289,18 +341,27 @@ class Engine:
 
     def private(self, model: dict[str, Any]) -> dict[str, Any]:
         """Return the entries of the model that never leave their client."""
-        return {name: w for name, w in model.items() if name.startswith(self.method.private)}
+        return {name: w for name, w in model.items() if name in self.architecture.private}
 
     def train(
         self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
     ) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
-        clients = Clients(self.samples, work, state.server, state.shared, memories, state.round, lr)
+        given = self.samples, work, state.server, state.shared, memories
+        clients = Clients(*given, self.begun(state, work, memories), state.round, lr)
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
+
+    def begun(self, state: RunState, work: schedule.Work, memories: list[Memory]) -> list[Model]:
+        """Return the entries with which each client's local steps begin, if the method has any."""
+        if not self.method.begin:
+            return [{} for _ in memories]
+        pairs = zip(work.clients, memories, strict=True)
+        clients = (self.client(state, k, own_model(state.server, m), m, 0) for k, m in pairs)
+        return [self.method.begin(client) for client in clients]
 
     def leave(
         self,
@@ -356,6 +417,7 @@ class Engine:
             total=partial(self.samples.total, number),
             epoch=partial(self.samples.epoch, number, state.round),
             test=partial(self.samples.total_client_test, number),
+            gradient=partial(differentiate_batch, self.architecture),
         )
 
     def lr(self, number: int) -> float:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
+from fedgrid.method import ServerData
 from fedgrid.runtime.resolved import Protocol, changed_protocol
 
 CHUNK = 64  # images per forward pass over all data of a client
@@ -85,6 +86,14 @@ class Samples:
         chunks = pool.of_client(client).split(CHUNK)
         found = ((pool.images[i], pool.labels[i]) for i in chunks if len(i))
         return self.add_up(function, found)
+
+    def of_server(self) -> ServerData | None:
+        """Return the server's own samples, which have no labels; None without any."""
+        data = self.federation
+        if not len(data.server):
+            return None
+        ids = torch.from_numpy(data.server).to(self.device)
+        return ServerData(len(ids), lambda which: self.normalise(data.images[ids[which]]))
 
     def add_up(self, function: Callable[..., Any], chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
         """Sum function(x, y) over pairs of images and labels; None without any."""

@@ -59,6 +59,8 @@ class Federation:
     tokens: int = 0  # symbols that a token can be; 0: the inputs are images
     class_names: tuple[str, ...] = ()  # of own data; () if the classes have only numbers
     client_names: tuple[str, ...] = ()  # of clients that the data name
+    # ids of training samples that the server has, and no client
+    server: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def load_federation(
@@ -90,6 +92,7 @@ def load_federation(
         names=(run["dataset"], run["partition"], run["seed"]),
         client_tests=client_tests,
         validation=validation,
+        server=made.server,
         tokens=data.tokens,
         class_names=data.class_names,
         client_names=tuple(

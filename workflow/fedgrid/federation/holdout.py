@@ -6,6 +6,9 @@ set. `validation` is the share of the validation set: of each client's remaining
 are drawn once, with the partition. A sample is in one set only, because each set is a part of the
 same random order. Shares are rounded to whole samples.
 
+`server_data` is the share of all training samples that the server has, and no client. It is drawn
+first, uniformly over clients and classes; methods read these samples without their labels.
+
 With `client_test_from: writers`, no training sample is taken for tests: a client's own test set is
 the part of the dataset's test set by the client's writers. So the clients share the whole test set
 among them, as those of Li et al. (arXiv 2107.11954) do for Shakespeare and FEMNIST.
@@ -71,11 +74,29 @@ def hold_out(
     """
     share, of = protocol["validation"], protocol["validation_from"]
     from_clients = share if of == "clients" else 0.0
+    if protocol["server_data"]:
+        made = give_server(made, labels, protocol["server_data"], *names)
     if protocol["client_test"] or from_clients:
         made = split_clients(made, labels, protocol["client_test"], from_clients, *names)
     if share and of == "test":
         made = replace(made, central=draw_central(tests, share, *names))
     return made
+
+
+def give_server(made: Partition, labels: np.ndarray, share: float, *names: Any) -> Partition:
+    """Return the partition in which a share of all clients' samples belongs to the server."""
+    ids = np.sort(np.concatenate(made.members))
+    size = rounded(share * len(ids))
+    if not 0 < size < len(ids):
+        left = "the server" if size == 0 else "clients"
+        raise UsageError(
+            f"server_data {share:g} of {len(ids)} training samples leaves none for {left}: choose "
+            "another share"
+        )
+    server = np.sort(seeds.generator("server", *names).permutation(ids)[:size])
+    members = [np.setdiff1d(own, server, assume_unique=True) for own in made.members]
+    dealt = of_members(members, labels, made.counts.shape[1])
+    return replace(made, members=dealt.members, counts=dealt.counts, server=server)
 
 
 def split_clients(

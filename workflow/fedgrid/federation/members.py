@@ -20,6 +20,8 @@ class Partition:
     # samples of the dataset's test set that are the validation set, ids
     central: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     tests_from_test_set: bool = False  # `tests` are ids of the dataset's test set, not of training
+    # training samples that the server has, and no client, ids, ascending
+    server: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def of_members(members: list[np.ndarray], labels: np.ndarray, classes: int) -> Partition:
@@ -47,7 +49,7 @@ def fits(made: Partition, labels: np.ndarray, classes: int, tests: int = 0) -> b
     sample with `tests_from_test_set`; then none is left for validation.
     """
     own = [] if made.tests_from_test_set else made.tests
-    if not are_all([*made.members, *own, *made.validation], len(labels)):
+    if not are_all([*made.members, *own, *made.validation, made.server], len(labels)):
         return False
     if made.tests_from_test_set and (len(made.central) or not are_all(made.tests, tests)):
         return False
@@ -64,13 +66,14 @@ def write_partition(made: Partition, path: Path) -> None:
     """Write an .npz: client k has indices[offsets[k]:offsets[k + 1]]; counts is (N, K).
 
     Samples that are kept out of training are in arrays of their own: `test_indices` and
-    `test_offsets`, `validation_indices` and `validation_offsets`, and `central`. With an array
-    `tests_from_test_set`, the test indices are ids of the dataset's test set.
+    `test_offsets`, `validation_indices` and `validation_offsets`, `central` and `server`. With an
+    array `tests_from_test_set`, the test indices are ids of the dataset's test set.
     """
     arrays: dict[str, Any] = joined("", made.members) | {"counts": made.counts}
     for prefix, lists in (("test_", made.tests), ("validation_", made.validation)):
         arrays |= joined(prefix, lists) if lists else {}
-    arrays |= {"central": made.central} if len(made.central) else {}
+    for name in ("central", "server"):
+        arrays |= {name: ids} if len(ids := getattr(made, name)) else {}
     arrays |= {"tests_from_test_set": np.ones(1, np.int64)} if made.tests_from_test_set else {}
     with files.replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
@@ -92,11 +95,14 @@ def read_partition(path: Path) -> Partition:
             taken_apart(prefix, found) if f"{prefix}indices" in names else []
             for prefix in ("test_", "validation_")
         )
-        central = whole_numbers("central", found, 1) if "central" in names else np.zeros(0, int)
+        central, server = (
+            whole_numbers(name, found, 1) if name in names else np.zeros(0, np.int64)
+            for name in ("central", "server")
+        )
         if any(lists and len(lists) != len(members) for lists in (tests, validation)):
             raise ValueError("its lists are over different numbers of clients")
         marked = "tests_from_test_set" in names
-        return Partition(members, counts, tests, validation, central, marked)
+        return Partition(members, counts, tests, validation, central, marked, server)
 
 
 def taken_apart(prefix: str, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from fedgrid import models
 from fedgrid.engine import prediction
+from fedgrid.engine.architecture import choose_names, list_beginnings
 from fedgrid.engine.prediction import Inputs
 from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
@@ -37,7 +38,7 @@ class Result:
     spec: Run  # the resolved run: protocol, method, dataset, partition, seed
     summary: dict[str, Any]  # machine, versions, seconds, whether it diverged
     parameters: dict[str, torch.Tensor]  # the server's last model by the names of its entries
-    private: tuple[str, ...]  # the beginnings of names that the server has no values for
+    private: list[str]  # the names of entries that the server has no values for
     build: Callable[[], nn.Module]  # returns the server's network, with other weights
     inputs: Inputs  # what samples of the dataset are, and how the protocol normalises them
 
@@ -48,9 +49,10 @@ class Result:
         UsageError if clients keep a part of it, because the server then has no complete model.
         """
         if self.private:
+            kept = list_beginnings(self.private)
             raise UsageError(
-                f"the server has no complete model, because clients keep {', '.join(self.private)} "
-                "for themselves: use `parameters`, which has what all clients share"
+                f"the server has no complete model, because clients keep {kept} for themselves: "
+                "use `parameters`, which has what all clients share"
             )
         return fill(self.build(), self.parameters).eval()
 
@@ -84,13 +86,14 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     """Return the result in the files of a finished run."""
     summary = written.read_summary(out)
     tables = {name: read_typed(out / f"{name}.csv") for name in TABLES}
-    private = () if method.served else method.private
-    shared = load_file(out / "model.safetensors")
-    shared = {name: value for name, value in shared.items() if not name.startswith(private)}
+    entries = load_file(out / "model.safetensors")
     data, spec = open_data(paths["data"]), summary["run"]
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
     build = partial(build_network, spec, method, inputs, data.classes)
+    kept = () if method.served else method.private
+    private = choose_names(kept, build(), entries) if kept else []
+    shared = {name: value for name, value in entries.items() if name not in private}
     facts = {"spec": spec, "summary": summary, "inputs": inputs}
     return Result(**tables, **facts, parameters=shared, private=private, build=build)
 

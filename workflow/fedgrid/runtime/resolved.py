@@ -59,6 +59,7 @@ class Protocol(TypedDict):
     client_test_from: str
     evaluate_clients: str
     clients_every: int
+    server_data: float
     validation: float
     validation_from: str
     metric: str

@@ -8,15 +8,18 @@ from typing import Any
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES
+from fedgrid.study.protocol import ADDED, HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # What all methods of a seed share. `cell` stands for the fields of a protocol that the stage
 # depends on (`Resolver.cells`), so protocols that agree in these share the files.
 CELL = "{dataset}/{partition}/{cell}/seed{seed}"
 PARTITION = "{dataset}/{partition}/{recipe}-{clients}{held}/seed{seed}"  # what all protocols share
-# The part `held` of a partition's path: what is kept for tests and validation.
-HELD_OUT = r"(?:-test(writers|[0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
+# The part `held` of a partition's path: what is kept for tests, validation and the server.
+HELD_OUT = (
+    r"(?:-test(writers|[0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
+    r"(?:-server([0-9.e-]+))?"
+)
 # Files of runs that are collected into one table each (`collect.py`).
 COLLECTED = {
     "runs": f"runs/{RUN}/metrics.csv",
@@ -54,14 +57,19 @@ def collected_path(kind: str, run: Mapping[str, Any], protocol: Mapping[str, Any
 def collected_fields(kind: str, protocol: Mapping[str, Any]) -> dict:
     """Return the parts of a protocol that collecting a kind reads: fields, and the stage's cell."""
     stage, cells = collecting_stage(kind), protocol.get("cells", {})
-    read = {field: protocol[field] for field in SUMMED}
+    read = known_before({field: protocol[field] for field in (*SUMMED, *ADDED)})
     return read | {"cells": {stage: cells[stage]}} if stage in cells else read
 
 
 def cell_hash(stage: str, protocol: Mapping[str, Any]) -> str:
     """Return a hash of the fields of a protocol that a stage depends on."""
-    read = {field: protocol[field] for field in STAGES[stage]}
+    read = known_before({field: protocol[field] for field in STAGES[stage]})
     return hash_facts(read, 10)
+
+
+def known_before(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields of a protocol without those that came later and have their default."""
+    return {k: v for k, v in fields.items() if k not in ADDED or v != PROTOCOL[k]}
 
 
 def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:
@@ -70,6 +78,8 @@ def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:
     held = f"-test{test:g}" if test else ""
     held = "-testwriters" if origin == "writers" else held
     held += f"-validation{share:g}-{validation_from}" if share else ""
+    server = protocol.get("server_data", 0)
+    held += f"-server{server:g}" if server else ""
     return {"recipe": protocol["recipe"], "clients": protocol["clients"], "held": held}
 
 
@@ -77,11 +87,11 @@ def held_fields(held: str) -> dict[str, float | str]:
     """Return the protocol's fields that the part `held` of a partition's path encodes."""
     found = re.fullmatch(HELD_OUT, held)
     assert found, "the rules match only such paths"
-    test, share, validation_from = found.groups()
+    test, share, validation_from, server = found.groups()
     origin = "writers" if test == "writers" else PROTOCOL["client_test_from"]
     own = 0.0 if test == "writers" else float(test or 0)
     given = own, origin, float(share or 0), validation_from or PROTOCOL["validation_from"]
-    return dict(zip(HELD, given, strict=True))
+    return dict(zip(HELD, given, strict=True)) | {"server_data": float(server or 0)}
 
 
 def input_paths(run: Run) -> dict[str, str]:

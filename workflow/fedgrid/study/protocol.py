@@ -59,6 +59,7 @@ DEFAULTS: Protocol = {
     "client_test_from": "clients",
     "evaluate_clients": "all",
     "clients_every": 1,
+    "server_data": 0.0,
     "validation": 0.0,
     "validation_from": "test",
     "metric": "tail",
@@ -70,7 +71,10 @@ PROTOCOL: Fields = {**DEFAULTS}
 
 # Which samples are tests of clients or validation data.
 HELD = ("client_test", "client_test_from", "validation", "validation_from")
-SHARED = ("recipe", "clients", *HELD)  # fields that a partition depends on
+SHARED = ("recipe", "clients", *HELD)
+PARTITION = (*SHARED, "server_data")  # fields that a partition depends on
+# Fields that came later. With their default, nothing is called or made otherwise than before.
+ADDED = ("server_data",)
 # Fields that do not change a run's training. `by_method` does, through the fields that it changes.
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
@@ -84,10 +88,10 @@ LOCAL = (
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.
 STAGES: dict[str, tuple[str, ...]] = {
-    "partition": SHARED,
-    "pretrain": (*SHARED, *_LOCAL, *_MODEL),
-    "saliency": (*SHARED, *_LOCAL, *_MODEL),
-    "latents": (*SHARED, *_LOCAL, "autoencoder_fit"),
+    "partition": PARTITION,
+    "pretrain": (*PARTITION, *_LOCAL, *_MODEL),
+    "saliency": (*PARTITION, *_LOCAL, *_MODEL),
+    "latents": (*PARTITION, *_LOCAL, "autoencoder_fit"),
     "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
 STAGES["interpolation"] = STAGES["train"]

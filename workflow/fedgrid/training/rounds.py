@@ -53,13 +53,14 @@ def evaluates_clients(protocol: Protocol, number: int) -> bool:
 def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None) -> dict[str, Any]:
     """Return all that is measured after a round; `seen` has evaluated the round's clients."""
     complete = engine.architecture.complete_server
-    row = engine.evaluate(state.server) if complete else dict(NOT_COMPLETE)
+    model = engine.deployed(state)
+    row = engine.evaluate(model) if complete else dict(NOT_COMPLETE)
     row = join(row, engine.evaluate_server(state))
-    row = join(row, engine.evaluate_validation(state))
+    row = join(row, engine.evaluate_validation(state, model))
     everyone = engine.protocol["evaluate_clients"] == "all"
     if everyone and evaluates_clients(engine.protocol, state.round):
         seen = engine.evaluate_all_clients(state)
-    return join(row, seen.results(state.server)) if seen and seen.clients else row
+    return join(row, seen.results(model)) if seen and seen.clients else row
 
 
 MEANS = ("train_loss", "effective_clients")  # what runs log in each round, if it has a meaning

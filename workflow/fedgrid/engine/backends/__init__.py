@@ -12,7 +12,7 @@ import shutil
 import torch
 from torch import nn
 
-from fedgrid.engine.backends import _recurrent
+from fedgrid.engine import recurrent
 from fedgrid.runtime.names import UsageError
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def best(model: nn.Module, device: torch.device) -> str:
     times as long (tests/benchmarks/README.md). A recurrent layer takes a whole sequence in one call
     of the loop, and in the stack it takes some calls for every step.
     """
-    if _recurrent.recurrent(model):
+    if recurrent.recurrent(model):
         return "loop"
     layers = [
         module for module in model.modules() if next(module.parameters(False), None) is not None

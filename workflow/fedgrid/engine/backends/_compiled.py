@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from fedgrid.engine.backends._convolution import fold
 from fedgrid.engine.backends._recorded import kind_of, record
 from fedgrid.engine.backends._steps import Given, Places
+from fedgrid.engine.convolution import fold
 from fedgrid.engine.optimisers import copy
 from fedgrid.engine.samples import Data
 from fedgrid.runtime import files

@@ -1,146 +1,106 @@
 """One local step of all clients at once: gradients, losses and BatchNorm statistics.
 
-A padded sample has no part in FedAvg's loss, nor in BatchNorm's statistics (`Masked`).
+A padded sample has no part in FedAvg's loss, nor in BatchNorm's statistics (`engine/masked.py`).
 """
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
-from torch.overrides import TorchFunctionMode
 
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends import _convolution, _recurrent
-from fedgrid.engine.optimisers import local_loss
+from fedgrid.engine.gradients import differentiate
+from fedgrid.engine.masked import Masked
+from fedgrid.engine.optimisers import changed_gradients, local_loss
 from fedgrid.engine.state import own_model
 from fedgrid.method import Memory, Method, Model, Step
 
 
+class Own(NamedTuple):
+    """What a step reads of one client; of a stack, with a leading client axis."""
+
+    memory: Memory
+    counts: Tensor  # (K,)
+    steps: Tensor  # ()
+    x: Tensor  # (B, ...)
+    y: Tensor  # (B,)
+    valid: Tensor  # (B,)
+
+
+class Common(NamedTuple):
+    """What a step of all clients reads."""
+
+    server: Model
+    shared: Memory
+    round: Tensor  # ()
+    step: Tensor  # ()
+
+
 class LocalStep:
-    """One local step of all clients: gradients, losses and BatchNorm statistics.
+    """One local step of all clients: gradients, losses, statistics and factors of rates.
 
     Only the loss is mapped over clients: no client's loss depends on another's parameters, so the
     gradient of the sum of losses holds every client's own gradient.
     """
-
-    # The leading client axis of state, server, shared, memory, x, y, valid, counts, round; None: no
-    # axis.
-    each = (0, None, None, 0, 0, 0, 0, 0, None)
 
     def __init__(
         self, architecture: Architecture, method: Method, module: nn.Module, trained: list[str]
     ):
         self.architecture, self.method = architecture, method
         self.module, self.entries, self.trained = module, [*module.state_dict()], trained
+        self.changes = bool(method.correct or method.rate)
 
-    def __call__(self, state: Model, *rest: Any) -> Any:
-        """Return gradients by trained parameter, losses (clients,) and statistics."""
+    def __call__(self, state: Model, own: Own, common: Common) -> Any:
+        """Return gradients by trained parameter, losses (G,), statistics and factors of rates."""
         trained = {name: state[name].detach().requires_grad_() for name in self.trained}
-        mapped = vmap(self.loss, self.each, randomness="different")
-        value, statistics, *outputs = mapped(state | trained, *rest)
+        mapped = vmap(self.loss, (0, 0, None), randomness="different")
+        value, statistics, *outputs = mapped(state | trained, own, common)
         inputs = list(trained.values())
         grads = [*torch.autograd.grad(value.sum(), inputs, materialize_grads=True)]
-        if self.method.correct:
-            named = dict(zip(trained, grads, strict=True))
-            grads = self.corrected(named, state, *rest, *outputs)
-        return grads, value.detach(), statistics
+        grads, rates = self.changed(grads, state, own, common, outputs)
+        return grads, value.detach(), statistics, rates
 
-    def loss(
-        self, state: Model, server: Model, shared: Memory, memory: Memory,
-        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
-    ) -> Any:  # fmt: skip
-        """Return one client's loss, its batch statistics, and the outputs that `correct` reads."""
-        masked, entries = Masked(valid, state), {name: state[name] for name in self.entries}
+    def loss(self, state: Model, own: Own, common: Common) -> Any:
+        """Return one client's loss, its batch statistics, and the outputs that hooks read."""
+        masked, entries = Masked(own.valid, state), {name: state[name] for name in self.entries}
         with self.architecture.precision(), masked:
-            outputs = functional_call(self.module, entries, (x,))
+            outputs = functional_call(self.module, entries, (own.x,))
         outputs = [output.to(self.architecture.dtype) for output in outputs]
-        step = self.seen(state, server, shared, memory, x, y, valid, counts, number, *outputs)
+        step = self.seen(state, own, common, *outputs)
         with masked:  # a teacher may use batch statistics too
             value = local_loss(self.method, step)
-        return value, masked.statistics, *(outputs if self.method.correct else ())
+        return value, masked.statistics, *(outputs if self.changes else ())
 
     @torch.no_grad()
-    def corrected(self, grads: Model, state: Model, *rest: Any) -> list[Tensor]:
-        """Return all clients' gradients after the method's `correct`."""
-        change: Any = self.method.correct
+    def changed(
+        self, grads: list[Tensor], state: Model, own: Own, common: Common, outputs: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Return all clients' gradients and factors of rates after the method's functions."""
+        if not self.changes:
+            return grads, []
 
-        def correct(grads: Model, state: Model, *rest: Any) -> Any:
-            return change(self.seen(state, *rest), grads)
+        def change(grads: list[Tensor], state: Model, own: Own, outputs: list[Tensor]) -> Any:
+            step = self.seen(state, own, common, *outputs)
+            return changed_gradients(self.method, step, self.trained, grads)
 
-        corrected = vmap(correct, (0, *self.each, 0, 0))(grads, state, *rest)
-        return [corrected[name] for name in grads]
+        return vmap(change, randomness="different")(grads, state, own, outputs)
 
     def seen(
-        self, state: Model, server: Model, shared: Memory, memory: Memory,
-        x: Tensor, y: Tensor, valid: Tensor, counts: Tensor, number: Tensor,
-        features: Tensor, logits: Tensor,
-    ) -> Step:  # fmt: skip
+        self, state: Model, own: Own, common: Common, features: Tensor, logits: Tensor
+    ) -> Step:
         """Return one client's step, as the method's functions read it."""
-        params = {name: state[name] for name in self.architecture.parameters}
+        network = self.architecture
         return Step(
-            params,
-            own_model(server, memory),
-            memory,
-            shared,
-            *(x, y, valid, counts, features, logits, number),
-            forward=self.architecture.forward,
+            params={name: state[name] for name in network.parameters},
+            server=own_model(common.server, own.memory),
+            shared=common.shared,
+            **own._asdict(),
+            features=features,
+            logits=logits,
+            round=common.round,
+            step=common.step,
+            forward=network.forward,
+            differentiate=partial(differentiate, network, self.method, state),
         )
-
-
-class Masked(TorchFunctionMode):
-    """BatchNorm in training mode over the valid samples only, without writing to its buffers.
-
-    LSTMs become plain operations, which vmap needs, and on GPUs small convolutions become
-    products.
-    """
-
-    def __init__(self, valid: Tensor, state: Model):
-        super().__init__()
-        self.valid = valid
-        self.statistics: dict[str, Tensor] = {}
-        self.names = {id(tensor): name for name, tensor in state.items()}
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
-    ) -> Any:
-        """Every call of torch's API passes here; some are changed."""
-        keywords = keywords or {}
-        if function is F.conv2d:
-            return _convolution.conv2d(*arguments, **keywords)
-        if function is F.batch_norm:
-            named = dict(zip(_BATCH_NORM, arguments, strict=False)) | keywords
-            if named["training"]:
-                return self.batch_norm(**named)
-        if function is torch.lstm:
-            return _recurrent.unrolled(*arguments, **keywords)
-        return function(*arguments, **keywords)
-
-    def batch_norm(
-        self, input: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-        weight: Tensor, bias: Tensor, training: bool, momentum: float, eps: float,
-    ) -> Tensor:  # fmt: skip
-        """Return (B, channels, ...) normalised; store the new running statistics."""
-        x = input.to(weight.dtype)
-        axes, shape = [0, *range(2, x.dim())], (1, -1, *[1] * (x.dim() - 2))
-        mask = self.valid.view(-1, *[1] * (x.dim() - 1)).to(x)
-        samples = mask.sum() * x[0, 0].numel()
-        mean = (x * mask).sum(axes) / samples
-        centred = x - mean.view(shape)
-        variance = (centred.square() * mask).sum(axes) / samples
-        unbiased = variance * samples / (samples - 1)
-        for running, batch in ((running_mean, mean), (running_var, unbiased)):
-            if running is None:
-                continue
-            name = self.names[id(running)]
-            old = self.statistics.get(name, running)  # a module may be called more than once
-            self.statistics[name] = (1 - momentum) * old + momentum * batch.detach()
-        scale = weight / torch.sqrt(variance + eps)
-        return (centred * scale.view(shape) + bias.view(shape)).to(input.dtype)
-
-
-_BATCH_NORM = (
-    *("input", "running_mean", "running_var", "weight"),
-    *("bias", "training", "momentum", "eps"),
-)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends._local_step import LocalStep
+from fedgrid.engine.backends._local_step import Common, LocalStep, Own
 from fedgrid.engine.backends._recorded import Recorded
 from fedgrid.engine.client import StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, State, along
@@ -39,18 +39,21 @@ class Given(NamedTuple):
     shared: Memory
     memory: Memory  # (G, ...)
     counts: Tensor  # (G, K)
+    steps: Tensor  # (G,)
     round: Tensor  # ()
     lr: Tensor | float
 
     def first(self, n: int) -> "Given":
         """Return what the first clients read."""
         memory = tree_map(lambda kept: kept[:n], self.memory)
-        return self._replace(memory=memory, counts=self.counts[:n])
+        return self._replace(memory=memory, counts=self.counts[:n], steps=self.steps[:n])
 
 
 def given_by(work: StackedWork) -> Given:
     """Return what the local steps of this work read."""
-    return Given(work.server, work.shared, work.memory, work.counts, work.round, work.lr)
+    return Given(
+        work.server, work.shared, work.memory, work.counts, work.steps, work.round, work.lr
+    )
 
 
 class Steps:
@@ -80,9 +83,7 @@ class Steps:
         self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]
     ) -> Tensor:
         """Take one step of all clients with these data; return their losses (G,)."""
-        index, valid, draws = batch
-        batch = StackedBatch(index, valid, draws, sizes=None)
-        return self.take(self.samples.of(data), places, given, batch)
+        return self.take(self.samples.of(data), places, given, StackedBatch._make((*batch, None)))
 
     def take(self, samples: Samples, places: Places, given: Given, batch: StackedBatch) -> Tensor:
         """Take one step of all clients in place; return their losses (G,)."""
@@ -91,11 +92,11 @@ class Steps:
         resting = None if batch.sizes is not None and batch.sizes.all() else idle
         trained, lr = [models[name] for name in self.architecture.trainable], given.lr
         images = samples.stack(batch.index, batch.draws)
-        gradients, loss, statistics = self.step(models, given, images, batch)
-        after = self.optimiser.step(trained, gradients, state, lr, idle=resting)
+        gradients, loss, statistics, rates = self.step(models, given, images, batch)
+        after = self.optimiser.step(trained, gradients, state, lr, resting, rates)
         take_over(models, statistics, resting)
         if which := self.architecture.trained_twice:
-            gradients, _, statistics = self.step_of_served(models, given, images, batch)
+            gradients, _, statistics, _ = self.step_of_served(models, given, images, batch)
             after = self.optimiser.step_again(which, trained, gradients, after, lr, resting)
             take_over(models, statistics, resting)
         write(state, after)
@@ -132,39 +133,50 @@ class StackedStep:
         self.take_few = Recorded(step, patience=PATIENCE)
 
     def __call__(self, models: Model, given: Given, images: Images, batch: StackedBatch) -> Any:
-        """Return gradients by trained parameter, losses (G,) and statistics."""
+        """Return gradients by trained parameter, losses (G,), statistics and factors of rates."""
+        common = Common(given.server, given.shared, given.round, batch.step)
         if is_taken_together(self.padded, batch):
-            return self.take_all(models, given, images, batch.valid)
-        return self.take_by_size(models, given, images, batch.sizes)
+            return self.take_all(models, given, images, batch.valid, common)
+        return self.take_by_size(models, given, images, batch.sizes, common)
 
-    def take_all(self, models: Model, given: Given, images: Images, valid: Tensor) -> Any:
+    def take_all(
+        self, models: Model, given: Given, images: Images, valid: Tensor, common: Common
+    ) -> Any:
         """Return the results of all clients, whose batches are padded to the longest."""
         mask = valid.to(self.dtype)
         # An idle client needs a sample; its step is discarded.
         mask[:, 0].masked_fill_(~valid.any(1), 1)
-        of_all = given.server, given.shared, given.memory
-        return self.take(models, *of_all, *images, mask, given.counts, given.round)
+        own = Own(given.memory, given.counts, given.steps, *images, mask)
+        return self.take(models, own, common)
 
-    def take_by_size(self, models: Model, given: Given, images: Images, sizes: np.ndarray) -> Any:
+    def take_by_size(
+        self, models: Model, given: Given, images: Images, sizes: np.ndarray, common: Common
+    ) -> Any:
         """Return the results of all clients, put together from those of equal sizes."""
         found = None
         for size in np.unique(sizes[sizes > 0]):
             which = torch.from_numpy((sizes == size).nonzero()[0]).to(given.counts.device)
-            part = self.take_equal(models, given, images, which, int(size))
+            part = self.take_equal(models, given, images, which, int(size), common)
             found = found or tree_map(lambda of: of.new_zeros(len(sizes), *of.shape[1:]), part)
             for whole, of in zip(*map(tree_leaves, (found, part)), strict=True):
                 whole.index_copy_(0, which, of)
         return found
 
     def take_equal(
-        self, models: Model, given: Given, images: Images, which: Tensor, size: int
+        self,
+        models: Model,
+        given: Given,
+        images: Images,
+        which: Tensor,
+        size: int,
+        common: Common,
     ) -> Any:
         """Return the results of the clients at the positions `which`, with `size` samples each."""
-        own, memory = tree_map(lambda kept: kept[which], (models, given.memory))
         x, y = (part[which, :size] for part in images)
         mask = torch.ones_like(y, dtype=self.dtype)
-        of_all = given.server, given.shared, memory
-        return self.take_few(own, *of_all, x, y, mask, given.counts[which], given.round)
+        every = models, given.memory, given.counts, given.steps
+        models, memory, counts, steps = tree_map(lambda tensor: tensor[which], every)
+        return self.take_few(models, Own(memory, counts, steps, x, y, mask), common)
 
 
 def is_taken_together(padded: bool, batch: StackedBatch) -> bool:

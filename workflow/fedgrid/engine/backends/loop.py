@@ -1,6 +1,7 @@
 """Train one client after the other, in place in one module. Best on CPUs."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch.utils._pytree import tree_map
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.client import Clients, LocalWork
-from fedgrid.engine.optimisers import Optimiser, copy, listed, local_loss, named
+from fedgrid.engine.gradients import differentiate
+from fedgrid.engine.optimisers import Optimiser, changed_gradients, copy, listed, local_loss, named
 from fedgrid.engine.state import reseed
 from fedgrid.method import Memory, Method, Model, Step
 from fedgrid.runtime.resolved import Protocol
@@ -38,59 +40,54 @@ class Backend:
         network = self.architecture
         reseed(network.device, client.noise)
         live = network.live.state_dict(keep_vars=True)
-        copy([live[name] for name in client.server], list(client.server.values()))
+        copy([live[name] for name in client.start], list(client.start.values()))
         params = {name: live[name] for name in network.parameters}
         trained = [live[name] for name in network.trainable]
         state, losses = listed(client.optimiser, network.trainable), []
-        for x, y in client.batches:
-            gradients, loss = self.gradients(
-                network.live, self.method, client, params, trained, x, y
-            )
-            state = self.optimiser.step(trained, gradients, state, client.lr)
+        for number, (x, y) in enumerate(client.batches):
+            step = self.step(network.live, client, params, number, x, y)
+            gradients, rates, loss = self.gradients(self.method, step, network.trainable, trained)
+            state = self.optimiser.step(trained, gradients, state, client.lr, rates=rates)
             if which := network.trained_twice:
                 twice = [trained[i] for i in which]  # the second step on a batch is FedAvg's
-                gradients, _ = self.gradients(
-                    network.live_served, Method(), client, params, twice, x, y
-                )
+                again = self.step(network.live_served, client, params, number, x, y)
+                gradients, *_ = self.gradients(Method(), again, [], twice)
                 state = self.optimiser.step_again(which, trained, gradients, state, client.lr)
             losses.append(loss)
         nothing = torch.zeros((), device=network.device)
         loss = torch.stack(losses).mean() if losses else nothing
         return live, loss, named(state, network.trainable)
 
-    def gradients(
-        self,
-        module: nn.Module,
-        method: Method,
-        client: LocalWork,
-        params: Model,
-        trained: list[Tensor],
-        x: Tensor,
-        y: Tensor,
-    ) -> tuple[list[Tensor], Tensor]:
-        """Return the gradients of one step, by trained parameter, and the loss."""
+    def step(
+        self, module: nn.Module, client: LocalWork, params: Model, number: int, x: Tensor, y: Tensor
+    ) -> Step:
+        """Return step `number` of a client's round, as the method's functions read it."""
         network = self.architecture
         with network.precision():
             features, logits = module(x)
-        valid = torch.ones(len(y), dtype=network.dtype, device=network.device)
-        step = Step(
-            params,
-            client.server,
-            client.memory,
-            client.shared,
-            x,
-            y,
-            valid,
-            client.counts,
-            features.to(network.dtype),
-            logits.to(network.dtype),
-            client.round,
+        return Step(
+            params=params,
+            server=client.server,
+            memory=client.memory,
+            shared=client.shared,
+            x=x,
+            y=y,
+            valid=torch.ones(len(y), dtype=network.dtype, device=network.device),
+            counts=client.counts,
+            features=features.to(network.dtype),
+            logits=logits.to(network.dtype),
+            round=client.round,
+            step=torch.tensor(number, device=network.device),
+            steps=client.steps,
             forward=network.forward,
+            differentiate=partial(differentiate, network, self.method, client.start),
         )
+
+    def gradients(
+        self, method: Method, step: Step, names: list[str], trained: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        """Return gradients by trained parameter, factors of rates, and the loss of one step."""
         loss = local_loss(method, step)
         gradients = [*torch.autograd.grad(loss, trained, materialize_grads=True)]
-        if method.correct:
-            named = dict(zip(network.trainable, gradients, strict=True))
-            corrected = method.correct(step, named)
-            gradients = [corrected[name] for name in network.trainable]
-        return list(gradients), loss.detach()
+        with torch.no_grad():
+            return *changed_gradients(method, step, names, gradients), loss.detach()

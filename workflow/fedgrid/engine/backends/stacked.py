@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fedgrid.engine import recurrent
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends import _recurrent
 from fedgrid.engine.backends._compiled import Compiled, Program
 from fedgrid.engine.backends._steps import Places, Steps, given_by, is_taken_together, write
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
@@ -42,8 +42,8 @@ class Backend:
         samples: Samples,
         fused: bool = False,
     ):
-        _recurrent.check(architecture.live)
-        _recurrent.keep_apart(architecture.live, architecture.empty)  # a teacher is `empty`
+        recurrent.check(architecture.live)
+        recurrent.keep_apart(architecture.live, architecture.empty)  # a teacher is `empty`
         self.architecture, self.method, self.samples = architecture, method, samples
         lasting = method.average_optimiser or protocol["optimiser_state"] == "kept"
         self.optimiser = Optimiser(protocol, lasting, stacked=True)
@@ -102,7 +102,7 @@ class Backend:
             trained = [models[name] for name in self.architecture.trainable]
             self.places[total] = Places(models, self.optimiser.start(trained))
         places = self.places[total]
-        for name, entry in (clients.server | clients.memory.get("private", {})).items():
+        for name, entry in clients.start.items():
             places.models[name].copy_(entry)
         if begun := listed(clients.optimiser, self.architecture.trainable):
             write(places.state, begun)
@@ -124,7 +124,7 @@ class RoundSteps:
         if not (backend.compiled and is_taken_together(backend.method.padded, batch)):
             given = self.given.first(n)
             return backend.steps.take(backend.samples, self.places.first(n), given, batch)
-        tensors = batch.index, batch.valid, batch.draws
+        tensors = batch.index, batch.valid, batch.draws, batch.step
         if n not in self.programs:
             lr: Any = self.given.lr
             rate = self.given.round.new_full((), lr, dtype=backend.architecture.dtype)

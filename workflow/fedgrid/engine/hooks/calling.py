@@ -21,7 +21,7 @@ from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, summing, weigh
 from fedgrid.method import Joined, Method
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
-IN_STEP = ("loss", "penalty", "correct")
+IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given
 MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
 

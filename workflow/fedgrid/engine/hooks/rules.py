@@ -11,7 +11,17 @@ from torch import Tensor, nn
 
 from fedgrid.engine.hooks.arguments import diverging, finite
 from fedgrid.engine.optimisers import STATE
-from fedgrid.method import Aggregated, Client, Cohort, Memory, Model, Server, Start, Step
+from fedgrid.method import (
+    Aggregated,
+    Candidates,
+    Client,
+    Cohort,
+    Memory,
+    Model,
+    Server,
+    Start,
+    Step,
+)
 from fedgrid.runtime.names import shown
 
 PRIVATE = "private"  # where a client's memory holds its private entries
@@ -48,6 +58,35 @@ def value(result: Any, step: Step) -> None:
 def gradients(result: Any, step: Step, given: Model) -> None:
     """Refuse a direction that is not like the gradients."""
     entries(result, given, "the gradients")
+
+
+def some(result: Any, seen: Client | Server | Aggregated) -> None:
+    """Refuse what is not some entries of a model, with their shapes."""
+    like = seen.entries if isinstance(seen, Server) else seen.model
+    dictionary(result, "the model")
+    entries(result, {name: like[name] for name in result if name in like}, "the model")
+    numbers(result, seen)
+
+
+def rates(result: Any, step: Step) -> None:
+    """Refuse what is not a factor of at least 0 for some parameters."""
+    named(result)
+    for name, one in result.items():
+        if name not in step.params:
+            raise MistakeError(f"gives `{name}`, which is no parameter of the model")
+        if not isinstance(one, Tensor) or one.dim() or not one.is_floating_point():
+            raise MistakeError(f"gives {said(one)} as `{name}`, not a tensor with one number")
+
+
+def chosen(result: Any, candidates: Candidates) -> None:
+    """Refuse what is not ids of different clients."""
+    population = len(candidates.sizes)
+    if not isinstance(result, Tensor) or result.dim() != 1 or result.is_floating_point():
+        raise MistakeError(f"gives {said(result)}, not a tensor of ids of clients")
+    if not len(result) or len(result.unique()) < len(result):
+        raise MistakeError("gives no client, or one of them twice: give ids of different clients")
+    if int(result.min()) < 0 or int(result.max()) >= population:
+        raise MistakeError(f"gives an id that is not from 0 to {population - 1}")
 
 
 def keep(result: Any, client: Client) -> None:
@@ -154,8 +193,7 @@ def module(result: Any, given: nn.Module) -> None:
 
 def entries(result: Any, like: Model, what: str) -> None:
     """Refuse a model without the names and shapes of another one."""
-    if not isinstance(result, dict):
-        raise MistakeError(f"gives {said(result)}, not a dict of tensors like {what}")
+    dictionary(result, what)
     for name in like:
         if name not in result:
             raise MistakeError(f"lacks `{name}`, an entry of {what}: give every entry")
@@ -165,6 +203,12 @@ def entries(result: Any, like: Model, what: str) -> None:
         if getattr(one, "shape", None) != like[name].shape:
             shape = tuple(like[name].shape)
             raise MistakeError(f"gives {said(one)} as `{name}`, whose shape in {what} is {shape}")
+
+
+def dictionary(result: Any, what: str) -> None:
+    """Refuse what is not a dict."""
+    if not isinstance(result, dict):
+        raise MistakeError(f"gives {said(result)}, not a dict of tensors like {what}")
 
 
 def memory(result: Any, place: str = "") -> None:
@@ -216,6 +260,12 @@ RULES: dict[str, Rule] = {
     "loss": value,
     "penalty": value,
     "correct": gradients,
+    "rate": rates,
+    "begin": some,
+    "personal": some,
+    "refine": some,
+    "deploy": some,
+    "choose": chosen,
     "remember": keep,
     "measure": keep,
     "send": sent,

@@ -7,6 +7,7 @@ if the method says that it leaves out padded samples, give the same for a padded
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.engine.architecture import Architecture
-from fedgrid.engine.backends._local_step import Masked
 from fedgrid.engine.client import LocalWork
+from fedgrid.engine.gradients import differentiate
 from fedgrid.engine.hooks.arguments import finite, same, versions
 from fedgrid.engine.hooks.calling import IN_STEP, Hook, hooks, untouched_generators
 from fedgrid.engine.hooks.rules import MistakeError
+from fedgrid.engine.masked import Masked
 from fedgrid.method import Method, Model, Step
 
 MOVED = 0.01  # times a normal number, added to the server's parameters
@@ -26,11 +28,11 @@ PADDING = 3  # samples
 
 
 def try_step(method: Method, architecture: Architecture, client: LocalWork) -> None:
-    """Try loss, penalty and correction on the first batch of a client; UsageError if one fails."""
+    """Try the functions of a local step on the first batch of a client; UsageError if one fails."""
     if not (tried := hooks(method, *IN_STEP)):
         return
     with untouched_generators():
-        step, gradients = first_step(architecture, client)
+        step, gradients = first_step(method, architecture, client)
         for hook in tried:
             try_hook(hook, method.padded, step, gradients)
 
@@ -73,7 +75,7 @@ def padded_result(call: Callable[[Step], Any], step: Step) -> Any:
         return call(replace(step, valid=valid, **batch))
 
 
-def first_step(architecture: Architecture, client: LocalWork) -> tuple[Step, Model]:
+def first_step(method: Method, architecture: Architecture, client: LocalWork) -> tuple[Step, Model]:
     """Return a client's first step, with a model beside the server's, and numbers for gradients."""
     x, y = next(iter(client.batches))
     generator = torch.Generator(architecture.device).manual_seed(0)
@@ -92,7 +94,20 @@ def first_step(architecture: Architecture, client: LocalWork) -> tuple[Step, Mod
     valid = torch.ones(len(y), dtype=architecture.dtype, device=architecture.device)
     features, logits = (part.to(architecture.dtype) for part in (features, logits))
     step = Step(
-        moved, own, client.memory, client.shared,
-        x, y, valid, client.counts, features, logits, client.round, forward=architecture.forward,
-    )  # fmt: skip
+        params=moved,
+        server=own,
+        memory=client.memory,
+        shared=client.shared,
+        x=x,
+        y=y,
+        valid=valid,
+        counts=client.counts,
+        features=features,
+        logits=logits,
+        round=client.round,
+        step=torch.zeros_like(client.steps),
+        steps=client.steps,
+        forward=architecture.forward,
+        differentiate=partial(differentiate, architecture, method, own),
+    )
     return step, {name: noise(own[name]) for name in architecture.trainable}

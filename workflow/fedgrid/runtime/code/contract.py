@@ -105,7 +105,10 @@ METHOD: dict[str, Rule] = {
         lambda value: texts(value) and {*value} <= {*NEEDED},
     ),
     "INDEPENDENT": BOOL,
-    "PRIVATE": ('a tuple of texts, such as ("head.",)', texts),
+    "PRIVATE": (
+        'a tuple of texts, such as ("head.",), or True if a function names the entries',
+        lambda value: value is True or texts(value),
+    ),
     "SPLITS": BOOL,
     "LEAST_COHORT": WHOLE,
     "OPTIMISERS": (
