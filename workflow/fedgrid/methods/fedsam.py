@@ -1,0 +1,23 @@
+"""FedSAM: each local step goes along the gradient of a worse model nearby (SAM).
+
+Caldarola, Caputo and Ciccone (ECCV 2022) and Qu et al. (ICML 2022). With the gradient g at the
+client's parameters w, the step follows the gradient at w + rho g / |g|, both on the same batch.
+"""
+
+import torch
+
+from fedgrid.method import Method, Model, Step
+from fedgrid.runtime.names import UsageError
+
+
+def method(rho: float = 0.05) -> Method:
+    """rho: the distance of the worse model, at least 0; 0 is FedAvg."""
+    if rho < 0:
+        raise UsageError(f"fedsam: rho is {rho}, a distance: set it to 0 or more")
+
+    def ascend(step: Step, gradient: Model) -> Model:
+        norm = torch.stack([g.square().sum() for g in gradient.values()]).sum().sqrt()
+        far = {name: rho * g / (norm + 1e-12) for name, g in gradient.items()}
+        return step.gradient({n: w + far[n] if n in far else w for n, w in step.params.items()})
+
+    return Method(correct=ascend, padded=True)
