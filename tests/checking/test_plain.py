@@ -1,0 +1,79 @@
+"""Methods written a second time as plain loops, against the engine: `fedgrid.checking.plain`."""
+
+import torch
+
+from conftest import PROTOCOL, methods, simulate, tiny, uneven
+from fedgrid.checking.plain import PlainLoop
+
+SETTING = {"augment": [], "local_unit": "epochs", "local": 2, "rounds": 4}
+SIZES = (5, 9, 12, 6, 8, 7)
+
+
+def compare(plain: type[PlainLoop], method, rounds: int = 3, backend: str = "loop", **protocol):
+    """Hold the server's model after rounds of the engine against those of a plain loop."""
+    asked = SETTING | protocol
+    found = simulate(method, backend, uneven(SIZES), **asked).play(rounds).server
+    expected = plain(tiny, uneven(SIZES), PROTOCOL | asked, 7).play(rounds)
+    torch.testing.assert_close(found, dict(expected), rtol=1e-9, atol=1e-11)
+
+
+def test_fedavg():
+    compare(PlainLoop, methods("fedavg"))
+
+
+def test_fedavg_with_adam():
+    compare(PlainLoop, methods("fedavg"), optimiser="adam", momentum=0.0)
+
+
+class FedSAM(PlainLoop):
+    def correct(self, client, model, x, y):
+        params = [*model.parameters()]
+        norm = torch.stack([p.grad.square().sum() for p in params]).sum().sqrt()
+        with torch.no_grad():
+            far = [0.1 * p.grad / (norm + 1e-12) for p in params]
+            for p, e in zip(params, far, strict=True):
+                p.add_(e)
+                p.grad = None
+        there = {n: b.clone() for n, b in model.named_buffers()}
+        self.loss(client, model, x, y).backward()
+        with torch.no_grad():
+            for p, e in zip(params, far, strict=True):
+                p.sub_(e)
+            for name, buffer in model.named_buffers():  # not changed by the second pass
+                buffer.copy_(there[name])
+
+
+def test_fedsam():
+    compare(FedSAM, methods("fedsam", rho=0.1))
+
+
+class FedRep(PlainLoop):
+    def begin(self, client):
+        model = super().begin(client)
+        own = self.kept[client].get("head", self.make(7).head.state_dict())
+        model.head.load_state_dict(own)
+        return model
+
+    def train(self, client):
+        model, batches = self.begin(client), [*self.batches(client)]
+        head, body = [*model.head.parameters()], [*model.body.parameters()]
+        rate = {"lr": self.rate(), "momentum": self.protocol["momentum"]}
+        rate["weight_decay"] = self.protocol["weight_decay"]
+        first, second = torch.optim.SGD(head, **rate), torch.optim.SGD(body, **rate)
+        for number, (x, y) in enumerate(batches):
+            model.zero_grad()
+            self.loss(client, model, x, y).backward()
+            (first if number < len(batches) * 0.5 else second).step()
+        self.kept[client]["head"] = {n: w.clone() for n, w in model.head.state_dict().items()}
+        return model
+
+
+def test_fedrep():
+    found = simulate(methods("fedrep"), "loop", uneven(SIZES), **SETTING).play(3)
+    plain = FedRep(tiny, uneven(SIZES), PROTOCOL | SETTING, 7)
+    expected = plain.play(3)
+    body = {n: w for n, w in expected.items() if not n.startswith("head.")}
+    torch.testing.assert_close({n: found.server[n] for n in body}, body, rtol=1e-9, atol=1e-11)
+    for client, memory in found.memory.items():
+        own = {n.removeprefix("head."): w for n, w in memory["private"].items()}
+        torch.testing.assert_close(own, plain.kept[client]["head"], rtol=1e-9, atol=1e-11)

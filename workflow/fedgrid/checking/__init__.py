@@ -1,0 +1,1 @@
+"""Check a method before it is used: a plain loop to compare it with, and `fedgrid check`."""
