@@ -32,7 +32,7 @@ from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
-from fedgrid.federation import schedule, seeds
+from fedgrid.federation import conditions, schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
     Aggregated,
@@ -79,6 +79,9 @@ class Engine:
         self.compiled = backends.compiles(compile, backend, self.device, self.count_steps())
         parts = self.architecture, method, protocol, self.samples, self.compiled
         self.backend = file.Backend(*parts)
+        self.attack = conditions.Attack(
+            protocol, len(federation.members), self.sent[0], *federation.names
+        )
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
@@ -226,7 +229,9 @@ class Engine:
         after, measured, losses, optimisers = [], [], [], []
         for which, models, loss, optimiser in self.train(state, work, memories, lr):
             left = self.leave(state, work, which, models, optimiser, memories, seen)
-            sums.add(which, models)
+            sums.add(
+                which, self.attack.change(models, state.server, work.clients[which], work.noise)
+            )
             losses.append(loss)
             if self.method.average_optimiser:
                 optimisers.append(tree_map(torch.clone, of_entries(optimiser, self.averaged)))
@@ -259,6 +264,7 @@ class Engine:
         clients = schedule.cohort(population, share, *names, sampler=sampler)
         if self.method.choose:
             clients = self.choose(state, clients)
+        clients = conditions.answering(clients, protocol["dropout"], *names)
         return schedule.work(clients, federation.members, protocol, *names)
 
     def choose(self, state: RunState, drawn: np.ndarray) -> np.ndarray:

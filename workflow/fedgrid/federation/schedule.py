@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgrid.federation import augment, cohorts, schedule, seeds
+from fedgrid.federation import augment, cohorts, conditions, schedule, seeds
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol
 
@@ -208,9 +208,13 @@ def work(clients: np.ndarray, members: list[np.ndarray], protocol: Protocol, *na
     `names` seed the draws; with `batches: continued`, the last name is the round.
     """
     rngs = [seeds.generator("batches", *names, int(k)) for k in clients]
-    lists = batches_of(clients, members, protocol, rngs, *names)
+    drawn = batches_of(clients, members, protocol, rngs, *names)
+    lists = [
+        conditions.reduced(own, protocol, *names, int(k))
+        for own, k in zip(drawn, clients, strict=True)
+    ]
     widest = max((len(batch) for client in lists for batch in client), default=1)
-    shape = (max(map(len, lists)), len(clients), max(widest, protocol["batch"]))
+    shape = (max(map(len, lists), default=0), len(clients), max(widest, protocol["batch"]))
     index, valid = np.zeros(shape, np.int64), np.zeros(shape, bool)
     draws = np.zeros((*shape, augment.draws(protocol["augment"])), np.float32)
     for c, (k, rng) in enumerate(zip(clients, rngs, strict=True)):

@@ -35,6 +35,11 @@ class Protocol(TypedDict):
     local: int
     local_unit: str
     batches: str
+    dropout: float
+    stragglers: float
+    attackers: float
+    attack: str
+    attack_strength: float
     least_steps: int
     most_steps: int
     batch: int

@@ -34,6 +34,7 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     for key, value in protocol.items():  # JSON's schema takes 3.0 for a whole number
         check_type(f"protocol `{name}`: {key}", value, PROTOCOL[key])
     check_local(f"protocol `{name}`", protocol)
+    check_conditions(f"protocol `{name}`", protocol)
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
     contract.dataset(dataset)
     statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
@@ -141,6 +142,21 @@ def check_local(where: str, protocol: Protocol) -> None:
         )
 
 
+def check_conditions(where: str, protocol: Protocol) -> None:
+    """Refuse conditions of a federation that contradict each other, or that change nothing."""
+    if protocol["dropout"] and protocol["batches"] == "continued":
+        raise UsageError(
+            f"{where}: `batches: continued` counts the rounds of a client beforehand, and with "
+            "dropout some are lost: set `dropout: 0`, or `batches: fresh`"
+        )
+    share, clients = protocol["attackers"], protocol["clients"]
+    if share and not 0 < round(share * clients) < clients:
+        raise UsageError(
+            f"{where}: attackers {share:g} of {clients} clients are {round(share * clients)}: "
+            "choose a share with which some clients attack, and some do not"
+        )
+
+
 def check_steps(where: str, protocol: Protocol) -> None:
     """Refuse limits of local steps if local work is counted in steps, or if least is above most."""
     least, most = protocol["least_steps"], protocol["most_steps"]
@@ -170,6 +186,11 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
     size = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
+    if least > 1 and protocol["dropout"]:
+        raise UsageError(
+            f"method `{name}` compares the clients of a round with one another, and with dropout "
+            f"{protocol['dropout']:g} a round may have one client: set `dropout: 0`"
+        )
     if size < least:
         raise UsageError(
             f"method `{name}` compares the clients of a round with one another, and participation "

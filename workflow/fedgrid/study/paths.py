@@ -8,7 +8,7 @@ from typing import Any
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.protocol import ADDED, HELD, PROTOCOL, SHARED, STAGES
+from fedgrid.study.protocol import ADDED, DRAWN_BY, HELD, PROTOCOL, SHARED, STAGES
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # What all methods of a seed share. `cell` stands for the fields of a protocol that the stage
@@ -57,7 +57,8 @@ def collected_path(kind: str, run: Mapping[str, Any], protocol: Mapping[str, Any
 def collected_fields(kind: str, protocol: Mapping[str, Any]) -> dict:
     """Return the parts of a protocol that collecting a kind reads: fields, and the stage's cell."""
     stage, cells = collecting_stage(kind), protocol.get("cells", {})
-    read = known_before({field: protocol[field] for field in (*SUMMED, *ADDED)})
+    read = {field: protocol[field] for field in SUMMED}
+    read |= known_before({field: protocol.get(field, PROTOCOL[field]) for field in DRAWN_BY})
     return read | {"cells": {stage: cells[stage]}} if stage in cells else read
 
 
@@ -91,7 +92,8 @@ def held_fields(held: str) -> dict[str, float | str]:
     origin = "writers" if test == "writers" else PROTOCOL["client_test_from"]
     own = 0.0 if test == "writers" else float(test or 0)
     given = own, origin, float(share or 0), validation_from or PROTOCOL["validation_from"]
-    return dict(zip(HELD, given, strict=True)) | {"server_data": float(server or 0)}
+    own_data = {"server_data": float(server)} if server else {}
+    return dict(zip(HELD, given, strict=True)) | own_data
 
 
 def input_paths(run: Run) -> dict[str, str]:

@@ -35,6 +35,11 @@ DEFAULTS: Protocol = {
     "local": 10,
     "local_unit": "steps",
     "batches": "fresh",
+    "dropout": 0.0,
+    "stragglers": 0.0,
+    "attackers": 0.0,
+    "attack": "labels",
+    "attack_strength": 1.0,
     "least_steps": 0,
     "most_steps": 0,
     "batch": 64,
@@ -72,9 +77,9 @@ PROTOCOL: Fields = {**DEFAULTS}
 # Which samples are tests of clients or validation data.
 HELD = ("client_test", "client_test_from", "validation", "validation_from")
 SHARED = ("recipe", "clients", *HELD)
-PARTITION = (*SHARED, "server_data")  # fields that a partition depends on
+DRAWN_BY = (*SHARED, "server_data")  # fields that a partition depends on
 # Fields that came later. With their default, nothing is called or made otherwise than before.
-ADDED = ("server_data",)
+ADDED = (*("server_data", "dropout", "stragglers", "attackers", "attack", "attack_strength"),)
 # Fields that do not change a run's training. `by_method` does, through the fields that it changes.
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")
@@ -88,10 +93,10 @@ LOCAL = (
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.
 STAGES: dict[str, tuple[str, ...]] = {
-    "partition": PARTITION,
-    "pretrain": (*PARTITION, *_LOCAL, *_MODEL),
-    "saliency": (*PARTITION, *_LOCAL, *_MODEL),
-    "latents": (*PARTITION, *_LOCAL, "autoencoder_fit"),
+    "partition": DRAWN_BY,
+    "pretrain": (*DRAWN_BY, *_LOCAL, *_MODEL),
+    "saliency": (*DRAWN_BY, *_LOCAL, *_MODEL),
+    "latents": (*DRAWN_BY, *_LOCAL, "autoencoder_fit"),
     "train": tuple(field for field in PROTOCOL if field not in _AFTER),
 }
 STAGES["interpolation"] = STAGES["train"]

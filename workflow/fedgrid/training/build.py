@@ -12,7 +12,7 @@ from fedgrid.engine.device import prepare
 from fedgrid.engine.hooks import state
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
-from fedgrid.federation import schedule, seeds
+from fedgrid.federation import conditions, schedule, seeds
 from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
 from fedgrid.runtime import files
@@ -30,7 +30,7 @@ def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[En
     protocol = run["protocol"]
     where = prepare(machine.device, machine.threads, protocol["precision"])
     dtype = torch.float64 if protocol["precision"] == "fp64" else torch.float32
-    data = load_federation(run, paths, where, dtype)
+    data = conditions.with_flipped_labels(load_federation(run, paths, where, dtype), protocol)
     schedule.check_someone_trains([*map(len, data.members)], protocol)
     clients = len(data.members)
     artifacts = {
@@ -68,6 +68,7 @@ def check_method(name: str, made: Method, protocol: Protocol) -> None:
             f"method `{name}` takes away what private entries remember, and has none: combine it "
             "with a method with private entries, such as fedper"
         )
+    check_choice(name, made, protocol)
     check_weights(name, made)
     check_allowed(name, made.optimisers, protocol)
     if made.average_optimiser and protocol.get("optimiser_state") == "kept":
@@ -81,6 +82,15 @@ def check_method(name: str, made: Method, protocol: Protocol) -> None:
         raise UsageError(
             f"method `{name}` takes a second step on each batch, which only SGD can do: set "
             "`optimiser: sgd`, or the method's `shared_step: false`"
+        )
+
+
+def check_choice(name: str, made: Method, protocol: Protocol) -> None:
+    """Refuse a method that chooses clients if the protocol counts their rounds beforehand."""
+    if made.choose and protocol.get("batches") == "continued":
+        raise UsageError(
+            f"method `{name}` chooses the clients of a round, and `batches: continued` must know "
+            "those of all rounds beforehand: set `batches: fresh`"
         )
 
 

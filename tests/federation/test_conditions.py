@@ -1,0 +1,97 @@
+"""Clients that never answer, do less work, or attack: `fedgrid.federation.conditions`."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import BACKENDS, PROTOCOL, assert_same, methods, simulate, uneven
+from fedgrid.federation import conditions, schedule
+
+SIZES = (8, 8, 8, 8, 8, 8)
+WHOLE = {"participation": 1.0, "local_unit": "epochs", "local": 4, "augment": []}
+
+
+def works(**fields) -> list[schedule.Work]:
+    """The work of many rounds with all clients, after dropout."""
+    protocol = PROTOCOL | WHOLE | fields
+    everyone, members = np.arange(len(SIZES)), uneven(SIZES).members
+    rounds = [("a", "b", 0, number) for number in range(200)]
+    return [
+        schedule.work(conditions.answering(everyone, protocol["dropout"], *names), members,
+                      protocol, *names)
+        for names in rounds
+    ]  # fmt: skip
+
+
+def test_a_share_of_clients_never_answers():
+    sizes = [len(work.clients) for work in works(dropout=0.3)]
+    assert np.mean(sizes) == pytest.approx(0.7 * len(SIZES), abs=0.3)
+    assert len({*sizes}) > 3
+
+
+def test_those_that_answer_do_what_they_would_do_anyway():
+    for whole, part in zip(works()[:5], works(dropout=0.3)[:5], strict=True):
+        at = np.searchsorted(whole.clients, part.clients)
+        np.testing.assert_array_equal(whole.index[:, at], part.index)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_who_never_answers_leaves_no_trace(backend):
+    run = simulate(methods("scaffold"), backend, uneven(SIZES), **WHOLE, dropout=0.5)
+    answered: set[int] = set()
+    for _ in range(3):
+        answered |= {*run.engine.plan(run.run).clients.tolist()}
+        state = run.play()
+        assert {*state.memory} == answered
+    assert answered < {*range(len(SIZES))}
+
+
+def test_a_round_in_which_nobody_answers_changes_nothing():
+    run = simulate(methods("fedavg"), "loop", uneven(SIZES), **WHOLE, dropout=0.999999)
+    before = run.run.server
+    assert_same(run.play().__class__(run.run.server, {}), run.run.__class__(before, {}))
+    assert run.run.round == 1
+
+
+def test_stragglers_do_a_part_of_their_epochs():
+    batches = len(SIZES) * [2]  # an epoch of eight samples in batches of four
+    steps = np.concatenate([work.steps for work in works(stragglers=1.0)])
+    assert {*steps.tolist()} == {n * batches[0] for n in range(1, 5)}
+    some = np.concatenate([work.steps for work in works(stragglers=0.4)])
+    assert np.mean(some < 8) == pytest.approx(0.4 * 3 / 4, abs=0.05)
+
+
+def test_flipped_labels_are_those_of_attackers_alone():
+    data, protocol = uneven(SIZES), PROTOCOL | {"attackers": 0.5, "attack": "labels"}
+    bad, flipped = {*conditions.attackers(6, 0.5, *data.names).tolist()}, conditions
+    made = flipped.with_flipped_labels(data, protocol)
+    assert len(bad) == 3
+    for client, ids in enumerate(data.members):
+        expected = 2 - data.labels[ids] if client in bad else data.labels[ids]
+        torch.testing.assert_close(made.labels[ids], expected)
+        torch.testing.assert_close(made.counts[client], expected.bincount(minlength=3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("attack", "strength"), [("sign", 2.0), ("noise", 3.0)])
+def test_an_attacker_sends_another_change_and_keeps_its_own(backend, attack, strength):
+    fields = WHOLE | {"attackers": 1 / 6, "attack": attack, "attack_strength": strength}
+    made = methods("fedavg"), backend, uneven(SIZES)
+    honest, false = (simulate(*made, **WHOLE | given) for given in ({}, fields))
+    (bad,) = false.engine.attack.clients
+    deltas = []
+    for run in (honest, false):
+        work = run.engine.plan(run.run)
+        cohort = run.engine.cohort(run.run, work, 0.1)
+        sums = []
+        for which, models, *_ in run.engine.train(run.run, work, run.engine.send(cohort), 0.1):
+            sent = run.engine.attack.change(models, run.run.server, work.clients[which], work.noise)
+            sums.append({n: (run.run.server[n] - sent[n]).clone() for n in run.engine.sent[0]})
+        deltas.append({n: torch.cat([of[n] for of in sums]) for n in sums[0]})
+    others = [k for k in range(6) if k != bad]
+    for name, own in deltas[0].items():
+        torch.testing.assert_close(deltas[1][name][others], own[others])
+        if attack == "sign":
+            torch.testing.assert_close(deltas[1][name][bad], -strength * own[bad])
+    sizes = [conditions.norm({n: d[bad] for n, d in of.items()}) for of in deltas]
+    torch.testing.assert_close(sizes[1], strength * sizes[0])

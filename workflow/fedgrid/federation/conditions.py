@@ -1,0 +1,108 @@
+"""What goes wrong in a federation: clients that never answer, do less work, or attack.
+
+`dropout` is the chance with which a client of a round never answers: it is not trained, nothing of
+it reaches the server, and it keeps nothing of the round. `stragglers` is the chance with which a
+client does only a part of its local work, from one of its `local` epochs or steps to all of them,
+each equally likely (Li et al., FedProx, MLSys 2020, appendix C.2). `attackers` is the share of the
+population that works against the others in all rounds, by its `attack`:
+
+    labels   the labels of its training samples are flipped, class c to K - 1 - c (Tolpegin et al.,
+             ESORICS 2020)
+    noise    it sends Gaussian noise, as long as its own change times `attack_strength`
+    sign     it sends its own change times -`attack_strength` (Li et al., RSA, AAAI 2019)
+
+All draws depend on the names of dataset, partition and seed, so methods meet the same.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgrid.federation import seeds
+from fedgrid.federation.federation import Federation
+from fedgrid.runtime.resolved import Protocol
+
+Model = dict[str, Tensor]
+
+
+def answering(clients: np.ndarray, dropout: float, *names: Any) -> np.ndarray:
+    """Return those of a round's clients (C,) that answer; `names` end with the round."""
+    if not dropout:
+        return clients
+    return clients[seeds.generator("dropout", *names).random(len(clients)) >= dropout]
+
+
+def reduced(batches: list[Any], protocol: Protocol, *names: Any) -> list[Any]:
+    """Return the batches that a client works through; `names` end with round and client."""
+    if not protocol["stragglers"]:
+        return batches
+    random = seeds.generator("stragglers", *names)
+    if random.random() >= protocol["stragglers"]:
+        return batches
+    units = random.integers(1, protocol["local"] + 1)
+    return batches[: max(len(batches) * int(units) // protocol["local"], 1)]
+
+
+def attackers(population: int, share: float, *names: Any) -> np.ndarray:
+    """Return the ids of the clients that attack, ascending."""
+    count = round(population * share)
+    return np.sort(seeds.generator("attackers", *names).choice(population, count, replace=False))
+
+
+def with_flipped_labels(data: Federation, protocol: Protocol) -> Federation:
+    """Return the federation whose attackers train on flipped labels, if that is their attack."""
+    if protocol["attack"] != "labels" or not protocol["attackers"]:
+        return data
+    labels, counts = data.labels.clone(), data.counts.clone()
+    for client in attackers(len(data.members), protocol["attackers"], *data.names):
+        ids = torch.from_numpy(data.members[client]).to(labels.device)
+        labels[ids] = counts.shape[1] - 1 - labels[ids]
+        counts[client] = counts[client].flip(0)
+    return replace(data, labels=labels, counts=counts)
+
+
+class Attack:
+    """What attackers send: other entries than those of their trained models.
+
+    `sent` are the names of the entries that a client sends, and `names` those of the federation.
+    """
+
+    def __init__(self, protocol: Protocol, population: int, sent: list[str], *names: Any):
+        share, self.kind = protocol.get("attackers", 0), protocol.get("attack", "labels")
+        self.strength, self.sent = protocol.get("attack_strength", 1), sent
+        self.clients = {*attackers(population, share, *names).tolist()}
+
+    def change(self, models: Model, server: Model, clients: np.ndarray, noise: int) -> Model:
+        """Return models (G, ...) of clients (G,) as the server gets them; `noise` is a seed."""
+        false = [i for i, client in enumerate(clients.tolist()) if client in self.clients]
+        if self.kind == "labels" or not false:
+            return models
+        entries = {name: models[name].clone() for name in self.sent}
+        for i in false:
+            change = {name: server[name] - entry[i] for name, entry in entries.items()}
+            if self.kind == "noise":
+                change = noise_like(change, seeds.seed("attack", noise, int(clients[i])))
+            factor = -self.strength if self.kind == "sign" else self.strength
+            for name, delta in change.items():
+                entries[name][i] = server[name] - factor * delta
+        return models | entries
+
+
+def noise_like(change: Model, seed: int) -> Model:
+    """Return Gaussian noise with the Euclidean norm of a change over all its entries."""
+    device = next(iter(change.values())).device
+    random = torch.Generator(device).manual_seed(seed)
+    drawn = {
+        name: torch.randn(delta.shape, generator=random, device=device).to(delta)
+        for name, delta in change.items()
+    }
+    factor = norm(change) / norm(drawn)
+    return {name: factor * entry for name, entry in drawn.items()}
+
+
+def norm(model: Model) -> Tensor:
+    """Return the Euclidean norm over all entries of a model."""
+    return torch.stack([entry.square().sum() for entry in model.values()]).sum().sqrt()
