@@ -37,7 +37,7 @@ def answering(clients: np.ndarray, dropout: float, *names: Any) -> np.ndarray:
 
 def reduced(batches: list[Any], protocol: Protocol, *names: Any) -> list[Any]:
     """Return the batches that a client works through; `names` end with round and client."""
-    if not protocol["stragglers"]:
+    if not protocol.get("stragglers"):
         return batches
     random = seeds.generator("stragglers", *names)
     if random.random() >= protocol["stragglers"]:

@@ -28,7 +28,7 @@ from fedgrid.study.jobs import (
     state_gb,
 )
 from fedgrid.study.paths import RUN, held_fields, input_paths
-from fedgrid.study.protocol import ANY, ANY_METHOD, AXES
+from fedgrid.study.protocol import ANY, ANY_METHOD, AXES, known_before
 from fedgrid.study.resolving import remember_answers
 
 # The files of a run, by the name of the output.
@@ -147,7 +147,9 @@ class Runs:
 
         @asked
         def find_specification(wildcards) -> str:
-            return json.dumps(run_of_stage(stage, self.resolve(wildcards)), sort_keys=True)
+            run: Any = run_of_stage(stage, self.resolve(wildcards))
+            run["protocol"] = known_before(run["protocol"])
+            return json.dumps(run, sort_keys=True)
 
         return find_specification
 

@@ -40,7 +40,7 @@ from fedgrid.study.checks import (
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.jobs import list_stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, cell_hash, input_paths
-from fedgrid.study.protocol import ADDED, AXES, PROTOCOL, STAGES
+from fedgrid.study.protocol import AXES, PROTOCOL, STAGES, known_now
 from fedgrid.study.reading import CONFIG, check_schema
 from fedgrid.study.variants import read_value, write_value
 
@@ -168,10 +168,8 @@ def run_of_json(text: str, stage: str) -> Run:
             raise UsageError(f"the run's {key} is {shown(run[key])}, not like {example!r}")
     if missing := sorted({*AXES} - run["name"].keys()):
         raise UsageError(f"the run's name lacks `{missing[0]}`")
-    fields = list_stage_fields(stage, run)
-    earlier = {field: PROTOCOL[field] for field in ADDED if field in fields}  # of a run of before
-    run["protocol"] = earlier | run["protocol"]
-    for field in fields:
+    run["protocol"] = known_now(run["protocol"])
+    for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
         check_type(f"the run's protocol: {field}", run["protocol"][field], PROTOCOL[field])

@@ -8,9 +8,9 @@ from fedgrid.federation import cohorts
 from fedgrid.partitions import parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
-from fedgrid.runtime.resolved import Fields, Names, Run, effective_protocol
+from fedgrid.runtime.resolved import Names, Run, effective_protocol
 from fedgrid.study import sizes
-from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES
+from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES, known_now
 
 KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the rest is on disk
 STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_state_read`
@@ -131,7 +131,7 @@ def run_of_stage(stage: str, run: Run) -> Run:
     What all methods share depends neither on the name of the protocol nor on the method, and so not
     on the fields that are the method's own.
     """
-    fields: Fields = {**(effective_protocol(run) if stage in OF_METHOD else run["protocol"])}
+    fields = known_now(effective_protocol(run) if stage in OF_METHOD else run["protocol"])
     kept: Any = {key: value for key, value in run.items() if key not in ("cells", "own")}
     kept["protocol"] = {field: fields[field] for field in list_stage_fields(stage, run)}
     if stage not in OF_METHOD:

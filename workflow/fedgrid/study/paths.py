@@ -8,7 +8,7 @@ from typing import Any
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.protocol import ADDED, DRAWN_BY, HELD, PROTOCOL, SHARED, STAGES
+from fedgrid.study.protocol import DRAWN_BY, HELD, PROTOCOL, SHARED, STAGES, known_before
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # What all methods of a seed share. `cell` stands for the fields of a protocol that the stage
@@ -66,11 +66,6 @@ def cell_hash(stage: str, protocol: Mapping[str, Any]) -> str:
     """Return a hash of the fields of a protocol that a stage depends on."""
     read = known_before({field: protocol[field] for field in STAGES[stage]})
     return hash_facts(read, 10)
-
-
-def known_before(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a protocol without those that came later and have their default."""
-    return {k: v for k, v in fields.items() if k not in ADDED or v != PROTOCOL[k]}
 
 
 def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:

@@ -103,6 +103,16 @@ STAGES["interpolation"] = STAGES["train"]
 OF_METHOD = ("train", "interpolation")  # stages of a run, which no methods share
 
 
+def known_before(fields: Mapping[str, Any]) -> Fields:
+    """Return fields of a protocol without those that came later and have their default."""
+    return {k: v for k, v in fields.items() if k not in ADDED or v != PROTOCOL[k]}
+
+
+def known_now(fields: Mapping[str, Any]) -> Fields:
+    """Return fields of a protocol with those that came later, which have their default."""
+    return {field: PROTOCOL[field] for field in ADDED} | dict(fields)
+
+
 def has_client_test(protocol: Mapping[str, Any]) -> bool:
     """Whether a protocol gives clients test samples of their own."""
     of_writers = protocol.get("client_test_from") == "writers"
