@@ -20,6 +20,15 @@ from filelock import FileLock
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from fedgrid.checking.small import (  # noqa: F401  # for tests, too
+    CLASSES,
+    SIZES,
+    artifacts,
+    drawn,
+    federated,
+    tiny,
+    uneven,
+)
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Federation
@@ -37,8 +46,6 @@ torch.set_num_threads(1)
 BACKENDS = ("loop", "stacked")
 # A network that draws random numbers itself draws others in each backend and on each device.
 QUIET = [name for name in registered("methods") if name != "autohs"]
-SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are all fewer than a batch
-CLASSES = 3
 IMAGE_MODELS = [n for n in registered("models") if not source.literal(f"models.{n}", "TOKENS", 0)]
 TOKEN_MODELS = [name for name in registered("models") if name not in IMAGE_MODELS]
 IMAGE_SHAPES = sorted(
@@ -63,61 +70,12 @@ def given_noise(like: Tensor) -> Tensor:
     return torch.full_like(like, 0.3) + 0.1 * like
 
 
-def tiny(seed: int) -> Classifier:
-    """Images (1, 6, 6) -> three classes, with BatchNorm over images and over features."""
-    torch.manual_seed(seed)
-    return drawn()
-
-
-def drawn() -> Classifier:
-    """The model of `tiny` in three blocks, with weights from torch's generator."""
-    body = nn.Sequential(
-        *(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)),
-        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 4), nn.BatchNorm1d(4)),
-    )
-    model = Classifier(body, 4, CLASSES).double()
-    for norm in (body[1], body[6]):
-        norm.num_batches_tracked = None
-    model.blocks, model.encoder, model.draw = ("0", "5", "head"), 1, drawn
-    return model
-
-
 def pixel(seed: int) -> Classifier:
     """One pixel -> two classes, linear, all weights zero."""
     model = Classifier(nn.Flatten(), 1, 2).double()
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     return model
-
-
-def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) -> Federation:
-    """Clients with the given uint8 images and labels; a pixel of 255 becomes `scale`."""
-    images, labels = (torch.cat(parts) for parts in zip(*clients, strict=True))
-    sizes = [len(y) for _, y in clients]
-    counts = [torch.bincount(y, minlength=classes) for _, y in clients]
-    std = torch.full((images.shape[1], 1, 1), 1 / scale, dtype=torch.float64)
-    return Federation(
-        *(images, labels, images, labels, torch.zeros_like(std), std),
-        members=np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]),
-        counts=torch.stack(counts),
-        names=("test", "dir0.1", 0),
-    )
-
-
-def uneven(sizes=SIZES) -> Federation:
-    """Clients of these sizes with random images."""
-    random = torch.Generator().manual_seed(0)
-    return federated(
-        [
-            (
-                torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
-                torch.randint(0, CLASSES, (n,), generator=random),
-            )
-            for n in sizes
-        ],
-        CLASSES,
-        scale=4,
-    )
 
 
 def spoken(sizes=SIZES, length: int = 5, tokens: int = 7) -> Federation:
@@ -156,21 +114,6 @@ def two_clients() -> Federation:
 def methods(name: str, **keywords) -> Method:
     """The method of a file."""
     return import_module(f"fedgrid.methods.{name}").method(**keywords)
-
-
-def artifacts(name: str, clients: int = len(SIZES)) -> dict[str, dict[str, Tensor]]:
-    """Random results of the stages that a method needs, in their shapes; three convolutions."""
-    random = torch.Generator().manual_seed(1)
-    shapes = {
-        "saliency": ("contributions", (3, 2, 2, clients, 3)),
-        "latents": ("norms", (3, 3, clients)),
-    }
-    found = {}
-    for need in source.literal(f"methods.{name}", "NEEDS", ()):
-        array, shape = shapes[need]
-        found[need] = {array: torch.rand(shape, generator=random, dtype=torch.float64)}
-        found[need]["main"] = torch.tensor([True, True, False])
-    return found
 
 
 @dataclass

@@ -32,6 +32,7 @@ from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
+from fedgrid.engine.traffic import count_traffic
 from fedgrid.federation import conditions, schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
@@ -82,6 +83,7 @@ class Engine:
         self.attack = conditions.Attack(
             protocol, len(federation.members), self.sent[0], *federation.names
         )
+        self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
@@ -250,7 +252,8 @@ class Engine:
             end = Aggregated(cohort, *found, state.server, server, network, sums.local, data)
             values |= self.method.observe(end) if self.method.observe else {}
             server = server | (self.method.refine(end) if self.method.refine else {})
-        self.tried = True
+        if not self.tried:
+            self.tried, self.traffic = True, self.count_traffic(cohort, memories)
         clients = map(int, work.clients)
         state.memory.update({k: m for k, m in zip(clients, after, strict=True) if m})
         logged = add_to_log(state.logged, values)
@@ -398,6 +401,19 @@ class Engine:
             if seen is not None:
                 seen.see(int(client), partial(replace, trained, memory=keep))
         return left
+
+    def count_traffic(self, cohort: Cohort, memories: list[Memory]) -> dict[str, int]:
+        """Return the bytes that travel to and from a client of the round that has trained."""
+        which = int(cohort.steps.argmax())
+        kept, measured = cohort.memory[which], [*cohort.measured][which : which + 1]
+        begun = self.begin(cohort)[which]
+        sent = {k: v for k, v in memories[which].items() if k not in begun}
+        moving = {*self.architecture.trainable, *self.architecture.statistics}
+        names = [name for of in self.sent for name in of if name in moving]
+        averaged = of_entries(cohort.shared.get(STATE, {}), self.averaged)
+        model: Memory = {name: cohort.server[name] for name in names}
+        model |= {STATE: averaged} if averaged else {}
+        return count_traffic(self.method, model, cohort.shared, sent, kept, measured)
 
     def check_form(self, kept: Memory, client: int) -> None:
         """Refuse a memory after a round that has not the form of the initial one."""

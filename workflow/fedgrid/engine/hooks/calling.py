@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from fedgrid.engine.hooks.arguments import changed, same, versions
+from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
@@ -32,6 +33,7 @@ class Hook:
     def __init__(self, name: str, function: Callable[..., Any], rule: Rule, often: bool = False):
         self.name, self.function, self.rule = name, function, rule
         self.often, self.tried = often, False
+        self.read: dict[str, set[str]] = {}  # names that it reads of memories, by field
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
@@ -52,7 +54,8 @@ class Hook:
         return result
 
     def repeat(self, result: Any, *arguments: Any) -> None:
-        """Refuse a function whose second call gives another result."""
+        """Refuse a function whose second call gives another result; note what it reads."""
+        arguments = tuple(noted(argument, self.read) for argument in arguments)
         with self.named(), untouched_generators():
             if not same(result, self.function(*arguments)):
                 raise MistakeError(

@@ -1,0 +1,73 @@
+"""A federation of six clients and a network so small that a round takes milliseconds."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedgrid.federation.federation import Federation
+from fedgrid.models import Classifier
+from fedgrid.runtime.code import source
+
+SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are all fewer than a batch
+CLASSES = 3
+
+
+def tiny(seed: int) -> Classifier:
+    """Return a network for images (1, 6, 6) of three classes, with BatchNorm in body and head."""
+    torch.manual_seed(seed)
+    return drawn()
+
+
+def drawn() -> Classifier:
+    """Return the network of `tiny`, in three blocks, with weights from torch's generator."""
+    body = nn.Sequential(
+        *(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)),
+        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 4), nn.BatchNorm1d(4)),
+    )
+    model = Classifier(body, 4, CLASSES).double()
+    for norm in (body[1], body[6]):
+        norm.num_batches_tracked = None
+    model.blocks, model.encoder, model.draw = ("0", "5", "head"), 1, drawn
+    return model
+
+
+def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) -> Federation:
+    """Return clients with these uint8 images and labels; a pixel of 255 becomes `scale`."""
+    images, labels = (torch.cat(parts) for parts in zip(*clients, strict=True))
+    sizes = [len(y) for _, y in clients]
+    counts = [torch.bincount(y, minlength=classes) for _, y in clients]
+    std = torch.full((images.shape[1], 1, 1), 1 / scale, dtype=torch.float64)
+    return Federation(
+        *(images, labels, images, labels, torch.zeros_like(std), std),
+        members=np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]),
+        counts=torch.stack(counts),
+        names=("test", "dir0.1", 0),
+    )
+
+
+def uneven(sizes: tuple[int, ...] = SIZES) -> Federation:
+    """Return clients of these sizes with random images and labels."""
+    random = torch.Generator().manual_seed(0)
+    clients = [
+        (
+            torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
+            torch.randint(0, CLASSES, (n,), generator=random),
+        )
+        for n in sizes
+    ]
+    return federated(clients, CLASSES, scale=4)
+
+
+def artifacts(name: str, clients: int = len(SIZES)) -> dict[str, dict[str, Tensor]]:
+    """Return random results of the stages that a method needs; the network has three layers."""
+    random = torch.Generator().manual_seed(1)
+    shapes = {
+        "saliency": ("contributions", (3, 2, 2, clients, 3)),
+        "latents": ("norms", (3, 3, clients)),
+    }
+    results = {}
+    for need in source.literal(f"methods.{name}", "NEEDS", ()):
+        array, shape = shapes[need]
+        results[need] = {array: torch.rand(shape, generator=random, dtype=torch.float64)}
+        results[need]["main"] = torch.tensor([True, True, False])
+    return results
