@@ -26,7 +26,7 @@ def drawn() -> Classifier:
     )
     model = Classifier(body, 4, CLASSES).double()
     for norm in (body[1], body[6]):
-        norm.num_batches_tracked = None
+        norm.num_batches_tracked = None  # type: ignore[assignment]
     model.blocks, model.encoder, model.draw = ("0", "5", "head"), 1, drawn
     return model
 

@@ -100,11 +100,11 @@ class Optimiser:
         direction, state = self.direction(grads, state)
         if self.decay and self.kind == "adamw":
             direction = torch._foreach_add(direction, params, alpha=self.decay)
-        if idle is not None:
-            direction = [way.masked_fill(along(idle, way), 0) for way in direction]
         if rates:
             direction = [way * along(r, way) for way, r in zip(direction, rates, strict=True)]
             state = kept_still(state, before, rates)
+        if idle is not None:
+            direction = [way.masked_fill(along(idle, way), 0) for way in direction]
         if isinstance(lr, Tensor):  # a record has it as an argument
             torch._foreach_sub_(params, torch._foreach_mul(direction, lr))
         else:

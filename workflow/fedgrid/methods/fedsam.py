@@ -9,6 +9,8 @@ import torch
 from fedgrid.method import Method, Model, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"rho": 0.0}
+
 
 def method(rho: float = 0.05) -> Method:
     """rho: the distance of the worse model, at least 0; 0 is FedAvg."""

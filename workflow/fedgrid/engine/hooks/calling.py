@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fedgrid.engine.hooks.arguments import changed, same, versions
 from fedgrid.engine.hooks.reads import noted
@@ -24,6 +25,7 @@ from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
 IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given
+NAMED = 3  # names of a dict's entries in a description
 MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
 
 
@@ -34,6 +36,7 @@ class Hook:
         self.name, self.function, self.rule = name, function, rule
         self.often, self.tried = often, False
         self.read: dict[str, set[str]] = {}  # names that it reads of memories, by field
+        self.gave = ""  # what it gave when it was tried, in words
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
@@ -55,6 +58,7 @@ class Hook:
 
     def repeat(self, result: Any, *arguments: Any) -> None:
         """Refuse a function whose second call gives another result; note what it reads."""
+        self.gave = describe(result)
         arguments = tuple(noted(argument, self.read) for argument in arguments)
         with self.named(), untouched_generators():
             if not same(result, self.function(*arguments)):
@@ -168,6 +172,19 @@ def hint(problem: Exception) -> str:
         ". The backend stacked maps the function over clients, so it must not read a tensor's "
         "value in Python: write `torch.where` instead of `if`, or choose the backend loop"
     )
+
+
+def describe(value: Any) -> str:
+    """Return in words what a function gave: shapes of tensors, names of entries."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    if isinstance(value, dict):
+        names, more = [*map(str, value)], len(value) - NAMED
+        said = ", ".join(names[:NAMED]) or "nothing"
+        return f"a dict with {said}" + (f" and {more} more" if more > 0 else "")
+    if isinstance(value, list) and value:
+        return f"a list of {len(value)}, of which each is {describe(value[0])}"
+    return f"a {type(value).__name__}"
 
 
 def of_argument(place: str) -> str:

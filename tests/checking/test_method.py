@@ -1,0 +1,75 @@
+"""A method is tried before it is used: `fedgrid.checking.method`, `fedgrid check`."""
+
+import pytest
+import torch
+
+from fedgrid.checking import method as checking
+from fedgrid.commands import check as command
+from fedgrid.method import Method, Step, weighted_sum
+from fedgrid.runtime.names import registered
+
+COUNTED = {"rounds": 0}
+
+
+def counts_padding(step: Step) -> torch.Tensor:
+    return 0.1 * step.logits.square().sum()
+
+
+def counts_rounds(cohort, weights):
+    COUNTED["rounds"] += 1
+    return {name: d / COUNTED["rounds"] for name, d in weighted_sum(cohort, weights).items()}
+
+
+def draws(cohort, weights):
+    return {name: d + torch.rand_like(d) for name, d in weighted_sum(cohort, weights).items()}
+
+
+def reads_a_value(step: Step) -> torch.Tensor:
+    return step.logits.sum() * 0 if step.y[0] > 0 else step.logits.mean()
+
+
+def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
+    """The problems of a method that has no file."""
+    monkeypatch.setattr(checking.Trial, "method", staticmethod(lambda parts: made))
+    return checking.check({"fedavg": neutral or {}}).problems
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (Method(penalty=counts_padding, padded=True), "counts the padding"),
+        (Method(aggregate=counts_rounds), "another result if it is called again"),
+        (Method(aggregate=draws), "another result if it is called again"),
+        (Method(penalty=reads_a_value), "must not read a tensor's value"),
+        (Method(private=("tail.",)), "fits no entry of the model"),
+        (Method(aggregate=lambda cohort: {}), "takes 1 positional argument but 2 were given"),
+        (Method(begin=lambda client: {"head.weight": torch.zeros(2)}), "head.weight"),
+    ],
+    ids=lambda value: "",
+)
+def test_a_broken_method_is_told_in_a_sentence(made, said, monkeypatch):
+    problems = found(monkeypatch, made)
+    assert any(said in problem for problem in problems), problems
+
+
+def test_a_method_that_is_not_fedavg_where_it_says_so(monkeypatch):
+    neutral = {"mu": 0.0}
+    monkeypatch.setattr(checking, "read_neutral", lambda part: neutral)
+    problems = [*checking.Trial({"fedprox": {"mu": 1.0}}).compare_with_fedavg()]
+    assert problems == []
+    neutral["mu"] = 1.0
+    (problem,) = checking.Trial({"fedprox": {"mu": 0.0}}).compare_with_fedavg()
+    assert "NEUTRAL" in problem
+
+
+def test_the_command_says_what_a_method_does(capsys):
+    command.main(["scaffold"])
+    said = capsys.readouterr().out
+    assert all(part in said for part in ("correct", "1.9", "no problem was found"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", registered("methods"))
+def test_every_method_of_the_package_is_right(name, capsys):
+    command.main([name])
+    assert "no problem was found" in capsys.readouterr().out

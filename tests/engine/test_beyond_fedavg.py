@@ -1,0 +1,161 @@
+"""What a method can change about a round beyond its loss and its aggregation, in both backends."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import BACKENDS, assert_same, methods, simulate, uneven
+from fedgrid.federation.federation import Pool
+from fedgrid.method import Method, batch_norms
+
+EPOCHS = {"local_unit": "epochs", "local": 2}
+SIZES = (5, 9, 12, 6, 8, 7)
+
+
+def scaled_head(client):
+    return {name: 1.1 * w for name, w in client.model.items() if name.startswith("head.")}
+
+
+def first_half(step, gradient):
+    return step.gradient(step.params, step.valid * (torch.arange(len(step.y)) < len(step.y) / 2))
+
+
+def slower_every_step(step):
+    factor = 1 - step.step / step.steps
+    return {"head.weight": factor.to(step.valid)}
+
+
+METHODS = {
+    "begin": Method(begin=scaled_head),
+    "private by kind": Method(private=(batch_norms,)),
+    "frozen by kind": Method(frozen=(batch_norms,)),
+    "choose": Method(choose=lambda candidates: torch.tensor([4, 3])),
+    "refine": Method(refine=lambda end: {n: end.local(0)[n] + w for n, w in end.model.items()}),
+    "gradient of a part": Method(correct=first_half),
+    "gradient elsewhere": methods("fedsam", rho=0.1),
+    "rate": Method(rate=slower_every_step, padded=True),
+    "phases": methods("fedrep"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_both_backends_agree(name):
+    runs = [simulate(METHODS[name], backend, **EPOCHS).play(3) for backend in BACKENDS]
+    assert_same(*runs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_gradient_at_the_same_parameters_is_the_gradient(backend):
+    same = Method(correct=lambda step, gradient: step.gradient(step.params), padded=True)
+    runs = [simulate(made, backend, **EPOCHS).play(2) for made in (Method(), same)]
+    assert_same(*runs, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_knows_its_number_and_how_many_there_are(backend):
+    sums = Method(
+        penalty=lambda step: 0 * step.logits.sum(),
+        rate=lambda step: {"head.bias": (step.step == step.steps - 1).to(step.valid)},
+        padded=True,
+    )
+    plain, last = (
+        simulate(made, backend, uneven(SIZES), local=1, participation=1.0).play(1).server
+        for made in (Method(), sums)
+    )
+    torch.testing.assert_close(plain, last)  # one step is the last one
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_rests_has_neither_step_nor_momentum_nor_decay(backend):
+    rests = Method(rate=lambda step: {"head.weight": torch.zeros_like(step.valid[0])}, padded=True)
+    fields = EPOCHS | {"optimiser_state": "kept"}
+    run = simulate(rests, backend, **fields)
+    before = run.run.server["head.weight"].clone()
+    state = run.play(2)
+    torch.testing.assert_close(state.server["head.weight"], before, rtol=0, atol=0)
+    for memory in state.memory.values():
+        assert not memory["optimiser"]["momentum"]["head.weight"].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_begins_with_the_model_that_the_method_gives(backend):
+    held = Method(begin=scaled_head, frozen=("head.",))
+    run = simulate(held, backend, participation=1.0)
+    first = run.run.server["head.bias"].clone()
+    torch.testing.assert_close(run.play().server["head.bias"], 1.1 * first)
+
+
+def with_tests():
+    data = uneven(SIZES)
+    tests = Pool(data.images, data.labels, torch.arange(sum(SIZES)), [*SIZES])
+    return replace(data, client_tests=tests)
+
+
+def test_a_client_is_evaluated_by_its_personal_model_and_keeps_none_of_it():
+    zero = Method(personal=lambda client: {n: 0 * w for n, w in client.model.items()})
+    run = simulate(zero, "loop", with_tests())
+    state = run.play()
+    results = run.engine.evaluate_all_clients(state).results(state.server)
+    assert results["own_loss"] == pytest.approx(np.log(3))
+    assert results["server_loss"] != pytest.approx(np.log(3))
+    assert not any("head.weight" in str(memory) for memory in state.memory.values())
+
+
+def test_the_server_is_evaluated_by_what_it_deploys_and_trains_on_with_its_own():
+    zero = Method(deploy=lambda server: {n: 0 * w for n, w in server.model.items()})
+    run, plain = simulate(zero, "loop"), simulate(Method(), "loop")
+    state = run.play(2)
+    deployed = run.engine.deployed(state)
+    assert run.engine.evaluate(deployed)["loss"] == pytest.approx(np.log(3))
+    assert_same(state, plain.play(2))
+
+
+def test_a_method_reads_the_servers_data_and_all_local_models():
+    data = replace(uneven(SIZES), server=np.array([0, 5, 7]))
+    seen = {}
+
+    def look(end):
+        x = end.data.inputs(torch.tensor([2, 0]))
+        seen["x"], seen["size"] = x, end.data.size
+        whole = {n: sum(a * end.local(c)[n] for c, a in enumerate(end.weights)) for n in end.model}
+        return {n: w for n, w in whole.items() if w.is_floating_point()}
+
+    refined, plain = (
+        simulate(made, "loop", data).play() for made in (Method(refine=look), Method())
+    )
+    assert (seen["size"], seen["x"].shape) == (3, (2, 1, 6, 6))
+    assert_same(refined, plain, rtol=1e-9, atol=1e-11)
+
+
+def test_power_of_choice_sees_data_sizes_and_losses_of_candidates():
+    seen = {}
+
+    def choose(candidates):
+        loss = [float(candidates.client(k).total(lambda x, y: y.sum()) or 0) for k in (1, 2)]
+        seen.update(loss=loss, sizes=candidates.sizes.tolist())
+        return candidates.drawn[:2]
+
+    run = simulate(Method(choose=choose), "loop", uneven(SIZES))
+    drawn = {*run.engine.plan(run.run).clients.tolist()}
+    labels = uneven(SIZES).labels
+    assert seen["sizes"] == [*SIZES]
+    assert len(drawn) == 2
+    assert seen["loss"][0] == float(labels[5:14].sum())
+
+
+@pytest.mark.parametrize(
+    ("name", "down", "up"),
+    [("fedavg", 1, 1), ("fedprox", 1, 1), ("scaffold", 2, 2), ("fedbabu", 1, 1)],
+)
+def test_what_travels_in_a_round(name, down, up):
+    run = simulate(methods(name), "loop", uneven(SIZES))
+    server, frozen = run.play().server, {"fedbabu": "head."}.get(name, "-")
+    entries = {n: w for n, w in server.items() if not n.startswith(frozen)}
+    statistics = sum(w.numel() for n, w in entries.items() if "running" in n)
+    weights = sum(w.numel() for n, w in entries.items()) - statistics
+    expected = {
+        way: 8 * (times * weights + statistics) for way, times in (("down", down), ("up", up))
+    }
+    assert run.engine.traffic == expected

@@ -1,0 +1,210 @@
+"""Try a method on a federation so small that it takes seconds, and say what is wrong with it.
+
+Each trial plays some rounds in double precision, with momentum, weight decay and clients of
+different sizes, one of which is empty. What may go wrong: the backends disagree, or padding counts;
+a run is not repeatable; a resumed run is another one; neutral hyper-parameters do not give FedAvg.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path
+
+from fedgrid.checking import small
+from fedgrid.engine.hooks.calling import file_and_line, hooks
+from fedgrid.engine.hooks.state import Watch
+from fedgrid.engine.round import Engine
+from fedgrid.engine.state import RunState
+from fedgrid.federation.federation import Pool
+from fedgrid.method import Method
+from fedgrid.runtime.code import source
+from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
+from fedgrid.study.protocol import DEFAULTS
+from fedgrid.training.build import build_part, check_method
+
+ROUNDS = 2
+SIZES = (2, 9, 4, 0, 9)  # an empty client, one with less than a batch, and padded batches
+CLOSE = 1e-6  # relative; both backends add the same numbers in another order
+SETTING: dict[str, Any] = {
+    **{"clients": len(SIZES), "participation": 0.8, "rounds": ROUNDS, "local": 1},
+    **{"local_unit": "epochs", "batch": 4, "smallest_batch": 2, "lr": 0.05, "momentum": 0.9},
+    **{"weight_decay": 0.01, "precision": "fp64", "client_test": 0.2},
+}
+PLAIN: dict[str, Any] = {
+    "momentum": 0.0,
+    "weight_decay": 0.0,
+}  # without which few methods are exactly FedAvg
+
+
+@dataclass
+class Findings:
+    """What a check found."""
+
+    hooks: list[tuple[str, str, str]] = field(default_factory=list)  # field, place, what it gives
+    facts: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def check(parts: MethodParts) -> Findings:
+    """Return what is found when a method is tried: its files with all hyper-parameters."""
+    trial, findings = Trial(parts), Findings()
+    try:
+        first, state = trial.play("loop")
+    except UsageError as problem:
+        return Findings(problems=[str(problem)])
+    findings.hooks = [
+        (hook.name, file_and_line(hook.function), hook.gave) for hook in hooks(first.method)
+    ]
+    findings.facts = describe(first)
+    if trial.draws:
+        findings.facts["random numbers"] = "the network draws some, so backends are not compared"
+    for sentence in trial.compare(state):
+        findings.problems.append(sentence)
+    return findings
+
+
+def describe(engine: Engine) -> dict[str, str]:
+    """Return what travels in a round, by direction, relative to the model."""
+    model = sum(w.numel() * w.element_size() for w in engine.architecture.draw(0).values())
+    ways = {"down": "to a client", "up": "from a client"}
+    return {
+        words: f"{engine.traffic[way] / model:.2f} times the model" for way, words in ways.items()
+    }
+
+
+class Trial:
+    """Plays rounds of one method, and compares them with others that must be equal."""
+
+    def __init__(self, parts: MethodParts):
+        self.parts, self.draws = parts, False
+
+    def setting(self, **fields: Any) -> Protocol:
+        """Return the protocol of a trial: an optimiser for which the method's equations hold."""
+        method = self.method(self.parts)
+        own: dict[str, Any] = {"optimiser": method.optimisers[0]} if method.optimisers else {}
+        own |= {} if own.get("optimiser") == "sgd" else {"momentum": 0.0}
+        return changed_protocol(DEFAULTS, SETTING | own | fields)
+
+    @staticmethod
+    def method(parts: MethodParts) -> Method:
+        """Return the method of these files."""
+        return reduce(or_, (build_part(*given) for given in parts.items()), Method())
+
+    def engine(self, backend: str, parts: MethodParts, protocol: Protocol) -> Engine:
+        """Return a new engine, with results of other stages at random."""
+        method = self.method(parts)
+        check_method(" with ".join(parts), method, protocol)
+        data = small.uneven(SIZES)
+        ids = torch.arange(len(data.labels))
+        tests = Pool(data.images, data.labels, ids, [*SIZES])
+        data = replace(data, client_tests=tests, server=ids.numpy()[::5].copy())
+        needed: dict[str, Any] = {}
+        for part in parts:
+            needed |= small.artifacts(part, len(SIZES))
+        return Engine(small.tiny, method, protocol, data, backend, needed)
+
+    def play(
+        self, backend: str, parts: MethodParts | None = None, stop: int = 0, **fields: Any
+    ) -> tuple[Engine, RunState]:
+        """Return engine and run after all rounds; after `stop` rounds another engine goes on."""
+        protocol, parts = self.setting(**fields), parts or self.parts
+        engine = self.engine(backend, parts, protocol)
+        state, watch = engine.start(0), Watch(engine.method)
+        for number in range(ROUNDS):
+            if stop and number == stop:
+                engine = self.engine(backend, parts, protocol)
+                engine.start(0)
+                state = copy.deepcopy(state)
+            state = engine.round(state)
+            watch.check()
+        self.draws = self.draws or drew_numbers()
+        engine.evaluate_all_clients(state).results(engine.deployed(state))
+        engine.evaluate_server(state)
+        return engine, state
+
+    def compare(self, state: RunState) -> Iterator[str]:
+        """Yield a sentence for each comparison that fails."""
+        trials: dict[str, tuple[Callable[[], RunState], float]] = {
+            "a second run of the same seed": (lambda: self.play("loop")[1], 0.0),
+            "a run that was stopped after a round and resumed": (
+                lambda: self.play("loop", stop=1)[1], 0.0,
+            ),
+        }  # fmt: skip
+        if not self.draws:
+            trials["a run in the backend stacked, which pads batches,"] = (
+                lambda: self.play("stacked")[1], CLOSE,
+            )  # fmt: skip
+        for name, (play, tolerance) in trials.items():
+            yield from self.differ(name, "the first run", state, play, tolerance)
+        yield from self.compare_with_fedavg()
+
+    def compare_with_fedavg(self) -> Iterator[str]:
+        """Yield a sentence if the method with its neutral hyper-parameters is not FedAvg."""
+        values = {part: read_neutral(part) for part in self.parts}
+        if not any(values.values()):
+            return
+        neutral = {part: given | values[part] for part, given in self.parts.items()}
+        plain = PLAIN | {"optimiser": "sgd"}
+        expected = RunState(self.play("loop", {"fedavg": {}}, **plain)[1].server, {})
+        yield from self.differ(
+            "a run with NEUTRAL hyper-parameters", "FedAvg", expected,
+            lambda: RunState(self.play("loop", neutral, **plain)[1].server, {}), CLOSE,
+        )  # fmt: skip
+
+    def differ(
+        self,
+        name: str,
+        other: str,
+        expected: RunState,
+        play: Callable[[], RunState],
+        tolerance: float,
+    ) -> Iterator[str]:
+        """Yield a sentence if a run fails, or is not the expected one."""
+        try:
+            found = play()
+        except UsageError as problem:
+            yield f"{name} fails: {problem}"
+            return
+        if place := difference(found, expected, tolerance):
+            yield f"{name} is not {other}: they differ in {place}"
+
+
+def drew_numbers() -> bool:
+    """Whether torch's random numbers were used since they were seeded: by dropout, for example."""
+    unused = torch.Generator().manual_seed(torch.initial_seed())
+    return not torch.equal(unused.get_state(), torch.get_rng_state())
+
+
+def read_neutral(part: str) -> dict[str, Any]:
+    """Return the hyper-parameters with which a file's method is FedAvg; empty if it has none."""
+    return source.literal(f"methods.{part}", "NEUTRAL", {})
+
+
+def difference(found: RunState, expected: RunState, tolerance: float) -> str:
+    """Return where two runs differ by more than the relative tolerance; empty if nowhere."""
+    ours, theirs = leaves(found), leaves(expected)
+    for place in sorted(ours.keys() ^ theirs.keys()):
+        return f"{place}, which one of them lacks"
+    for place, tensor in theirs.items():
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        apart = (ours[place] - tensor).abs().max() if tensor.numel() else torch.zeros(())
+        if not float(apart) <= tolerance * max(largest, CLOSE):
+            return f"{place}, by {float(apart):.2g} where the largest number is {largest:.2g}"
+    return ""
+
+
+def leaves(state: RunState) -> dict[str, Tensor]:
+    """Return all tensors of a run by their place, as numbers of double precision."""
+    found: dict[str, Tensor] = {}
+    for part in ("server", "shared", "memory"):
+        paths, _ = tree_flatten_with_path(dict(getattr(state, part)))
+        for path, leaf in paths:
+            found[part + keystr(path)] = leaf.double()
+    return found
