@@ -184,7 +184,7 @@ def drew_numbers() -> bool:
 
 def read_neutral(part: str) -> dict[str, Any]:
     """Return the hyper-parameters with which a file's method is FedAvg; empty if it has none."""
-    return source.literal(f"methods.{part}", "NEUTRAL", {})
+    return dict(source.literal(f"methods.{part}", "NEUTRAL", ()))
 
 
 def difference(found: RunState, expected: RunState, tolerance: float) -> str:
