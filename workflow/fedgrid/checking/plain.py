@@ -8,6 +8,8 @@ its `play` with the engine's rounds in float64:
         def loss(self, client, model, x, y):
             away = sum((p - q).square().sum() for p, q in zip(model.parameters(), self.sent()))
             return super().loss(client, model, x, y) + 0.01 / 2 * away
+
+    difference(FedProx, fedprox.method(mu=0.01))
 """
 
 import copy
@@ -19,9 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fedgrid.checking import small
+from fedgrid.engine.round import Engine
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
-from fedgrid.runtime.resolved import Protocol
+from fedgrid.method import Method
+from fedgrid.runtime.resolved import Protocol, changed_protocol
+from fedgrid.study.protocol import DEFAULTS
 
 OPTIMISERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -136,3 +142,42 @@ class PlainLoop:
         for name, entry in self.model.state_dict().items():
             theirs = (a * state[name] for a, state in zip(weights, states, strict=True))
             entry.copy_(sum(theirs, torch.zeros_like(entry)))
+
+
+# -- comparing ------------------------------------------------------------------------------------
+
+SIZES = (5, 9, 12, 6, 8, 7)  # samples of the clients, in batches of four
+SETTING: dict[str, Any] = {
+    **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 2, "batch": 4},
+    **{"local_unit": "epochs", "smallest_batch": 2, "lr": 0.05, "lr_decay": 0.9, "momentum": 0.9},
+    **{"weight_decay": 0.01, "precision": "fp64", "evaluate_every": 2},
+}
+
+
+def play_both(
+    plain: type[PlainLoop], method: Method, rounds: int = 3, backend: str = "loop", **fields: Any
+) -> tuple[Any, PlainLoop]:
+    """Return the engine's run of a method, and its plain loop, after the same rounds.
+
+    `fields` are those of the protocol that differ from SETTING.
+    """
+    protocol = changed_protocol(DEFAULTS, SETTING | fields)
+    data, seed = small.uneven(SIZES), 7
+    engine = Engine(small.tiny, method, protocol, data, backend)
+    state = engine.start(seed)
+    for _ in range(rounds):
+        state = engine.round(state)
+    loop = plain(small.tiny, data, protocol, seed)
+    loop.play(rounds)
+    return state, loop
+
+
+def difference(plain: type[PlainLoop], method: Method, **options: Any) -> float:
+    """Return the greatest difference of a parameter of the server's models after three rounds.
+
+    It is relative to the largest number of its tensor; `options` are those of `play_both`.
+    """
+    state, loop = play_both(plain, method, **options)
+    expected = loop.model.state_dict()
+    apart = [(state.server[n] - w).abs().max() / w.abs().max() for n, w in expected.items()]
+    return float(torch.stack(apart).max())
