@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -105,9 +105,9 @@ def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) 
 
 
 def uneven(sizes=SIZES) -> Federation:
-    """Clients of these sizes with random images."""
+    """Clients of these sizes with random images; the server has some of these images, too."""
     random = torch.Generator().manual_seed(0)
-    return federated(
+    made = federated(
         [
             (
                 torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
@@ -118,6 +118,7 @@ def uneven(sizes=SIZES) -> Federation:
         CLASSES,
         scale=4,
     )
+    return replace(made, server=np.arange(min(sum(sizes), 10)))
 
 
 def spoken(sizes=SIZES, length: int = 5, tokens: int = 7) -> Federation:
