@@ -12,7 +12,7 @@ In the authors' code the optimisers are those of Keras: v begins at 0, and Adam 
 bias, m by 1 - beta1^t and v by 1 - beta2^t in round t (`form="code"`). Its Adagrad has no mean, and
 is the same with beta1 = 0 in both forms but for the beginning of v.
 
-The method's neutral form: with beta1 = 0, a huge tau and lr = 2 tau (`form="paper"`), it is FedAvg.
+With beta1 = 0, a huge tau and lr = 2 tau it is nearly FedAvg (`form="paper"`).
 """
 
 from collections.abc import Callable

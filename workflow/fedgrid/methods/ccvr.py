@@ -11,6 +11,7 @@ sent to clients. The authors published no code, and the paper does not fix the t
 classifier: the defaults are chosen here. A class with fewer than two samples has no features.
 """
 
+from functools import partial, reduce
 from typing import Any
 
 import torch
@@ -37,9 +38,9 @@ def method(
             raise UsageError(f"ccvr: {name} is {value}: set it to {least} or more")
 
     def calibrate(server: Server) -> Model:
-        totals = [of for of in map(statistics, server.clients()) if of is not None]
         generator = torch.Generator().manual_seed(server.noise)
-        features, labels = virtual(sum_up(totals), samples, generator)
+        totals = reduce(partial(tree_map, torch.add), map(statistics, server.clients()))
+        features, labels = virtual(totals, samples, generator)
         head: Any = server.architecture.head
         own = {n: server.model[HEAD + n].clone().requires_grad_() for n in head.state_dict()}
         optimiser = torch.optim.SGD([*own.values()], lr, momentum)
@@ -55,7 +56,7 @@ def method(
     return Method(deploy=calibrate)
 
 
-def statistics(client: Client) -> Memory | None:
+def statistics(client: Client) -> Memory:
     """Return the number (K,), sum (K, D) and sum of products (K, D, D) of features by class."""
 
     @torch.no_grad()
@@ -65,14 +66,7 @@ def statistics(client: Client) -> Memory | None:
         products = torch.einsum("nk,ni,nj->kij", classes, z, z)
         return {"number": classes.sum(0), "sum": classes.T @ z, "products": products}
 
-    return client.total(summed)
-
-
-def sum_up(totals: list[Memory]) -> Memory:
-    """Return the sums over clients."""
-    found = totals[0]
-    for more in totals[1:]:
-        found = tree_map(torch.add, found, more)
+    found: Memory = client.total(summed)
     return found
 
 
