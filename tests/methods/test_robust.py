@@ -83,6 +83,11 @@ class Krum(ByClient):
         return torch.tensor([(i in best) / len(best) for i in range(n)], dtype=torch.float64)
 
 
+class OfTheFirst(PlainLoop):
+    def weights(self, clients, models):
+        return torch.tensor([1.0] + [0.0] * (len(clients) - 1), dtype=torch.float64)
+
+
 class MultiKrum(Krum):
     number = 0
 
@@ -102,10 +107,13 @@ def test_multi_krum_of_one_client_is_krum():
     torch.testing.assert_close(found.server, other.server, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["krum", "multi_krum"])
-def test_krum_refuses_a_round_in_which_no_client_has_a_neighbour(name):
-    with pytest.raises(UsageError, match="in round 1, 2 clients have trained"):
-        engine(methods(name), 1, participation=1 / 3)
+def test_krum_of_two_clients_takes_the_first():
+    compare(OfTheFirst, methods("krum"), participation=1 / 3)
+    alone = (
+        engine(methods("krum"), participation=1 / 6),
+        engine(methods("fedavg"), participation=1 / 6),
+    )
+    assert not differ(*alone)
 
 
 class GeometricMedian(ByClient):

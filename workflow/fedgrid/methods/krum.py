@@ -6,6 +6,7 @@ n - f - 2 nearest ones of others. The client with the lowest score has the weigh
 takes the mean of several clients.
 
 A client that takes no step sends nothing, and is left out of n. f is `share` times n, rounded down.
+If n is too small for a neighbour, the nearest one is taken, and of two clients the first.
 """
 
 from collections.abc import Callable
@@ -35,22 +36,16 @@ def closest(name: str, share: float, number: Callable[[int, int], int]) -> Metho
     def weigh(cohort: Cohort) -> Tensor:
         there = (cohort.steps > 0).nonzero()[:, 0]
         attackers = int(share * len(there))
-        scores = score(name, cohort, there, attackers)
+        scores = score(cohort, there, attackers)
         best = scores.topk(number(len(there), attackers), largest=False).indices
         return torch.zeros_like(cohort.sizes).index_fill(0, there[best], 1 / len(best))
 
     return Method(weigh=weigh, weigh_after_training=True)
 
 
-def score(name: str, cohort: Cohort, there: Tensor, attackers: int) -> Tensor:
+def score(cohort: Cohort, there: Tensor, attackers: int) -> Tensor:
     """Return the scores of those clients of a cohort that are at these positions."""
-    near = len(there) - attackers - 2
-    if near < 1:
-        raise UsageError(
-            f"{name}: in round {cohort.round + 1}, {len(there)} clients have trained, and with "
-            f"{attackers} attackers among them no client has a neighbour: sample more clients, or "
-            "lower `share`"
-        )
+    near = max(len(there) - attackers - 2, 1)
     flat = torch.cat([delta[there].flatten(1) for delta in cohort.deltas.values()], 1)
     squares = torch.stack([(flat - own).square().sum(1) for own in flat])
     squares.fill_diagonal_(torch.inf)
