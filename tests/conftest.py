@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -101,13 +101,14 @@ def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) 
         members=np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]),
         counts=torch.stack(counts),
         names=("test", "dir0.1", 0),
+        server=np.arange(min(sum(sizes), 10)),  # images that clients have, too
     )
 
 
 def uneven(sizes=SIZES) -> Federation:
-    """Clients of these sizes with random images; the server has some of these images, too."""
+    """Clients of these sizes with random images."""
     random = torch.Generator().manual_seed(0)
-    made = federated(
+    return federated(
         [
             (
                 torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
@@ -118,7 +119,6 @@ def uneven(sizes=SIZES) -> Federation:
         CLASSES,
         scale=4,
     )
-    return replace(made, server=np.arange(min(sum(sizes), 10)))
 
 
 def spoken(sizes=SIZES, length: int = 5, tokens: int = 7) -> Federation:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from against import CLOSE, SETTING, SIZES, compare, engine, is_fedavg, loop
-from conftest import methods, simulate, uneven
+from conftest import methods, simulate, tiny, uneven
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.federation import schedule, seeds
 from fedgrid.runtime.names import UsageError
@@ -159,6 +159,15 @@ def test_ccvr_makes_a_blind_classifier_see():
         made.engine.evaluate(made.engine.deployed(made.run)),
     )
     assert after["loss"] < before["loss"]
+
+
+@pytest.mark.parametrize("name", ["ccvr", "feddf"])
+def test_a_server_in_single_precision_stays_in_it(name):
+    data = uneven(SIZES)
+    data = replace(data, mean=data.mean.float(), std=data.std.float())
+    made = simulate(methods(name), "loop", data, lambda seed: tiny(seed).float(), **SETTING)
+    found = made.engine.deployed(made.play(1))
+    assert {w.dtype for w in found.values()} == {torch.float32}
 
 
 @pytest.mark.parametrize(

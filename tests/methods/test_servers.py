@@ -10,6 +10,7 @@ from against import CLOSE, SETTING, SIZES, compare, engine, is_fedavg, loop
 from conftest import methods, simulate, uneven
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.federation import schedule, seeds
+from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError
 
 
@@ -311,6 +312,22 @@ def test_fedexp_is_evaluated_by_the_mean_of_the_last_two_models():
 
 def test_fedexp_with_a_huge_epsilon_is_fedavg():
     is_fedavg(methods("fedexp", epsilon=1e9), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["feddisco", "qfedavg"])
+def test_weights_can_be_swapped_between_clients_as_a_placebo(name):
+    made, seen = methods(name) | methods("swapped_weights"), []
+
+    def look(end):
+        seen.append((end.given, end.weights))
+        return {}
+
+    found = engine(made | Method(observe=look), 1).server
+    given, new = seen[0]
+    assert sorted(given.tolist()) == sorted(new.tolist())
+    assert given.tolist() != new.tolist()
+    usual = engine(methods(name), 1).server
+    assert max(float((found[n] - w).abs().max()) for n, w in usual.items()) > 1e-6
 
 
 @pytest.mark.parametrize(

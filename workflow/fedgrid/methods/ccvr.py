@@ -40,9 +40,12 @@ def method(
     def calibrate(server: Server) -> Model:
         generator = torch.Generator().manual_seed(server.noise)
         totals = reduce(partial(tree_map, torch.add), map(statistics, server.clients()))
-        features, labels = virtual(totals, samples, generator)
+        if not (totals["number"] > 1).any():
+            return {}
         head: Any = server.architecture.head
         own = {n: server.model[HEAD + n].clone().requires_grad_() for n in head.state_dict()}
+        features, labels = virtual(totals, samples, generator)
+        features = features.to(own["weight"])
         optimiser = torch.optim.SGD([*own.values()], lr, momentum)
         for _ in range(epochs):
             order = torch.randperm(len(labels), generator=generator).to(labels.device)

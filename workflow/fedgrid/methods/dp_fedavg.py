@@ -35,7 +35,7 @@ def method(norm: float = 1.0, noise_multiplier: float = 1.0) -> Method:
 
     def clip(cohort: Cohort, weights: Tensor) -> Tensor:
         squares: Any = sum(delta.flatten(1).square().sum(1) for delta in cohort.deltas.values())
-        return weights * (norm / squares.sqrt().clamp(min=1e-38)).clamp(max=1).to(weights)
+        return weights * (norm / squares.sqrt().clamp(min=1e-30)).clamp(max=1).to(weights)
 
     def noisy(cohort: Cohort, factors: Tensor) -> Model:
         generator = torch.Generator().manual_seed(cohort.noise)

@@ -61,7 +61,7 @@ def factor(own: list[Tensor], weights: Tensor, tau: float) -> Tensor:
     """Return the factor () of a tensor's update from the clients' sensitivities."""
     all_of = torch.stack(own).to(weights)
     largest = all_of.max()
-    return 1 + tau - torch.where(largest > 0, weights @ all_of / largest.clamp(min=1e-38), 1.0)
+    return 1 + tau - torch.where(largest > 0, weights @ all_of / largest.clamp(min=1e-30), 1.0)
 
 
 def sensitivity(client: Client, mu: float, of_loss: bool) -> Model:

@@ -24,6 +24,7 @@ from torch.func import functional_call
 from fedgrid.method import Aggregated, Method, Model
 from fedgrid.runtime.names import UsageError
 
+SERVER_DATA = True
 LARGEST = 5.0  # norm of a gradient
 
 

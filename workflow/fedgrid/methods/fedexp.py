@@ -32,7 +32,7 @@ def method(epsilon: float = 0.001, average: bool = True) -> Method:
         flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)
         mean_square = weights @ flat.square().sum(1)
         square = (weights @ flat).square().sum() + epsilon
-        return weights * (mean_square / (2 * square).clamp(min=1e-38)).clamp(min=1)
+        return weights * (mean_square / (2 * square).clamp(min=1e-30)).clamp(min=1)
 
     extended = Method(scale=extend, weigh_after_training=True)
     return extended | averaged() if average else extended

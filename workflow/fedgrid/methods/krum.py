@@ -17,8 +17,6 @@ from torch import Tensor
 from fedgrid.method import Cohort, Method
 from fedgrid.runtime.names import UsageError
 
-LEAST_COHORT = 3  # so that a client has a neighbour
-
 
 def method(share: float = 0.2) -> Method:
     """share in [0, 0.5): of the clients that may send anything."""

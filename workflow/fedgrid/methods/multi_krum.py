@@ -8,8 +8,6 @@ from fedgrid.method import Method
 from fedgrid.methods.krum import closest
 from fedgrid.runtime.names import UsageError
 
-LEAST_COHORT = 3  # so that a client has a neighbour
-
 
 def method(share: float = 0.2, m: int = 0) -> Method:
     """share in [0, 0.5): of the clients that may send anything; m: of how many the mean is, or 0.

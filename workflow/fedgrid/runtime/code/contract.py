@@ -111,6 +111,7 @@ METHOD: dict[str, Rule] = {
     ),
     "SPLITS": BOOL,
     "LEAST_COHORT": WHOLE,
+    "SERVER_DATA": BOOL,
     "OPTIMISERS": (
         f"a tuple of optimisers, such as {OPTIMISERS[:1]}: they are {', '.join(OPTIMISERS)}",
         lambda value: texts(value) and bool(value) and {*value} <= {*OPTIMISERS},
