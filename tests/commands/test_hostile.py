@@ -590,7 +590,7 @@ def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
         trained = "train_loss" in history[-1]
         assert same or trained
         idle, before = idle + (not trained), state
-    assert idle > 0
+    assert idle > 0 or methods(name).choose  # a method may choose who trains
     assert before.round == 6
     assert rounds.diverged(history) is None
 

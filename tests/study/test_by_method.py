@@ -9,7 +9,7 @@ from fedgrid.method import Method
 from fedgrid.notebook.api import load_method
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import command
-from fedgrid.study.checks import check_cohort, check_local
+from fedgrid.study.checks import check_cohort, check_local, check_server_data
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import memory_mb, model_mb, run_content, run_of_stage
 from fedgrid.study.protocol import PROTOCOL
@@ -208,6 +208,13 @@ def test_averaging_optimisers_that_clients_keep_is_refused():
 def test_values_out_of_range_are_refused_by_the_schema(field):
     with pytest.raises(UsageError, match=f"{field}.*1"):
         resolver().protocol(f"fedsls-quick-{field}1")
+
+
+def test_a_method_that_trains_on_the_servers_samples_needs_some():
+    with pytest.raises(UsageError, match=r"method `fedavg\+df`.*set `server_data`"):
+        check_server_data("fedavg+df", {"fedavg": {}, "feddf": {}}, PROTOCOL)
+    check_server_data("feddf", {"feddf": {}}, PROTOCOL | {"server_data": 0.1})
+    check_server_data("fedavg", {"fedavg": {}}, PROTOCOL)
 
 
 def test_a_cohort_of_one_has_nobody_to_be_compared_with():

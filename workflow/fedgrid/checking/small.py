@@ -42,6 +42,7 @@ def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) 
         members=np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1]),
         counts=torch.stack(counts),
         names=("test", "dir0.1", 0),
+        server=np.arange(min(sum(sizes), 10)),  # images that clients have, too
     )
 
 

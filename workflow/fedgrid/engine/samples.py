@@ -67,7 +67,10 @@ class Samples:
         return x.contiguous(memory_format=self.layout)
 
     def total(self, client: int, function: Callable[[Tensor, Tensor], Any]) -> Any:
-        """Sum function(x, y) over chunks of a client's data, not augmented; None without data."""
+        """Sum function(x, y) over chunks of a client's data, not augmented.
+
+        Without data `function` is called once with an empty chunk, so that the sum has its form.
+        """
         data, ids = self.federation, torch.from_numpy(self.federation.members[client])
         chunks = (index.to(self.device) for index in ids.split(CHUNK))
         return self.add_up(function, ((data.images[i], data.labels[i]) for i in chunks))

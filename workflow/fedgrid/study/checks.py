@@ -199,6 +199,16 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
         )
 
 
+def check_server_data(name: str, method: MethodParts, protocol: Protocol) -> None:
+    """Refuse a method that trains on the server's own samples, if the server has none."""
+    needed = any(source.literal(f"methods.{part}", "SERVER_DATA", False) for part in method)
+    if needed and not protocol["server_data"]:
+        raise UsageError(
+            f"method `{name}` trains on samples of the server, and the protocol gives it none: set "
+            "`server_data`, the share of the training samples that it gets, for example to 0.1"
+        )
+
+
 def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
     """Refuse a method whose equations do not hold for the protocol's optimiser.
 

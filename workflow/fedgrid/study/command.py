@@ -34,6 +34,7 @@ from fedgrid.study.checks import (
     check_needs,
     check_partition,
     check_protocol,
+    check_server_data,
     check_type,
     check_whole_writers,
 )
@@ -118,6 +119,7 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
     if stage == "train":
         check_evaluation(run["name"]["method"], run["method"], run["protocol"])
         check_cohort(run["name"]["method"], run["method"], run["protocol"])
+        check_server_data(run["name"]["method"], run["method"], run["protocol"])
         check_equations(run["name"]["method"], run["method"], effective_protocol(run))
     return run
 

@@ -33,6 +33,7 @@ from fedgrid.study.checks import (
     check_needs,
     check_partition,
     check_protocol,
+    check_server_data,
     check_whole_writers,
 )
 from fedgrid.study.options import Checker
@@ -383,6 +384,7 @@ class Grid(Resolver):
         check_model(name, method, protocol["model"])
         check_evaluation(name, method, protocol)
         check_cohort(name, method, protocol)
+        check_server_data(name, method, protocol)
         check_blocks(name, method, protocol["model"])
         own = self.own_fields(protocol, method)
         plain = changed_protocol(protocol, {**own, "by_method": {}})

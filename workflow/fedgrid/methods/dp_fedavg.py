@@ -1,0 +1,51 @@
+"""DP-FedAvg: clipped changes with Gaussian noise (McMahan et al., ICLR 2018).
+
+With D_k = server - local of the round's m clients, and S the largest norm,
+
+    w <- w - (1 / m) sum_k D_k min(1, S / |D_k|) - noise
+
+where the noise of each parameter is normal with the standard deviation z S / m. All clients weigh
+the same, so that no client moves the sum by more than S. The paper draws each client independently,
+divides by the expected number of clients, and also weighs by samples up to a cap; here a round has
+a fixed number of clients.
+
+Only parameters are clipped and noisy. A network with BatchNorm also sends its running statistics,
+which are neither, so the guarantee holds for networks without them only.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Cohort, Method, Model, weighted_sum
+from fedgrid.methods import uniform
+from fedgrid.runtime.names import UsageError
+
+
+def method(norm: float = 1.0, noise_multiplier: float = 1.0) -> Method:
+    """norm: S above 0; noise_multiplier: z of at least 0.
+
+    With a norm that no change reaches and z 0, it is FedAvg with `uniform`.
+    """
+    if norm <= 0:
+        raise UsageError(f"dp_fedavg: norm is {norm}: set it to a number above 0")
+    if noise_multiplier < 0:
+        raise UsageError(f"dp_fedavg: noise_multiplier is {noise_multiplier}: set it to 0 or more")
+
+    def clip(cohort: Cohort, weights: Tensor) -> Tensor:
+        squares: Any = sum(delta.flatten(1).square().sum(1) for delta in cohort.deltas.values())
+        return weights * (norm / squares.sqrt().clamp(min=1e-30)).clamp(max=1).to(weights)
+
+    def noisy(cohort: Cohort, factors: Tensor) -> Model:
+        generator = torch.Generator().manual_seed(cohort.noise)
+        deviation = noise_multiplier * norm / len(cohort.clients)
+
+        def drawn(like: Tensor) -> Tensor:
+            normal = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+            return deviation * normal.to(like)
+
+        return {n: change + drawn(change) for n, change in weighted_sum(cohort, factors).items()}
+
+    given: dict[str, Any] = {"uses_weights": True, "weigh_after_training": True}
+    return Method(weigh=uniform.method().weigh, scale=clip, aggregate=noisy, **given)

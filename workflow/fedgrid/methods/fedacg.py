@@ -1,0 +1,45 @@
+"""FedACG: clients start where the server's momentum will lead (Kim, Kim and Han, CVPR 2024).
+
+With the server's model w, its momentum m and the clients' weighted mean change D of a round,
+
+    the server sends s = w + lambda m
+    a client adds beta / 2 |v - s|^2 to its loss, over its parameters v
+    m <- lambda m + D        w <- w + m
+
+which makes the new w the mean of the local models. The model of the server is s here, because that
+is what it sends; it is evaluated by w = s - lambda m.
+
+In the authors' code all clients of a round weigh the same (combine with `uniform`), the penalty is
+beta |v - s|^2, and BatchNorm's running statistics have a momentum, too, which is left out here.
+"""
+
+from typing import Any
+
+from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
+from fedgrid.methods import fedprox
+from fedgrid.runtime.names import UsageError
+
+
+def method(momentum: float = 0.85, beta: float = 0.01) -> Method:
+    """momentum: lambda in [0, 1); beta of at least 0. With 0 and 0 it is FedAvg."""
+    if not 0 <= momentum < 1:
+        raise UsageError(f"fedacg: momentum is {momentum}, and it is from 0 to below 1")
+    if beta < 0:
+        raise UsageError(f"fedacg: beta is {beta}: set it to 0 or more")
+
+    def still(start: Start) -> Memory:
+        return {"fedacg": start.zeros()}
+
+    def remember(cohort: Cohort, update: Model) -> Memory:
+        before = cohort.shared["fedacg"]
+        return {"fedacg": {n: momentum * before[n] - change for n, change in update.items()}}
+
+    def step(update: Model, shared: Memory) -> Model:
+        return {n: change - momentum * shared["fedacg"][n] for n, change in update.items()}
+
+    def deploy(server: Server) -> Model:
+        ahead = server.shared["fedacg"]
+        return {n: server.model[n] - momentum * m for n, m in ahead.items() if n in server.model}
+
+    kept: dict[str, Any] = {"shared": still, "share": remember, "uses_deltas": False}
+    return fedprox.method(beta) | Method(server=step, deploy=deploy, **kept)

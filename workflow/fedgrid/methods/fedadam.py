@@ -1,0 +1,24 @@
+"""FedAdam: Adam on the server (Reddi et al., ICLR 2021; `_adaptive.py` has the equations).
+
+v <- beta2 v + (1 - beta2) D^2
+"""
+
+from torch import Tensor
+
+from fedgrid.method import Method
+from fedgrid.methods._adaptive import adapt
+
+
+def method(
+    lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 0.001,
+    form: str = "paper",
+) -> Method:
+    """lr: the server's learning rate; betas in [0, 1); tau above 0; form: "paper" or "code"."""
+
+    def square(v: Tensor, now: Tensor) -> Tensor:
+        return beta2 * v + (1 - beta2) * now
+
+    return adapt("fedadam", square, lr, beta1, tau, form, beta2)

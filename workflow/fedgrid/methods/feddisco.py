@@ -1,0 +1,47 @@
+"""FedDisco: weigh down clients whose classes are far from even (Ye et al., ICML 2023).
+
+With FedAvg's weight n_k / sum n and the discrepancy d_k between the client's class shares and equal
+shares, a client's weight is in proportion to
+
+    max(0, n_k / sum n - a d_k + b)
+
+In the authors' code the discrepancy is the Kullback-Leibler divergence divided by its sum over the
+round's clients (`measure="kl"`), or the Euclidean distance (`"l2"`). If no client has a weight
+above 0, FedAvg's weights stay; that code fails there. A client without samples has the weight 0.
+
+The placebo of its weights is `swapped_weights`.
+"""
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Cohort, Method, by_samples, relative
+from fedgrid.runtime.names import UsageError
+
+
+def method(a: float = 0.5, b: float = 0.1, measure: str = "kl") -> Method:
+    """a and b of at least 0; with both 0 it is FedAvg. measure: "kl" or "l2"."""
+    if min(a, b) < 0:
+        raise UsageError(f"feddisco: a is {a} and b is {b}: set both to 0 or more")
+    if measure not in ("kl", "l2"):
+        raise UsageError(f"feddisco: measure is kl or l2, not {measure!r}")
+
+    def by_discrepancy(cohort: Cohort) -> Tensor:
+        usual = by_samples(cohort)
+        shares = cohort.counts.to(usual) / cohort.sizes[:, None].clamp(min=1)
+        far = divergence(shares) if measure == "kl" else distance(shares)
+        new = (usual - a * far + b).clamp(min=0) * (cohort.sizes > 0)
+        return relative(new) if new.any() else usual
+
+    return Method(weigh=by_discrepancy)
+
+
+def divergence(shares: Tensor) -> Tensor:
+    """Return the divergences (C,) of shares (C, K) from equal ones, divided by their sum."""
+    found = torch.xlogy(shares, shares * shares.shape[1]).sum(1)
+    return found / found.sum() if found.sum() > 0 else torch.zeros_like(found)
+
+
+def distance(shares: Tensor) -> Tensor:
+    """Return the distances (C,) of shares (C, K) from equal ones."""
+    return torch.linalg.vector_norm(shares - 1 / shares.shape[1], dim=1)

@@ -1,0 +1,65 @@
+"""FedDyn: a client's penalty moves so that local optima meet (Acar et al., ICLR 2021).
+
+With the server's model s, a client k minimises its loss plus
+
+    alpha_k / 2 |w - s|^2 + alpha_k <w, h_k>
+
+and then adds w - s to its h_k, which stands for -1 / alpha_k of its gradient. The server's model is
+the mean of the round's models, where all clients weigh the same, plus the mean of h_k over all
+clients of the population.
+
+In the paper alpha_k = alpha. In the authors' code alpha_k = alpha mean(n) / n_k, with n_k the
+client's samples (`by="samples"`). That code also clips each gradient to the norm 10; here the
+protocol's `clip` does that. The server's h stays alive without the penalty, so no alpha is FedAvg.
+
+Private entries have no h.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained
+from fedgrid.methods import uniform
+from fedgrid.runtime.names import UsageError
+
+MODELS_KEPT = 1  # per client, tensors as large as the model
+
+
+def method(alpha: float = 0.01, by: str = "paper") -> Method:
+    """alpha above 0 weighs the penalty; by: "paper" or "samples", a client's own weight of it."""
+    if alpha <= 0:
+        raise UsageError(f"feddyn: alpha is {alpha}: set it to a number above 0")
+    if by not in ("paper", "samples"):
+        raise UsageError(f"feddyn: by is paper or samples, not {by!r}")
+
+    def first(start: Start, client: int) -> Memory:
+        return {"feddyn": start.zeros()}
+
+    def begin(start: Start) -> Memory:
+        return {"feddyn": start.zeros(), "feddyn_size": start.sizes.mean()}
+
+    def own_alpha(step: Step) -> Any:
+        return alpha * step.shared["feddyn_size"] / step.counts.sum().clamp(min=1)
+
+    def pull(step: Step) -> Tensor:
+        total: Any = 0
+        for name, h in step.memory["feddyn"].items():
+            w = step.params[name]
+            total = total + ((w - step.server[name]).square() / 2 + w * h).sum()
+        return (alpha if by == "paper" else own_alpha(step)) * total
+
+    def remember(end: Trained) -> Memory:
+        own = end.memory["feddyn"]
+        return {"feddyn": {n: h + end.model[n] - end.server[n] for n, h in own.items()}}
+
+    def share(cohort: Cohort, update: Model) -> Memory:
+        part, before = len(cohort.clients) / cohort.population, cohort.shared["feddyn"]
+        return {"feddyn": {n: h - part * update[n] for n, h in before.items()}}
+
+    def step(update: Model, shared: Memory) -> Model:
+        return {n: change - shared["feddyn"][n] for n, change in update.items()}
+
+    kept: dict[str, Any] = {"memory": first, "remember": remember, "shared": begin, "share": share}
+    server: dict[str, Any] = {"server": step, "weigh": uniform.method().weigh}
+    return Method(penalty=pull, padded=True, uses_deltas=False, **kept, **server)

@@ -1,0 +1,55 @@
+"""FedExP: a longer server step where clients disagree (Jhunjhunwala, Wang and Joshi, ICLR 2023).
+
+With D_k = server - local of the round's clients, weights a_k and D = sum_k a_k D_k,
+
+    eta = max(1, sum_k a_k |D_k|^2 / (2 (|D|^2 + epsilon)))        w <- w - eta D
+
+In the paper the weights are equal; the authors' code has FedAvg's, as here (combine with `uniform`
+for equal ones). That code multiplies epsilon by the number of clients and, in each round, by the
+square of the learning rate's decay: set it as large as is needed.
+
+The server is evaluated by the mean of its last two models, as in the paper (`average`).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
+from fedgrid.runtime.names import UsageError
+
+
+def method(epsilon: float = 0.001, average: bool = True) -> Method:
+    """epsilon of at least 0: the larger, the shorter is the step, and in the limit it is FedAvg's.
+
+    average: whether the mean of the last two models is evaluated.
+    """
+    if epsilon < 0:
+        raise UsageError(f"fedexp: epsilon is {epsilon}: set it to 0 or more")
+
+    def extend(cohort: Cohort, weights: Tensor) -> Tensor:
+        flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)
+        mean_square = weights @ flat.square().sum(1)
+        square = (weights @ flat).square().sum() + epsilon
+        return weights * (mean_square / (2 * square).clamp(min=1e-30)).clamp(min=1)
+
+    extended = Method(scale=extend, weigh_after_training=True)
+    return extended | averaged() if average else extended
+
+
+def averaged() -> Method:
+    """Return a method whose server is evaluated by the mean of its last two models."""
+
+    def first(start: Start) -> Memory:
+        return {"fedexp": {n: start.server[n] for n in start.parameters}}
+
+    def keep(cohort: Cohort, update: Model) -> Memory:
+        return {"fedexp": {n: cohort.server[n] for n in update}}
+
+    def deploy(server: Server) -> Model:
+        before = server.shared["fedexp"] if server.round > 1 else {}
+        return {n: (server.model[n] + w) / 2 for n, w in before.items() if n in server.model}
+
+    given: dict[str, Any] = {"shared": first, "share": keep, "uses_deltas": False}
+    return Method(deploy=deploy, **given)

@@ -1,0 +1,24 @@
+"""FedYogi: Yogi on the server (Reddi et al., ICLR 2021; `_adaptive.py` has the equations).
+
+v <- v - (1 - beta2) D^2 sign(v - D^2), so that v falls slower than Adam's where D is small.
+"""
+
+from torch import Tensor
+
+from fedgrid.method import Method
+from fedgrid.methods._adaptive import adapt
+
+
+def method(
+    lr: float = 0.1,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 0.001,
+    form: str = "paper",
+) -> Method:
+    """lr: the server's learning rate; betas in [0, 1); tau above 0; form: "paper" or "code"."""
+
+    def square(v: Tensor, now: Tensor) -> Tensor:
+        return v - (1 - beta2) * now * (v - now).sign()
+
+    return adapt("fedyogi", square, lr, beta1, tau, form, beta2)

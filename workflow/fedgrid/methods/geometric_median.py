@@ -1,0 +1,36 @@
+"""RFA: the geometric median of the clients' models (Pillutla, Kakade and Harchaoui, 2022).
+
+"Robust Aggregation for Federated Learning" (IEEE TSP 2022). With FedAvg's weights a_k, the smoothed
+Weiszfeld algorithm looks for the v with the least sum_k a_k |v - w_k|. From the mean of the models,
+
+    b_k = a_k / max(nu, |v - w_k|)        v <- sum_k b_k w_k / sum_k b_k
+
+is repeated `iterations` times: 3 in the paper, at most 4 in the authors' code, which is the
+default. In that code nu is 1e-5 and not 1e-6, and the iterations end early if the sum falls by less
+than a millionth. Local models have the weights b_k / sum b, also in the mean of BatchNorm's running
+statistics.
+"""
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Cohort, Method, relative
+from fedgrid.runtime.names import UsageError
+
+
+def method(iterations: int = 4, nu: float = 1e-6) -> Method:
+    """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance."""
+    if iterations < 0:
+        raise UsageError(f"geometric_median: iterations is {iterations}: set it to 0 or more")
+    if nu <= 0:
+        raise UsageError(f"geometric_median: nu is {nu}: set it to a number above 0")
+
+    def reweigh(cohort: Cohort, weights: Tensor) -> Tensor:
+        flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)
+        found = weights
+        for _ in range(iterations):
+            away = torch.linalg.vector_norm(flat - relative(found) @ flat, dim=1)
+            found = relative(weights / away.clamp(min=nu)) * weights.sum()
+        return found
+
+    return Method(reweigh=reweigh, weigh_after_training=True)

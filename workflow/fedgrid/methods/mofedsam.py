@@ -1,0 +1,58 @@
+"""MoFedSAM: FedSAM's steps with the server's momentum (Qu et al., ICML 2022).
+
+With g the gradient at w + rho g(w) / |g(w)| (as in `fedsam`), a client's step goes along
+
+    beta g + (1 - beta) D
+
+where D is the round before's mean gradient: the server's change divided by the learning rate and
+by the clients' weighted mean number of steps. In the first round it is 0.
+
+The published code (FL-Simulator, of another group) divides by the number of steps of its first
+client, and clips gradients to the norm 10; here the protocol's `clip` does that. The number of
+steps includes the effect of local momentum, which the paper does not have.
+"""
+
+from typing import Any
+
+from fedgrid.method import (
+    Cohort,
+    Memory,
+    Method,
+    Model,
+    Start,
+    Step,
+    by_samples,
+    effective_steps,
+)
+from fedgrid.methods import fedsam
+from fedgrid.runtime.names import UsageError
+
+OPTIMISERS = ("sgd",)  # Adam's change is no sum of gradients
+
+
+def method(rho: float = 0.1, beta: float = 0.1) -> Method:
+    """rho: FedSAM's distance, at least 0; beta in (0, 1], the share of the client's gradient.
+
+    With beta 1 it is FedSAM, and with rho 0, too, FedAvg.
+    """
+    if not 0 < beta <= 1:
+        raise UsageError(f"mofedsam: beta is {beta}, and it is above 0 and at most 1")
+    ascend: Any = fedsam.method(rho).correct
+
+    def none(start: Start) -> Memory:
+        return {"mofedsam": start.zeros()}
+
+    def mix(step: Step, gradient: Model) -> Model:
+        server = step.shared["mofedsam"]
+        far = ascend(step, gradient)
+        both = {n: beta * far[n] + (1 - beta) * server[n] for n in server if n in far}
+        return far | both
+
+    def share(cohort: Cohort, update: Model) -> Memory:
+        weights = by_samples(cohort)
+        steps = effective_steps(cohort.steps.to(weights), cohort.momentum)
+        way = (weights * steps).sum() * cohort.lr
+        return {"mofedsam": {n: update[n] / way for n in cohort.shared["mofedsam"]}}
+
+    kept: dict[str, Any] = {"shared": none, "share": share, "uses_deltas": False}
+    return Method(correct=mix, padded=True, optimisers=OPTIMISERS, **kept)

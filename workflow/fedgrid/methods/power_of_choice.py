@@ -1,0 +1,48 @@
+"""Power of choice: of d candidates, those with the largest loss take part (Cho et al., 2022).
+
+Cho, Wang and Joshi (AISTATS 2022), pow-d. The server draws d clients without replacement, with
+probabilities in proportion to their samples. Each says the mean loss of the server's model on its
+training data, and the m clients with the largest take part, where m is the size of the protocol's
+cohort. All clients of a round weigh the same, as in the paper.
+
+If d is at most m, all that are drawn take part. Clients without samples are not drawn.
+
+The placebo `power_of_choice_random` draws the m clients from the candidates by lot.
+"""
+
+import torch
+from torch import Tensor
+
+from fedgrid.method import Candidates, Method
+from fedgrid.methods import uniform
+from fedgrid.methods.qfedavg import mean_loss
+from fedgrid.runtime.names import UsageError
+
+
+def method(d: int = 20) -> Method:
+    """d of at least 1: the number of candidates, and at least the size of a cohort is taken."""
+    check("power_of_choice", d)
+
+    def choose(candidates: Candidates) -> Tensor:
+        drawn = draw(candidates, d)
+        clients = map(candidates.client, drawn.tolist())
+        losses = torch.stack([mean_loss(client, client.model) for client in clients])
+        best = losses.topk(min(len(candidates.drawn), len(drawn))).indices
+        return drawn[best]
+
+    return Method(choose=choose, weigh=uniform.method().weigh)
+
+
+def draw(candidates: Candidates, d: int) -> Tensor:
+    """Return the ids of the candidates, in the order in which they are drawn."""
+    sizes = candidates.sizes.double().cpu()
+    number = min(max(d, len(candidates.drawn)), int((sizes > 0).sum()))
+    generator = torch.Generator().manual_seed(candidates.noise)
+    found = torch.multinomial(sizes, number, replacement=False, generator=generator)
+    return found.to(candidates.drawn)
+
+
+def check(name: str, d: int) -> None:
+    """Refuse a number of candidates below 1."""
+    if d < 1:
+        raise UsageError(f"{name}: d is {d}: set it to 1 or more")

@@ -1,0 +1,21 @@
+"""The placebo of power of choice: the clients of a round are drawn from its candidates by lot.
+
+The candidates are those of `power_of_choice`. What that method gains over this one is due to the
+losses.
+"""
+
+from torch import Tensor
+
+from fedgrid.method import Candidates, Method
+from fedgrid.methods import uniform
+from fedgrid.methods.power_of_choice import check, draw
+
+
+def method(d: int = 20) -> Method:
+    """d of at least 1: the number of candidates, and at least the size of a cohort is taken."""
+    check("power_of_choice_random", d)
+
+    def choose(candidates: Candidates) -> Tensor:
+        return draw(candidates, d)[: len(candidates.drawn)]  # in the order of the lots
+
+    return Method(choose=choose, weigh=uniform.method().weigh)

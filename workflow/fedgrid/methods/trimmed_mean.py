@@ -1,0 +1,31 @@
+"""The coordinate-wise trimmed mean of the clients' changes (Yin et al., ICML 2018).
+
+For each parameter of the server's model, the `share` of the clients with the largest changes and
+the same share with the smallest are left out, and the mean of the others is taken. The share is
+rounded down to a number of clients. Weights have no part. A client that takes no step sends
+nothing, and is left out.
+
+BatchNorm's running statistics are averaged with FedAvg's weights, as with every method.
+"""
+
+from torch import Tensor
+
+from fedgrid.method import Cohort, Method, Model
+from fedgrid.methods.median import sent
+from fedgrid.runtime.names import UsageError
+
+
+def method(share: float = 0.1) -> Method:
+    """share in [0, 0.5): of the clients at either end; 0 is the mean with equal weights."""
+    if not 0 <= share < 0.5:
+        raise UsageError(f"trimmed_mean: share is {share}, and it is from 0 to below 0.5")
+
+    def trimmed(cohort: Cohort, weights: Tensor) -> Model:
+        return {n: inner_mean(delta, int(share * len(delta))) for n, delta in sent(cohort).items()}
+
+    return Method(aggregate=trimmed)
+
+
+def inner_mean(values: Tensor, number: int) -> Tensor:
+    """Return the mean of (C, ...) over C without the `number` smallest and largest."""
+    return values.sort(0).values[number : len(values) - number].mean(0)
