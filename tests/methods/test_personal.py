@@ -1,6 +1,7 @@
 """Methods whose clients have models of their own, written a second time as plain loops."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -317,6 +318,311 @@ def test_a_client_that_lacks_a_class_has_finite_losses():
     assert all(w.isfinite().all() for w in own(found, 1).values())
 
 
+# --- other steps -------------------------------------------------------------------------------
+
+
+def around(model: torch.nn.Module, w: dict, x, y, times: int = 3) -> torch.nn.Module:
+    """A copy of a model after inner steps near the parameters w."""
+    for _ in range(times):
+        found, at = gradient(model, x, y), dict(model.named_parameters())
+        model = moved(model, {n: g + 4.0 * (at[n] - w[n]) for n, g in found.items()}, 0.1)
+    return model
+
+
+def parameters(model: torch.nn.Module) -> dict:
+    return {n: p.detach().clone() for n, p in model.named_parameters()}
+
+
+class PFedMe(PlainLoop):
+    beta = 1.0
+
+    def correct(self, client, model, x, y):
+        w = parameters(model)
+        theta = parameters(around(model, w, x, y))
+        for name, p in model.named_parameters():
+            p.grad = 4.0 * (w[name] - theta[name])
+
+    def aggregate(self, clients, models):
+        before = parameters(self.model)
+        super().aggregate(clients, models)
+        for name, p in self.model.named_parameters():
+            p.copy_(before[name] + self.beta * (p - before[name]))
+
+    def own(self, client):
+        theta, w = self.model, parameters(self.model)
+        for x, y in self.epoch(client):
+            theta = around(theta, w, x, y)
+        return theta.state_dict()
+
+
+class Ahead(PFedMe):
+    beta = 1.5
+
+
+@pytest.mark.parametrize("kind", [PFedMe, Ahead])
+def test_pfedme(kind):
+    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta))
+
+
+def test_one_inner_step_of_the_inverse_rate_is_fedavg():
+    found = run(methods("pfedme", lam=4.0, delta=0.25, inner=1)).run.server
+    torch.testing.assert_close(found, run(Method()).run.server, **EXACT)
+
+
+class PerFedAvg(PlainLoop):
+    def correct(self, client, model, x, y):
+        there = moved(model, gradient(model, x[:3], y[:3]), 0.2)
+        found = gradient(there, x[2:], y[2:])
+        for name, p in model.named_parameters():
+            p.grad = found[name]
+
+    def own(self, client):
+        x, y = next(self.epoch(client))
+        return moved(self.model, gradient(self.model, x, y), 0.2).state_dict()
+
+
+class WithHessian(PerFedAvg):
+    def correct(self, client, model, x, y):
+        super().correct(client, model, x, y)
+        g = {n: p.grad for n, p in model.named_parameters()}
+        up = gradient(moved(model, g, -0.01), x[:3], y[:3])
+        down = gradient(moved(model, g, 0.01), x[:3], y[:3])
+        for name, p in model.named_parameters():
+            p.grad = p.grad - 0.2 * (up[name] - down[name]) / 0.02
+
+
+HALVES = {"batch": 5, "smallest_batch": 5}  # the third sample is in both halves
+
+
+def test_perfedavg():
+    compare(PerFedAvg, methods("perfedavg", alpha=0.2), **HALVES)
+    compare(WithHessian, methods("perfedavg", alpha=0.2, hessian=True, distance=0.01), **HALVES)
+
+
+def test_a_batch_of_one_sample_has_two_equal_halves():
+    found = run(methods("perfedavg"), batch=3, smallest_batch=2)
+    assert all(w.isfinite().all() for w in found.run.server.values())
+
+
+# --- a beginning of its own --------------------------------------------------------------------
+
+
+class FedALA(PlainLoop):
+    part, epochs = "head.", 4
+
+    def learn(self, client):
+        old = self.kept[client].get("old", parameters(self.make(7)))
+        new = parameters(self.model)
+        names = [n for n in old if n.startswith(self.part)]
+        weights = self.kept[client].get("weights", {n: torch.ones_like(old[n]) for n in names})
+        model = copy.deepcopy(self.model)
+
+        def fill():
+            with torch.no_grad():
+                for n, p in model.named_parameters():
+                    if n in names:
+                        p.copy_(old[n] * (1 - weights[n]) + new[n] * weights[n])
+
+        fill()
+        if all(torch.equal(old[n], new[n]) for n in names):
+            return model, weights, False
+        batches = [*self.epoch(client)]
+        for _ in range(1 if self.kept[client].get("learnt") else self.epochs):
+            for x, y in batches[: max(1, round(0.5 * len(batches)))]:
+                found = gradient(model, x, y)
+                for n in names:
+                    weights[n] = (weights[n] - 3.0 * found[n] * (new[n] - old[n])).clamp(0, 1)
+                fill()
+        return model, weights, True
+
+    def own(self, client):
+        kept = copy.deepcopy(self.kept[client])
+        model = self.learn(client)[0].state_dict()
+        self.kept[client] = kept
+        return model
+
+    def begin(self, client):
+        model, weights, learnt = self.learn(client)
+        learnt = learnt or self.kept[client].get("learnt", False)
+        self.kept[client] |= {"weights": weights, "learnt": learnt}
+        return model.train()
+
+    def train(self, client):
+        model = super().train(client)
+        self.kept[client]["old"] = parameters(model)
+        return model
+
+
+class OfAllLayers(FedALA):
+    part = ""
+
+
+def test_fedala():
+    given = {"share": 0.5, "eta": 3.0, "first": 4}
+    compare(FedALA, methods("fedala", **given))
+    compare(OfAllLayers, methods("fedala", part="all", **given))
+    weights = run(methods("fedala", part="all", **given)).run.memory[1]["ala_weights"]
+    assert any((w < 1).any() for w in weights.values())
+
+
+def test_without_learning_the_weights_the_whole_server_model_is_taken():
+    found = run(methods("fedala", eta=0.0, part="all")).run.server
+    torch.testing.assert_close(found, run(Method()).run.server, **EXACT)
+
+
+class FedAMP(PlainLoop):
+    def mine(self, client):
+        return self.kept[client].get("model", self.make(7))
+
+    def own(self, client):
+        return self.mine(client).state_dict()
+
+    def begin(self, client):
+        if self.shared.get("round") != self.round:
+            self.shared = {"round": self.round, "models": {k: self.mine(k) for k in self.cohort()}}
+        return copy.deepcopy(self.mine(client)).train()
+
+    def loss(self, client, model, x, y):
+        models = {k: parameters(m) for k, m in self.shared["models"].items()}
+        mine = models.pop(client)
+        cloud = {n: w.clone() for n, w in mine.items()}
+        for theirs in models.values():
+            away = sum((mine[n] - w).square().sum() for n, w in theirs.items())
+            attention = 0.3 * torch.exp(-away / 2.0) / 2.0
+            cloud = {n: u + attention * (theirs[n] - mine[n]) for n, u in cloud.items()}
+        pull = sum((p - cloud[n]).square().sum() for n, p in model.named_parameters())
+        return super().loss(client, model, x, y) + 0.7 / (2 * 0.3) * pull
+
+    def train(self, client):
+        model = super().train(client)
+        self.kept[client]["model"] = copy.deepcopy(model)
+        return model
+
+
+def test_fedamp():
+    compare(FedAMP, methods("fedamp", lam=0.7, alpha=0.3, sigma=2.0))
+
+
+# --- prototypes --------------------------------------------------------------------------------
+
+
+class Pulled(PlainLoop):
+    """Features are pulled to prototypes (K,), of which the server may lack some."""
+
+    equal = True
+
+    def loss(self, client, model, x, y):
+        features, logits = model(x)
+        goals = features.detach().clone()
+        for i, label in enumerate(y.tolist()):
+            goals[i] = self.shared.get(label, goals[i])
+        return F.cross_entropy(logits, y) + 0.8 * F.mse_loss(features, goals)
+
+    def collect(self, clients, models):
+        found: dict = {}
+        for client, model in zip(clients, models, strict=True):
+            x, y = self.samples(client)
+            features = copy.deepcopy(model).eval()(x)[0]
+            for label in y.unique().tolist():
+                of = features[y == label]
+                parts = [of.mean(0)] if self.equal else [*of]
+                found.setdefault(label, []).extend(parts)
+        self.shared |= {label: torch.stack(parts).mean(0) for label, parts in found.items()}
+
+
+class FedProto(Pulled, Keeping):
+    def keeps(self, name):
+        return True
+
+    def aggregate(self, clients, models):
+        self.collect(clients, models)
+
+
+class BySamples(FedProto):
+    equal = False
+
+
+def test_fedproto():
+    compare(FedProto, methods("fedproto", lam=0.8))
+    compare(BySamples, methods("fedproto", lam=0.8, weights="samples"))
+
+
+def test_a_class_keeps_its_last_prototype():
+    found = simulate(methods("fedproto"), "loop", uneven(SIZES), **SETTING, participation=1 / 6)
+    before = found.play(1).shared["prototypes"]
+    after = found.play(1).shared["prototypes"]
+    assert (before["known"] <= after["known"]).all()
+    gone = [k for k in range(3) if torch.equal(before["mean"][k], after["mean"][k])]
+    assert all(after["mean"][k].any() == bool(before["known"][k]) for k in gone)
+
+
+class FedPAC(Pulled):
+    equal = False
+
+    def head(self, client):
+        return self.kept[client].get("head", self.make(7).head.state_dict())
+
+    def own(self, client):
+        head = {f"head.{n}": w for n, w in self.head(client).items()}
+        return self.model.state_dict() | head
+
+    def train(self, client):
+        x, y = self.samples(client)
+        features = copy.deepcopy(self.model).eval()(x)[0].detach()
+        h = torch.stack([features[y == k].sum(0) / len(y) for k in range(3)])
+        total = sum(f @ f for f in features) / len(y)
+        self.kept[client] |= {"h": h, "v": (total - (h * h).sum()) / len(y)}
+        model = self.begin(client)
+        model.head.load_state_dict(self.head(client))
+        head, body = [*model.head.parameters()], [*model.body.parameters()]
+        rate = {"lr": self.rate(), "momentum": self.protocol["momentum"]}
+        rate["weight_decay"] = self.protocol["weight_decay"]
+        first, second = torch.optim.SGD(head, **rate), torch.optim.SGD(body, **rate)
+        batches = [*self.batches(client)]
+        for number, (x, y) in enumerate(batches):
+            model.zero_grad()
+            self.loss(client, model, x, y).backward()
+            (first if number < len(batches) * 0.5 else second).step()
+        return model
+
+    def aggregate(self, clients, models):
+        super().aggregate(clients, models)
+        self.collect(clients, models)
+        for client in clients:
+            a = smallest(self.matrix(client, clients))
+            a = torch.where(a < 1e-3, 0, a)
+            parts = [m.head.state_dict() for m in models]
+            self.kept[client]["head"] = {
+                n: sum(one * part[n] for one, part in zip(a / a.sum(), parts, strict=True))
+                for n in parts[0]
+            }
+
+    def matrix(self, client, clients):
+        h = {k: self.kept[k]["h"] for k in clients}
+        rows = [[((h[client] - h[j]) * (h[client] - h[k])).sum() for k in clients] for j in clients]
+        own = torch.stack([self.kept[k]["v"] for k in clients])
+        return torch.tensor(rows, dtype=torch.float64) + own.diag()
+
+
+def smallest(matrix: torch.Tensor) -> torch.Tensor:
+    """The minimum of a' P a over a >= 0 with the sum 1: the best of all supports."""
+    found = []
+    for size in range(1, len(matrix) + 1):
+        for support in itertools.combinations(range(len(matrix)), size):
+            part = matrix[support, :][:, support]
+            a = torch.linalg.solve(part, torch.ones(size, dtype=torch.float64))
+            a = a / a.sum()
+            if (a >= 0).all():
+                whole = torch.zeros(len(matrix), dtype=torch.float64)
+                whole[[*support]] = a
+                found.append((float(whole @ matrix @ whole), whole))
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def test_fedpac():
+    compare(FedPAC, methods("fedpac", lam=0.8))
+
+
 # --- what is refused ---------------------------------------------------------------------------
 
 
@@ -336,6 +642,16 @@ WRONG = [
     ("apfl", {"alpha": 1.5}),
     ("apfl", {"mix": "both"}),
     ("fedrod", {"gamma": -1.0}),
+    ("pfedme", {"delta": 0.0}),
+    ("pfedme", {"inner": 0}),
+    ("perfedavg", {"alpha": -0.1}),
+    ("perfedavg", {"distance": 0.0}),
+    ("fedala", {"part": "body"}),
+    ("fedala", {"share": 0.0}),
+    ("fedproto", {"weights": "none"}),
+    ("fedamp", {"sigma": 0.0}),
+    ("fedpac", {"lam": -1.0}),
+    ("fedpac", {"head_share": 2.0}),
 ]
 
 
