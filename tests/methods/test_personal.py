@@ -623,6 +623,24 @@ def test_fedpac():
     compare(FedPAC, methods("fedpac", lam=0.8))
 
 
+# --- what a client keeps -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("private", [(), ("head.",)])
+def test_an_initial_memory_stays_if_a_method_keeps_nothing_else(private):
+    seen = []
+    method = Method(
+        memory=lambda start, client: {"place": torch.tensor(client)},
+        begin=lambda client: seen.append(int(client.memory["place"])) or {},
+        private=private,
+    )
+    found = simulate(method, "loop", uneven(SIZES), **SETTING)
+    found.play(ROUNDS)
+    seen.clear()
+    own(found, 4)
+    assert {*seen} == {4}
+
+
 # --- what is refused ---------------------------------------------------------------------------
 
 

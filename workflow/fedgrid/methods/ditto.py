@@ -10,6 +10,7 @@ here it is fixed. That code gives all clients of a round the same weight; add `u
 With the protocol's `clip` both gradients are limited together.
 """
 
+import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
@@ -27,11 +28,10 @@ def method(lam: float = 1.0) -> Method:
         raise UsageError(f"ditto: lam is {lam}: set it to 0 or more")
 
     def near(step: Step) -> Tensor:
-        pairs = (
-            (w, step.server[n.removeprefix(PRIVATE[0])])
-            for n, w in step.params.items()
-            if n.startswith(PRIVATE)
-        )
-        return lam / 2 * sum((v - w).square().sum() for v, w in pairs)
+        own = {n: v for n, v in step.params.items() if n.startswith(PRIVATE)}
+        away = [
+            (v - step.server[n.removeprefix("private.")]).square().sum() for n, v in own.items()
+        ]
+        return lam / 2 * torch.stack(away).sum()
 
     return keep(Pair, True, False) | Method(loss=two_losses, penalty=near, padded=True)

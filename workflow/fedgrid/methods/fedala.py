@@ -34,8 +34,7 @@ def method(share: float = 0.8, eta: float = 1.0, part: str = "head", first: int 
         names = [n for n in start.parameters if part == "all" or n.startswith("head.")]
         old = {n: start.server[n] for n in names}
         weights = {n: torch.ones_like(w) for n, w in old.items()}
-        like = next(iter(old.values()))
-        return {"ala_old": old, "ala_weights": weights, "ala_learnt": like.new_zeros(())}
+        return {"ala_old": old, "ala_weights": weights, "ala_learnt": start.sizes.new_zeros(())}
 
     def mixed(client: Client, weights: Model) -> Model:
         old = client.memory["ala_old"]

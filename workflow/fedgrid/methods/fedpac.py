@@ -34,7 +34,7 @@ def method(lam: float = 1.0, head_share: float = 0.5) -> Method:
     """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1."""
     if lam < 0:
         raise UsageError(f"fedpac: lam is {lam}: set it to 0 or more")
-    local = Method(memory=number, begin=begin, measure=tell)
+    local = Method(memory=number, remember=number_again, begin=begin, measure=tell)
     server = Method(shared=first, share=combine, uses_deltas=False)
     return fedrep.phases("fedpac", head_share) | pull(lam, "samples") | local | server
 
@@ -42,6 +42,11 @@ def method(lam: float = 1.0, head_share: float = 0.5) -> Method:
 def number(start: Start, client: int) -> Memory:
     """Return the client's place among the classifiers."""
     return {"fedpac_client": torch.tensor(client, device=start.sizes.device)}
+
+
+def number_again(client: Client) -> Memory:
+    """Return the same place."""
+    return {"fedpac_client": client.memory["fedpac_client"]}
 
 
 def first(start: Start) -> Memory:
