@@ -34,6 +34,7 @@ NEUTRAL = {
     "fedavg_ls": {"mu": 0.0},
     "fedcurv": {"penalty": 0.0},
     "feddecorr": {"beta": 0.0},
+    "fedgkd": {"beta": 0.0},
     "fedlmd": {"beta": 0.0},
     "fedlmd_random": {"beta": 0.0},
     "fedlmd_tf": {"beta": 0.0},

@@ -2,16 +2,19 @@
 
 import copy
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from conftest import PROTOCOL, Simulation, methods, simulate, tiny, uneven
+from conftest import PROTOCOL, Simulation, make_step, methods, simulate, tiny, uneven
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.engine.client_evaluation import evaluated_model
-from fedgrid.method import Method
+from fedgrid.method import Cohort, Method, Step
+from fedgrid.methods import fedpac
+from fedgrid.methods._random_classes import ORDER
 from fedgrid.runtime.names import UsageError
 from fedgrid.training.build import check_method
 
@@ -623,6 +626,124 @@ def test_fedpac():
     compare(FedPAC, methods("fedpac", lam=0.8))
 
 
+# --- placebos ----------------------------------------------------------------------------------
+
+
+def step_of(order, y) -> Step:
+    """A step of three classes with prototypes, for a client with an order of the classes."""
+    means = torch.arange(6.0).double().view(3, 2) ** 2
+    known = torch.tensor([1.0, 0.0, 1.0]).double()
+    return make_step(
+        features=torch.tensor([[0.5, 1.0], [2.0, 3.0]]).double(),
+        logits=torch.tensor([[0.5, 1.0, 0.0], [2.0, 3.0, 1.0]]).double()[:, None].expand(2, 2, 3),
+        y=torch.tensor(y),
+        counts=torch.tensor([7, 2, 1]),
+        memory={ORDER: torch.tensor(order)},
+        shared={"prototypes": {"mean": means, "known": known}},
+    )
+
+
+def test_the_placebo_of_prototypes_pulls_to_those_of_the_drawn_classes():
+    placebo, real = methods("fedproto_random").penalty, methods("fedproto").penalty
+    assert placebo(step_of([2, 0, 1], [0, 1])) == real(step_of([0, 1, 2], [2, 0]))
+    assert placebo(step_of([2, 0, 1], [0, 1])) != real(step_of([2, 0, 1], [0, 1]))
+
+
+def test_the_placebo_of_the_balance_counts_other_classes():
+    placebo, real = methods("fedrod_random").loss, methods("fedrod").loss
+    drawn = step_of([2, 0, 1], [0, 1])
+    same = replace(drawn, counts=torch.tensor([1, 7, 2]))
+    torch.testing.assert_close(placebo(drawn), real(same))
+    assert placebo(drawn) != real(drawn)
+
+
+def cohort_of(**fields) -> Cohort:
+    return Cohort(**dict.fromkeys(Cohort.__dataclass_fields__) | fields)
+
+
+def test_the_placebo_of_fedamp_has_the_same_weights_for_other_pairs():
+    places = torch.tensor([[0.0], [0.3], [1.0], [4.0]]).double()
+    before = [{"fedamp": {"parameters": {"w": place}}} for place in places]
+    sent = {}
+    for shuffled in (False, True):
+        given = methods("fedamp", shuffled=shuffled).send(cohort_of(before=before, noise=3))
+        sent[shuffled] = torch.stack([one["fedamp_u"]["w"] for one in given])
+        # The weights are symmetric, so that the mean of the clients' models stays.
+        torch.testing.assert_close(sent[shuffled].mean(), places.mean())
+    assert not torch.allclose(sent[False], sent[True])
+
+
+def test_the_placebo_of_fedpac_gives_a_client_the_weights_of_another():
+    h = torch.tensor([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0]]).double()
+    head = {"head.bias": torch.zeros(4, 1).double()}
+    told = [
+        {"fedpac": {"h": h[k], "variance": h.new_tensor(0.1), "head": {"head.bias": h[k, :1]}}}
+        for k in range(3)
+    ]
+    fields = {"clients": torch.tensor([0, 1, 3]), "sizes": torch.tensor([4.0, 4.0, 4.0])}
+    cohort = cohort_of(measured=told, shared={"fedpac": head}, noise=0, **fields)
+    real, placebo = (
+        fedpac.combine(cohort, {}, shuffled)["fedpac"]["head.bias"][:, 0].tolist()
+        for shuffled in (False, True)
+    )
+    assert real[2] == placebo[2] == 0  # it was not in the round
+    assert sorted(real) == sorted(placebo)
+    assert all(a != b for a, b in zip(real[:2] + real[3:], placebo[:2] + placebo[3:], strict=True))
+
+
+# --- a teacher of earlier models ---------------------------------------------------------------
+
+
+class FedGKD(PlainLoop):
+    """The teacher's statistics are those of the present model."""
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.models: list[dict] = []
+
+    def loss(self, client, model, x, y):
+        logits = model(x)[1]
+        loss = F.cross_entropy(logits, y)
+        if not self.models:
+            return loss
+        teacher, last = copy.deepcopy(self.model).eval(), self.models[-2:]
+        with torch.no_grad():
+            for n, p in teacher.named_parameters():
+                p.copy_(sum(of[n] for of in last) / len(last))
+            goal = (teacher(x)[1] / 2.0).softmax(1)
+        student = (logits / 2.0).log_softmax(1)
+        return loss + 0.7 * 4.0 * F.kl_div(student, goal, reduction="batchmean")
+
+    def aggregate(self, clients, models):
+        super().aggregate(clients, models)
+        self.models.append(parameters(self.model))
+
+
+def test_fedgkd():
+    method = methods("fedgkd", beta=0.7, tau=2.0, models=2)
+    found, expected = run_for(4, method), FedGKD(tiny, uneven(SIZES), PROTOCOL | SETTING, 7).play(4)
+    torch.testing.assert_close(found, dict(expected), **EXACT)
+
+
+def run_for(rounds: int, method: Method) -> dict:
+    return simulate(method, "loop", uneven(SIZES), **SETTING).play(rounds).server
+
+
+def test_fedgkd_with_one_model_has_the_servers_as_teacher():
+    found = run_for(1, methods("fedgkd", beta=0.7, models=1))
+    torch.testing.assert_close(found, run_for(1, Method()), **EXACT)
+    step = make_step(
+        logits=torch.tensor([[1.0, 2.0]]).double(),
+        features=torch.zeros(1, 1),
+        server={"w": torch.ones(1)},
+        shared={"fedgkd": {"sum": {"w": torch.zeros(1)}}},
+        round=torch.tensor(7),
+        forward=lambda model, x: (None, torch.stack([model["w"], 2 - model["w"]], 1).double()),
+    )
+    one = methods("fedgkd", beta=0.7, tau=1.0, models=1).penalty(step)
+    torch.testing.assert_close(one, methods("fedavg_kd", beta=0.7).penalty(step))
+
+
 # --- what a client keeps -----------------------------------------------------------------------
 
 
@@ -668,6 +789,7 @@ WRONG = [
     ("fedala", {"share": 0.0}),
     ("fedproto", {"weights": "none"}),
     ("fedamp", {"sigma": 0.0}),
+    ("fedgkd", {"models": 0}),
     ("fedpac", {"lam": -1.0}),
     ("fedpac", {"head_share": 2.0}),
 ]

@@ -5,6 +5,9 @@ under the trained model. The server averages them, over clients or over samples,
 last prototype of a class that no client of the round has. In the next round clients pull the
 features of each sample to its class's prototype: lam times the mean over samples and dimensions of
 the squared difference, without the classes that have no prototype yet.
+
+The placebo `shuffled` gives each class the prototype of a random one, in an order that is drawn for
+each client and round.
 """
 
 import torch
@@ -12,13 +15,15 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
+from fedgrid.methods._random_classes import ORDER, send_orders
 
 
-def pull(lam: float, weights: str) -> Method:
+def pull(lam: float, weights: str, shuffled: bool = False) -> Method:
     """Return what clients and server do with prototypes; weights: equal (clients) or samples."""
 
     def near(step: Step) -> Tensor:
-        goal, known = (step.shared["prototypes"][n][step.y] for n in ("mean", "known"))
+        y = step.memory[ORDER][step.y] if shuffled else step.y
+        goal, known = (step.shared["prototypes"][n][y] for n in ("mean", "known"))
         return lam * step.mean((step.features - goal).square().mean(1) * known)
 
     def of_classes(client: Client) -> Memory:
@@ -39,7 +44,8 @@ def pull(lam: float, weights: str) -> Method:
         return {"prototypes": {"mean": torch.zeros_like(head), "known": head.new_zeros(len(head))}}
 
     told = Method(measure=of_classes, share=averaged, shared=none, uses_deltas=False)
-    return Method(penalty=near, padded=True) | told
+    orders = send_orders if shuffled else None
+    return Method(penalty=near, padded=True, send=orders) | told
 
 
 @torch.no_grad()

@@ -7,6 +7,8 @@ xi_ij = alpha / sigma exp(-|w_i - w_j|^2 / sigma), and the client minimises
 F_i(w) + lam / (2 alpha) |w - u_i|^2. It is evaluated with w_i. The mean of these models, which the
 server has too, is not used.
 
+The placebo `shuffled` gives each pair of clients the weight of another pair.
+
 The authors have published no code. PFLlib has the same weights and default values, but its term has
 no gradient.
 """
@@ -15,14 +17,17 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
+from fedgrid.methods.contribution import of_another
 from fedgrid.runtime.names import UsageError
 
 PRIVATE = True
 MODELS_KEPT = 2  # per client: its model, and in a round the one that the server sends
 
 
-def method(lam: float = 1.0, alpha: float = 1.0, sigma: float = 1.0) -> Method:
-    """lam >= 0: with 0 each client trains alone; alpha and sigma are above 0."""
+def method(
+    lam: float = 1.0, alpha: float = 1.0, sigma: float = 1.0, shuffled: bool = False
+) -> Method:
+    """lam >= 0: with 0 each client trains alone; alpha and sigma are above 0; shuffled: placebo."""
     if lam < 0 or min(alpha, sigma) <= 0:
         raise UsageError(
             f"fedamp: lam is {lam}, alpha is {alpha} and sigma is {sigma}: set lam to 0 or more, "
@@ -38,6 +43,9 @@ def method(lam: float = 1.0, alpha: float = 1.0, sigma: float = 1.0) -> Method:
         flat = torch.stack([torch.cat([w.flatten() for w in of.values()]) for of in models])
         away = (flat[:, None] - flat).square().sum(2)
         weights = (alpha / sigma * torch.exp(-away / sigma)).fill_diagonal_(0)
+        if shuffled:
+            other = of_another(len(weights), cohort.noise)
+            weights = weights[other][:, other]
         weights = weights + torch.diag(1 - weights.sum(1))
         return [{"fedamp_u": mixed(row, models)} for row in weights]
 

@@ -12,8 +12,10 @@ sent. Weights below 0.001 are set to 0, as in the official code.
 That code trains the classifier for one epoch with a rate of its own, here `head_share` says how
 long, with the protocol's rate. It pulls the features of a class without a global prototype to the
 client's own, here they are not pulled. The server also has the mean of the classifiers, which the
-paper does not use.
+paper does not use. The placebo `shuffled` gives each client the weights a of another one.
 """
+
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from torch import Tensor
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, relative
 from fedgrid.methods import fedrep
 from fedgrid.methods._prototypes import pull, total
+from fedgrid.methods.contribution import of_another
 from fedgrid.runtime.names import UsageError
 
 PRIVATE = True
@@ -30,12 +33,15 @@ OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam co
 LEAST = 0.001  # smaller weights are 0
 
 
-def method(lam: float = 1.0, head_share: float = 0.5) -> Method:
-    """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1."""
+def method(lam: float = 1.0, head_share: float = 0.5, shuffled: bool = False) -> Method:
+    """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1.
+
+    shuffled: the placebo.
+    """
     if lam < 0:
         raise UsageError(f"fedpac: lam is {lam}: set it to 0 or more")
     local = Method(memory=number, remember=number_again, begin=begin, measure=tell)
-    server = Method(shared=first, share=combine, uses_deltas=False)
+    server = Method(shared=first, share=partial(combine, shuffled=shuffled), uses_deltas=False)
     return fedrep.phases("fedpac", head_share) | pull(lam, "samples") | local | server
 
 
@@ -70,12 +76,14 @@ def tell(client: Client) -> Memory:
     return {"fedpac": {"h": h.flatten(), "variance": variance, "head": head}}
 
 
-def combine(cohort: Cohort, update: Model) -> Memory:
+def combine(cohort: Cohort, update: Model, shuffled: bool) -> Memory:
     """Return the classifiers of all clients, with new ones for those of the round."""
     here = cohort.sizes.nonzero()[:, 0]
     told = [cohort.measured[k]["fedpac"] for k in here.tolist()]
     h, variance = (torch.stack([one[name] for one in told]) for name in ("h", "variance"))
     weights = torch.stack([best(one, h, variance) for one in h])
+    if shuffled:
+        weights = weights[of_another(len(weights), cohort.noise)]
     heads = {}
     for name, before in cohort.shared["fedpac"].items():
         new = torch.tensordot(weights, torch.stack([one["head"][name] for one in told]), dims=1)

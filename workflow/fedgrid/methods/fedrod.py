@@ -10,6 +10,7 @@ The authors have published no code. As in PFLlib, a private classifier begins wi
 the shared one. The paper's variant with a hypernetwork is not here.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -28,9 +29,15 @@ def method(gamma: float = 1.0) -> Method:
     if gamma < 0:
         raise UsageError(f"fedrod: gamma is {gamma}: set it to 0 or more")
 
+    return two_heads(gamma, lambda step: step.counts)
+
+
+def two_heads(gamma: float, get_counts: Callable[[Step], Tensor]) -> Method:
+    """Return the method whose balanced softmax takes the counts (K,) that the function gives."""
+
     def balanced(step: Step) -> Tensor:
         generic, own = step.logits.unbind(1)
-        counts = step.counts.to(generic)
+        counts = get_counts(step).to(generic)
         prior = gamma * counts.clamp(min=torch.finfo(counts.dtype).tiny).log()
         parts = (replace(step, logits=logits) for logits in (generic + prior, own))
         return torch.stack([part.cross_entropy() for part in parts]).sum()

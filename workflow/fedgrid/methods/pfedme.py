@@ -13,7 +13,8 @@ lam delta = 1 and one inner step it is FedAvg.
 """
 
 from collections.abc import Callable
-from functools import partial
+
+from torch import Tensor
 
 from fedgrid.method import Client, Memory, Method, Model, Step
 from fedgrid.runtime.names import UsageError
@@ -43,7 +44,11 @@ def method(lam: float = 15.0, delta: float = 0.09, inner: int = 5, beta: float =
     def own(client: Client) -> Model:
         theta = client.model
         for x, y in client.epoch():
-            theta = approach(theta, client.model, partial(client.gradient, x=x, y=y))
+
+            def slope(at: Model, x: Tensor = x, y: Tensor = y) -> Model:
+                return client.gradient(at, x, y)
+
+            theta = approach(theta, client.model, slope)
         return theta
 
     def ahead(update: Model, shared: Memory) -> Model:
