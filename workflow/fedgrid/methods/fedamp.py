@@ -35,12 +35,12 @@ def method(
         )
 
     def attracted(step: Step) -> Tensor:
-        pairs = ((step.params[n], u) for n, u in step.memory["fedamp_u"].items())
+        pairs = ((step.params[n], u) for n, u in sorted(step.memory["fedamp_u"].items()))
         return lam / (2 * alpha) * torch.stack([(w - u).square().sum() for w, u in pairs]).sum()
 
     def clouds(cohort: Cohort) -> list[Memory]:
         models = [before["fedamp"]["parameters"] for before in cohort.before]
-        flat = torch.stack([torch.cat([w.flatten() for w in of.values()]) for of in models])
+        flat = torch.stack([torch.cat([of[n].flatten() for n in sorted(of)]) for of in models])
         away = (flat[:, None] - flat).square().sum(2)
         weights = (alpha / sigma * torch.exp(-away / sigma)).fill_diagonal_(0)
         if shuffled:
