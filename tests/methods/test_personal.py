@@ -547,7 +547,7 @@ class BySamples(FedProto):
 
 def test_fedproto():
     compare(FedProto, methods("fedproto", lam=0.8))
-    compare(BySamples, methods("fedproto", lam=0.8, weights="samples"))
+    compare(BySamples, methods("fedproto", lam=0.8, average="samples"))
 
 
 def test_a_class_keeps_its_last_prototype():
@@ -787,7 +787,7 @@ WRONG = [
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),
     ("fedala", {"share": 0.0}),
-    ("fedproto", {"weights": "none"}),
+    ("fedproto", {"average": "none"}),
     ("fedamp", {"sigma": 0.0}),
     ("fedgkd", {"models": 0}),
     ("fedpac", {"lam": -1.0}),

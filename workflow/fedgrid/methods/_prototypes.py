@@ -18,8 +18,8 @@ from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods._random_classes import ORDER, send_orders
 
 
-def pull(lam: float, weights: str, shuffled: bool = False) -> Method:
-    """Return what clients and server do with prototypes; weights: equal (clients) or samples."""
+def pull(lam: float, average: str, shuffled: bool = False) -> Method:
+    """Return what clients and server do with prototypes; average: equal (clients) or samples."""
 
     def near(step: Step) -> Tensor:
         y = step.memory[ORDER][step.y] if shuffled else step.y
@@ -32,7 +32,7 @@ def pull(lam: float, weights: str, shuffled: bool = False) -> Method:
     def averaged(cohort: Cohort, update: Model) -> Memory:
         sums = torch.stack([told["features"] for told in cohort.measured])
         counts = cohort.counts.to(sums)[:, :, None]
-        if weights == "equal":
+        if average == "equal":
             sums, counts = sums / counts.clamp(min=1), (counts > 0).to(sums)
         total, here = counts.sum(0), counts.sum(0) > 0
         before = cohort.shared["prototypes"]

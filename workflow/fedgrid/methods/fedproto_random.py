@@ -12,6 +12,6 @@ PRIVATE = True
 MODELS_KEPT = 1  # models per client
 
 
-def method(lam: float = 1.0, weights: str = "equal") -> Method:
-    """lam >= 0 weighs the term; weights: equal or samples, of clients in a prototype."""
-    return pull(lam, weights, shuffled=True) | Method(private=(everything,))
+def method(lam: float = 1.0, average: str = "equal") -> Method:
+    """lam >= 0 weighs the term; average: equal or samples, of clients in a prototype."""
+    return pull(lam, average, shuffled=True) | Method(private=(everything,))

@@ -16,21 +16,21 @@ from fedgrid.runtime.names import UsageError
 PRIVATE = True
 
 
-def method(epochs: int = 5, part: str = "all", lr: float = 0.0) -> Method:
-    """epochs: 0 changes nothing. part: all, head or body; lr: 0 stands for the round's own."""
+def method(epochs: int = 5, part: str = "all", rate: float = 0.0) -> Method:
+    """epochs: 0 changes nothing. part: all, head or body; rate: of SGD, 0: the round's own."""
     names = {"all": "", "head": "head.", "body": "body."}
     if part not in names:
         raise UsageError(f"finetuned: part is all, head or body, not {part!r}")
-    if epochs < 0 or lr < 0:
-        raise UsageError(f"finetuned: epochs is {epochs} and lr is {lr}: set them to 0 or more")
+    if epochs < 0 or rate < 0:
+        raise UsageError(f"finetuned: epochs is {epochs} and rate is {rate}: set them to 0 or more")
 
     def tune(client: Client) -> Model:
-        model, rate = client.model, lr or client.lr
+        model, lr = client.model, rate or client.lr
         for _ in range(epochs):
             for x, y in client.epoch():
                 gradient = client.gradient(model, x, y)
                 chosen = [n for n in gradient if n.removeprefix("private.").startswith(names[part])]
-                model = model | {n: model[n] - rate * gradient[n] for n in chosen}
+                model = model | {n: model[n] - lr * gradient[n] for n in chosen}
         return model
 
     return Method(personal=tune)
