@@ -92,7 +92,7 @@ class Client(Trained):
     total: Total  # over its training data, in chunks
     epoch: Callable[[], Batches]  # one more epoch of training batches
     test: Total  # over its own test data, in chunks; gives None if it has none
-    # model, x, y -> the gradient of the mean cross-entropy, by trained parameter, in training mode
+    # model, x, y -> the gradient of the mean cross-entropy, by parameter, in training mode
     gradient: Callable[[Model, Tensor, Tensor], Model]
 
 

@@ -71,6 +71,17 @@ class PlainLoop:
         """Yield the batches (B, ...), (B,) of a client in this round."""
         names = (*self.data.names, self.round)
         work = schedule.work(np.array(self.cohort()), self.data.members, self.protocol, *names)
+        yield from self.batches_of(work, client)
+
+    def epoch(self, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of one more epoch of a client in this round, as `Client.epoch`."""
+        names = (*self.data.names, self.round, "once more")
+        once = changed_protocol(self.protocol, schedule.epochs(1))
+        work = schedule.work(np.array([client]), self.data.members, once, *names)
+        yield from self.batches_of(work, client)
+
+    def batches_of(self, work: schedule.Work, client: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches that a schedule has for a client."""
         at = work.clients.tolist().index(client)
         for index, valid in zip(work.index[:, at], work.valid[:, at], strict=True):
             if valid.any():

@@ -40,15 +40,20 @@ def differentiate(
 
 
 def differentiate_batch(architecture: Architecture, model: Model, x: Tensor, y: Tensor) -> Model:
-    """Return the gradient of the mean cross-entropy of a batch, by trained parameter."""
+    """Return the gradient of the mean cross-entropy of a batch, by parameter.
+
+    It has those that local training leaves as they are, too. Of a network with several outputs it
+    is the sum of their cross-entropies.
+    """
     valid = torch.ones(len(y), dtype=architecture.dtype, device=y.device)
 
     def loss(trained: Model) -> Tensor:
         moved = model | trained
         _, logits = call_in_training(architecture, moved, x, Masked(valid, moved))
-        return -log_likelihood(logits, y).mean()
+        outputs = logits.view(len(y), -1, logits.shape[-1]).unbind(1)
+        return -torch.stack([log_likelihood(output, y).mean() for output in outputs]).sum()
 
-    return torch.func.grad(loss)({name: model[name] for name in architecture.trainable})
+    return torch.func.grad(loss)({name: model[name] for name in architecture.parameters})
 
 
 def call_in_training(

@@ -309,11 +309,16 @@ class Engine:
         )
 
     def memory(self, state: RunState, client: int) -> Memory:
-        """Return a client's memory, or its initial memory if it has never taken part."""
-        if client in state.memory:
+        """Return a client's memory, or its initial memory if it has never taken part.
+
+        Without `remember` the initial memory of the method stays.
+        """
+        method, start, later = self.method, self._start, client in state.memory
+        if later and (method.remember or not method.memory):
             return state.memory[client]
-        method, start = self.method, self._start
         kept = method.memory(start, client) if method.memory else {}
+        if later:
+            return kept | state.memory[client]
         own = {"private": self.private(start.server)} if method.private else {}
         return kept | own | self.first_optimiser(self.own)
 

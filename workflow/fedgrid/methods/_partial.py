@@ -30,7 +30,7 @@ def privatise(way: str, split: int | None, forgets: bool, **options: Any) -> Met
     return keep(branches, {*way} >= {"A", "B"}, forgets) | Method(loss=loss, padded=True)
 
 
-def keep(architecture: Callable[[nn.Module], nn.Module], whole: bool, forgets: bool) -> Method:
+def keep(architecture: Callable[[Any], nn.Module], whole: bool, forgets: bool) -> Method:
     """Return a method with private entries; `whole` says that the shared blocks are all blocks."""
     served: Any = shared_path if whole else None
     private = (PRIVATE,)

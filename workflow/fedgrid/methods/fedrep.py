@@ -16,11 +16,16 @@ OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam co
 
 def method(head_share: float = 0.5) -> Method:
     """head_share: the share of a client's local steps that train its classifier, in 0..1."""
+    return phases("fedrep", head_share) | Method(private=PRIVATE)
+
+
+def phases(name: str, head_share: float) -> Method:
+    """Return the two phases of the local training of the method `name`."""
     if not 0 <= head_share <= 1:
-        raise UsageError(f"fedrep: head_share is {head_share}, and a share is from 0 to 1")
+        raise UsageError(f"{name}: head_share is {head_share}, and a share is from 0 to 1")
 
     def phase(step: Step) -> dict[str, Tensor]:
         first = (step.step < step.steps * head_share).to(step.valid)
         return {n: first if n.startswith(PRIVATE) else 1 - first for n in step.params}
 
-    return Method(rate=phase, private=PRIVATE, padded=True, optimisers=OPTIMISERS)
+    return Method(rate=phase, padded=True, optimisers=OPTIMISERS)

@@ -61,7 +61,8 @@ def build_method(run: Run) -> Method:
 
 def check_method(name: str, made: Method, protocol: Protocol) -> None:
     """Refuse a method that the protocol, or one of its own functions, makes impossible."""
-    if (made.private or made.evaluate) and not has_client_test(protocol):
+    of_clients = made.private or made.evaluate or made.personal or made.begin
+    if of_clients and not has_client_test(protocol):
         raise UsageError(needs_client_test(name))
     if (made.forgets or made.resets) and not made.private:
         raise UsageError(

@@ -106,7 +106,7 @@ METHOD: dict[str, Rule] = {
     ),
     "INDEPENDENT": BOOL,
     "PRIVATE": (
-        'a tuple of texts, such as ("head.",), or True if a function names the entries',
+        'a tuple of texts, such as ("head.",), or True if clients have other models of their own',
         lambda value: value is True or texts(value),
     ),
     "SPLITS": BOOL,

@@ -1,0 +1,65 @@
+"""FedALA: each client learns how much of the server's model to take (Zhang et al., AAAI 2023).
+
+Zhang, Hua, Wang, Song, Xue, Ma and Guan, "FedALA: Adaptive Local Aggregation for Personalized
+Federated Learning". A client begins a round with old + (server - old) * W, where old is its own
+model after its last round and W, in 0..1, has an entry for each parameter. W begins with ones and
+follows the gradient of the cross-entropy with the rate eta on a share of the client's batches: for
+`first` epochs when the models differ for the first time, for one epoch later. Parameters outside
+of `part` are the server's. A client is evaluated with the model that it begins with.
+
+The official code repeats the first epochs until the losses of ten of them hardly differ; here their
+number is fixed. It takes a random run of samples, here these are batches of one shuffled epoch.
+"""
+
+import torch
+
+from fedgrid.method import Client, Memory, Method, Model, Start
+from fedgrid.runtime.names import UsageError
+
+PRIVATE = True
+MODELS_KEPT = 2  # per client with part="all", tensors as large as the model
+
+
+def method(share: float = 0.8, eta: float = 1.0, part: str = "head", first: int = 11) -> Method:
+    """share: of the batches, in 0..1; eta: 0 is FedAvg; part: head or all; first: at least 1."""
+    if part not in ("head", "all"):
+        raise UsageError(f"fedala: part is head or all, not {part!r}")
+    if not 0 < share <= 1 or eta < 0 or first < 1:
+        raise UsageError(
+            f"fedala: share is {share}, eta is {eta} and first is {first}: set share above 0 and "
+            "at most to 1, eta to 0 or more, and first to 1 or more"
+        )
+
+    def initial(start: Start, client: int) -> Memory:
+        names = [n for n in start.parameters if part == "all" or n.startswith("head.")]
+        old = {n: start.server[n] for n in names}
+        weights = {n: torch.ones_like(w) for n, w in old.items()}
+        return {"ala_old": old, "ala_weights": weights, "ala_learnt": start.sizes.new_zeros(())}
+
+    def mixed(client: Client, weights: Model) -> Model:
+        old = client.memory["ala_old"]
+        return {n: old[n] + (client.server[n] - old[n]) * weights[n] for n in old}
+
+    def learn(client: Client) -> tuple[Model, bool]:
+        old, weights = client.memory["ala_old"], client.memory["ala_weights"]
+        way = {n: client.server[n] - old[n] for n in old}
+        if not any(bool(w.any()) for w in way.values()):
+            return weights, False
+        base = client.server | client.memory.get("private", {})
+        batches = [*client.epoch()]
+        for _ in range(1 if client.memory["ala_learnt"] else first):
+            for x, y in batches[: max(1, round(share * len(batches)))]:
+                g = client.gradient(base | mixed(client, weights), x, y)
+                weights = {n: (w - eta * g[n] * way[n]).clamp(0, 1) for n, w in weights.items()}
+        return weights, True
+
+    def begin(client: Client) -> Model:
+        return mixed(client, learn(client)[0])
+
+    def remember(client: Client) -> Memory:
+        weights, learnt = learn(client)
+        old = {n: client.model[n] for n in weights}
+        done = client.memory["ala_learnt"].clamp(min=float(learnt))
+        return {"ala_old": old, "ala_weights": weights, "ala_learnt": done}
+
+    return Method(begin=begin, memory=initial, remember=remember)
