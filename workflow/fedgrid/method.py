@@ -198,6 +198,7 @@ class Start:
     sizes: Tensor  # (N,) training samples
     counts: Tensor  # (N, K)
     rounds: int  # of the run
+    cohort: int  # clients of a round, as the protocol draws them
     random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
     parameters: list[str] = field(default_factory=list)  # names of those that are not private
 

@@ -71,8 +71,8 @@ def check(parts: MethodParts) -> Findings:
 
 
 def describe(engine: Engine) -> dict[str, str]:
-    """Return what travels in a round, by direction, relative to the model."""
-    model = sum(w.numel() * w.element_size() for w in engine.architecture.draw(0).values())
+    """Return what travels in a round, by direction, relative to FedAvg's model."""
+    model = sum(w.numel() * w.element_size() for w in small.tiny(0).state_dict().values())
     ways = {"down": "to a client", "up": "from a client"}
     return {
         words: f"{engine.traffic[way] / model:.2f} times the model" for way, words in ways.items()

@@ -33,7 +33,7 @@ from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overl
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
 from fedgrid.engine.traffic import count_traffic
-from fedgrid.federation import conditions, schedule, seeds
+from fedgrid.federation import cohorts, conditions, schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
     Aggregated,
@@ -110,7 +110,9 @@ class Engine:
         sent = [name for name in self.architecture.parameters if name in self.sent[0]]
         counts = self.federation.counts
         sizes, rounds = counts.sum(1).to(self.dtype), self.protocol.get("rounds", 0)
-        self._start = Start(server, len(counts), sizes, counts, rounds, self.random, sent)
+        share, sampler = self.protocol.get("participation", 1.0), self.protocol.get("sampler", "")
+        cohort = cohorts.size(len(counts), share, sampler)
+        self._start = Start(server, len(counts), sizes, counts, rounds, cohort, self.random, sent)
         shared = self.method.shared(self._start) if self.method.shared else {}
         return RunState(server, shared | self.first_optimiser(self.averaged))
 

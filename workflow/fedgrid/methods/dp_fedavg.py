@@ -18,20 +18,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedgrid.method import Cohort, Method, Model, weighted_sum
+from fedgrid.method import Aggregated, Cohort, Memory, Method, Model, Start, weighted_sum
 from fedgrid.methods import uniform
+from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
 
 
-def method(norm: float = 1.0, noise_multiplier: float = 1.0) -> Method:
-    """norm: S above 0; noise_multiplier: z of at least 0.
+def method(
+    norm: float = 1.0, noise_multiplier: float = 1.0, epsilon: float = 0.0, delta: float = 1e-5
+) -> Method:
+    """norm: S above 0; noise_multiplier: z of at least 0, or with epsilon above 0 what gives it.
 
-    With a norm that no change reaches and z 0, it is FedAvg with `uniform`.
+    `metrics.csv` has the epsilon spent with this delta. With a norm that no change reaches and z 0,
+    it is FedAvg with `uniform`.
     """
     if norm <= 0:
         raise UsageError(f"dp_fedavg: norm is {norm}: set it to a number above 0")
     if noise_multiplier < 0:
         raise UsageError(f"dp_fedavg: noise_multiplier is {noise_multiplier}: set it to 0 or more")
+    if epsilon < 0 or not 0 < delta < 1:
+        raise UsageError(
+            f"dp_fedavg: epsilon is {epsilon} and delta is {delta}: set epsilon to 0 or more, and "
+            "delta to a number between 0 and 1"
+        )
+
+    def first(start: Start) -> Memory:
+        share = start.cohort / start.population
+        noise = noise_for(epsilon, share, start.rounds, delta) if epsilon else noise_multiplier
+        return {"dp_noise": torch.tensor(noise, dtype=torch.float64)}
+
+    def account(end: Aggregated) -> dict[str, Tensor]:
+        noise, cohort = float(end.cohort.shared["dp_noise"]), end.cohort
+        share = len(cohort.clients) / cohort.population
+        return {"epsilon": torch.tensor(spent(noise, share, cohort.round + 1, delta))}
 
     def clip(cohort: Cohort, weights: Tensor) -> Tensor:
         squares: Any = sum(delta.flatten(1).square().sum(1) for delta in cohort.deltas.values())
@@ -39,7 +58,7 @@ def method(norm: float = 1.0, noise_multiplier: float = 1.0) -> Method:
 
     def noisy(cohort: Cohort, factors: Tensor) -> Model:
         generator = torch.Generator().manual_seed(cohort.noise)
-        deviation = noise_multiplier * norm / len(cohort.clients)
+        deviation = float(cohort.shared["dp_noise"]) * norm / len(cohort.clients)
 
         def drawn(like: Tensor) -> Tensor:
             normal = torch.randn(like.shape, generator=generator, dtype=torch.float64)
@@ -48,4 +67,5 @@ def method(norm: float = 1.0, noise_multiplier: float = 1.0) -> Method:
         return {n: change + drawn(change) for n, change in weighted_sum(cohort, factors).items()}
 
     given: dict[str, Any] = {"uses_weights": True, "weigh_after_training": True}
+    given |= {"shared": first, "observe": account if noise_multiplier or epsilon else None}
     return Method(weigh=uniform.method().weigh, scale=clip, aggregate=noisy, **given)

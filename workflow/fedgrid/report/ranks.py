@@ -1,0 +1,210 @@
+"""Methods in the order of their ranks: each with its best candidate, chosen on validation data.
+
+In each cell, a dataset, partition and setting, the tuned methods are ranked by their mean score on
+test data; the best has rank 1, and equal ones share their mean rank. Placebos and methods outside
+the comparison have no rank. Friedman's test says whether the mean ranks differ by more than chance,
+and two methods differ if their mean ranks are further apart than Nemenyi's critical difference
+(Demšar, JMLR 2006). With few cells both tests find little.
+
+The difference to the baseline and to a method's placebo is taken seed by seed in each cell.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from fedgrid.analysis import choice, fields, figures, metrics, tables
+from fedgrid.analysis.scores import score_runs
+from fedgrid.analysis.verdicts import confidence_interval
+from fedgrid.report import tuned
+from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.study.records import Study
+
+OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
+CELL = ["dataset", "partition", "setting"]
+LEVEL = 0.05  # of Nemenyi's test
+
+
+def draw(
+    runs: pd.DataFrame,
+    settings: pd.DataFrame,
+    study: Study,
+    scale: str,
+    over: str | list[str] | None = None,
+    metric: str = "accuracy",
+    baseline: str = "fedavg",
+    placebos: dict[str, str] | None = None,
+    unranked: list[str] | None = None,
+) -> pd.DataFrame:
+    """Return a row per family and cell, in the order of mean ranks.
+
+    `over` has fields of the protocol that were tuned, too; `placebos` names a placebo's family for
+    that of a method; families in `unranked` are shown without a rank.
+    """
+    scores = choose_runs(runs, settings, listed(over), metric)
+    families, others = [*dict.fromkeys(scores["family"])], placebos or {}
+    for name in (baseline, *(unranked or ())):
+        known("family of methods of these runs", name, families)
+    left_out = {*others.values(), *(unranked or ())}
+    rows = [
+        row for _, cell in scores.groupby(CELL, sort=False)
+        for row in describe_cell(cell, metric, baseline, others, left_out)
+    ]  # fmt: skip
+    table = add_tests(pd.DataFrame(rows))
+    for axis, name in {"method": "family", "dataset": "dataset"}.items():
+        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
+    return table.assign(of=metric, scale=scale).round(4)
+
+
+def choose_runs(
+    runs: pd.DataFrame, settings: pd.DataFrame, over: list[str], metric: str
+) -> pd.DataFrame:
+    """Return a row per seed of each family's best candidate in each cell, with its score."""
+    deciding = metrics.validation_of(metric)
+    tuned.check_validation(runs, deciding)
+    scores = score_runs(runs, metric)
+    every = fields.select_runs(fields.read_fields(settings), scores)
+    scores["deciding_score"] = score_runs(runs, deciding)[deciding]
+    choice.refuse_undecided(scores, deciding, tuned.ADVICE)
+    scores["family"] = scores["method"].map(fields.find_families(settings))
+    names = choice.tuned_fields(every, over)
+    scores["setting"] = scores["protocol"].map(choice.find_settings(scores, every, names))
+    lowest, parts = metrics.lower_is_better(deciding), []
+    for _, group in scores.groupby(tuned.GROUP, sort=False):
+        facts = tuned.choose_candidate(group, every, names, metric, lowest)
+        same = (group[choice.CANDIDATE] == [facts[name] for name in choice.CANDIDATE]).all(axis=1)
+        about = {name: facts[name] for name in ("chosen", "candidates", "deciding_score")}
+        parts.append(group[same].assign(**about))
+    return pd.concat(parts)
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def describe_cell(
+    cell: pd.DataFrame, metric: str, baseline: str, placebos: dict[str, str], left_out: set[str]
+) -> Iterator[dict]:
+    """Yield a row per family of a cell: what was chosen, its score, rank and differences."""
+    of_seeds = {name: runs.set_index("seed")[metric] for name, runs in cell.groupby("family")}
+    means = pd.Series({name: own.mean(skipna=False) for name, own in of_seeds.items()})
+    ranked = means.drop([name for name in means.index if name in left_out])
+    ranks = ranked.rank(ascending=metrics.lower_is_better(metric), na_option="bottom")
+    for name, runs in cell.groupby("family", sort=False):
+        first = runs.iloc[0]
+        yield {
+            "family": name,
+            **first[[*CELL, "chosen", "candidates", "deciding_score"]].to_dict(),
+            "mean": means[name],
+            "std": of_seeds[name].std(skipna=False),
+            "seeds": runs["seed"].nunique(),
+            "rank": ranks.get(name, np.nan),
+            **subtract("gain", of_seeds, name, baseline),
+            **subtract("beyond_placebo", of_seeds, name, placebos.get(name)),
+        }
+
+
+def subtract(
+    column: str, of_seeds: dict[str, pd.Series], name: str, other: str | None
+) -> dict[str, float]:
+    """Return the mean difference to another family over seeds, with its 95 % interval."""
+    if other == name or other not in of_seeds:
+        return dict.fromkeys((column, f"{column}_low", f"{column}_high"), np.nan)
+    apart = (of_seeds[name] - of_seeds[other]).to_numpy()
+    known_spread = len(apart) > 1 and np.isfinite(apart).all()
+    low, high = confidence_interval(apart) if known_spread else (np.nan, np.nan)
+    return {column: float(apart.mean()), f"{column}_low": low, f"{column}_high": high}
+
+
+def add_tests(table: pd.DataFrame) -> pd.DataFrame:
+    """Add mean ranks, Friedman's p-value and the critical difference; order by mean rank."""
+    ranks = table.pivot(index=CELL, columns="family", values="rank").dropna(axis=1)
+    mean = ranks.mean()
+    several = len(ranks) > 1 and len(mean) > 2
+    p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue if several else np.nan
+    apart = critical_difference(len(mean), len(ranks)) if several else np.nan
+    table = table.assign(
+        mean_rank=table["family"].map(mean), cells=len(ranks), p=p, critical_difference=apart
+    )
+    return table.sort_values("mean_rank", kind="stable", na_position="last", ignore_index=True)
+
+
+def critical_difference(methods: int, cells: int) -> float:
+    """Return Nemenyi's critical difference of mean ranks at the level 0.05."""
+    quantile = stats.studentized_range.ppf(1 - LEVEL, methods, np.inf) / np.sqrt(2)
+    return float(quantile * np.sqrt(methods * (methods + 1) / (6 * cells)))
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per family: its mean rank, and for each cell its score and its differences."""
+    head = table.drop_duplicates("family").set_index("family")
+    shown = pd.DataFrame({
+        "method": head["family_label"],
+        "mean rank": head["mean_rank"].map("{:.2f}".format).replace("nan", ""),
+    })  # fmt: skip
+    for cell, rows in table.groupby(["dataset_label", "partition", "setting"], sort=False):
+        name = f"{cell[0]} {figures.write_label(str(cell[1]))}"
+        own = rows.set_index("family")
+        shown[name] = own["mean"].map("{:.2f}".format)
+        shown[f"{name}: to the baseline"] = write_differences(own, "gain")
+        shown[f"{name}: to its placebo"] = write_differences(own, "beyond_placebo")
+        shown[f"{name}: chosen"] = own["chosen"]
+    kept = [name for name in shown if not shown[name].replace("", np.nan).isna().all()]
+    return shown[kept].fillna("").set_index("method")
+
+
+def write_differences(rows: pd.DataFrame, column: str) -> pd.Series:
+    """Write differences with their intervals; empty where there is none."""
+    texts = [
+        "" if pd.isna(mean) else tables.write_interval(mean, low, high, sign="+")
+        for mean, low, high in rows[[column, f"{column}_low", f"{column}_high"]].to_numpy()
+    ]
+    return pd.Series(texts, rows.index)
+
+
+def plot(table: pd.DataFrame, study: Study) -> Figure:
+    """Draw the mean ranks on one axis, the best at the top, with the critical difference."""
+    ranked = table.dropna(subset="mean_rank").drop_duplicates("family")
+    if ranked.empty:
+        return figures.make_blank()
+    figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, 0.16 * len(ranked) + 0.9)
+    places = np.arange(len(ranked))
+    axes.plot(ranked["mean_rank"], places, "o", color="black", markersize=3)
+    axes.hlines(places, 1, ranked["mean_rank"], color="0.85", linewidth=0.8, zorder=0)
+    axes.set_yticks(places, ranked["family_label"])
+    axes.invert_yaxis()
+    axes.set_xlabel(f"mean rank over {ranked['cells'].iloc[0]} cells; 1 is the best")
+    mark_difference(axes, ranked["mean_rank"].iloc[0], ranked["critical_difference"].iloc[0])
+    return figure
+
+
+def mark_difference(axes: Axes, best: float, apart: float) -> None:
+    """Shade the ranks that do not differ from the best one by the critical difference."""
+    if np.isfinite(apart):
+        axes.axvspan(best, best + apart, color="0.93", zorder=-1, linewidth=0)
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Say how methods were tuned and ranked, and what the tests say."""
+    if table.empty:
+        raise UsageError("there are no runs to rank")
+    words = metrics.describe_metric(table["of"].iloc[0])
+    deciding = metrics.describe_metric(metrics.validation_of(table["of"].iloc[0]))
+    first = table.iloc[0]
+    text = (
+        f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
+        f"{first['cells']} cells, {tables.join_values(table, 'scale')} scale."
+    )
+    if pd.isna(first["p"]):
+        return f"{text} One cell has no test of ranks."
+    return (
+        f"{text} Friedman's test: p = {first['p']:.2g}. Mean ranks within "
+        f"{first['critical_difference']:.1f} of the best one, shaded, do not differ from it by "
+        "Nemenyi's test at 0.05."
+    )
