@@ -1,0 +1,40 @@
+"""What noise is needed and what privacy is spent: `fedgrid.methods._privacy`, `dp_fedavg`."""
+
+import math
+
+import pytest
+
+from conftest import methods, simulate
+from fedgrid.methods._privacy import noise_for, spent
+from fedgrid.runtime.names import UsageError
+
+
+def test_more_rounds_spend_more_and_more_noise_spends_less():
+    assert spent(1.0, 0.1, 10, 1e-5) < spent(1.0, 0.1, 100, 1e-5) < spent(0.7, 0.1, 100, 1e-5)
+    assert spent(0.0, 0.1, 1, 1e-5) == float("inf")
+
+
+def test_one_round_with_everybody_is_the_gaussian_mechanism():
+    # Without sampling, order a has the divergence a / (2 z^2); the best order gives this bound.
+    by_hand = min(
+        a / 2 / 9 + (5 * 2.302585 + (a - 1) * math.log(1 - 1 / a)
+                     - math.log(a)) / (a - 1)
+        for a in range(2, 64)
+    )  # fmt: skip
+    assert spent(3.0, 1.0, 1, 1e-5) == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_the_noise_for_an_epsilon_spends_it():
+    assert spent(noise_for(3.0, 0.1, 50, 1e-5), 0.1, 50, 1e-5) == pytest.approx(3.0, abs=1e-3)
+
+
+def test_an_epsilon_that_cannot_be_had_is_refused():
+    with pytest.raises(UsageError, match="no noise gives epsilon"):
+        noise_for(1e-9, 0.5, 100, 1e-5)
+
+
+def test_a_run_logs_what_it_has_spent():
+    run = simulate(methods("dp_fedavg", epsilon=2.0), "loop", rounds=3)
+    state = run.play(3)
+    assert float(run.run.logged["epsilon"][-1]) == pytest.approx(2.0, abs=0.01)
+    assert state.logged["epsilon"].diff().gt(0).all()
