@@ -90,7 +90,7 @@ def test_feddf_needs_data_of_the_server():
 
 
 def calibrated(plain, samples, epochs, batch, lr, momentum):
-    """The classifier of a plain loop's model after CCVR's equations 4 and 5, and SGD."""
+    """The classifier of a plain loop's model, by means and covariances of clients, and SGD."""
     told, classes = [], plain.data.counts.shape[1]
     plain.model.eval()
     for client in range(len(plain.data.members)):

@@ -93,7 +93,7 @@ def test_no_cohort_moves_the_weights_further_than_the_bound(
     drawn = torch.rand(clients, generator=random, dtype=torch.float64) + 1e-3
     before = relative(torch.ones_like(drawn) if equal else drawn)
     after = methods("contribution", temperature=temperature).reweigh(cohort(latents), before)
-    told = contribution.observed(Aggregated(None, before, after, {}, {}))
+    told = contribution.observed(Aggregated(None, before, after, {}, {}, None, None))
     assert told["weight_distance"] <= told["distance_bound"] + 1e-12
     assert float(told["distance_bound"]) == pytest.approx(float(before.max()))
     if equal:
@@ -106,7 +106,7 @@ def test_one_client_with_the_whole_softmax_reaches_the_bound():
     latents = t([1, 0.1], [1, -0.1], [1, 0], [-1, 3], [-1, -3])
     before = t(1, 1, 1, 1, 1) / 5
     after = methods("contribution", temperature=1e-5).reweigh(cohort(latents), before)
-    told = contribution.observed(Aggregated(None, before, after, {}, {}))
+    told = contribution.observed(Aggregated(None, before, after, {}, {}, None, None))
     assert float(after[2]) == 0
     assert float(told["weight_distance"]) == pytest.approx(1 / 5)
 

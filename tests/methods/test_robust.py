@@ -125,7 +125,7 @@ class GeometricMedian(ByClient):
         for _ in range(self.iterations):
             centre = sum(a * d for a, d in zip(found, self.changes, strict=True)) / sum(found)
             pairs = zip(usual, self.changes, strict=True)
-            found = [a / max(1e-6, float((centre - d).norm())) for a, d in pairs]
+            found = [a / max(1e-5, float((centre - d).norm())) for a, d in pairs]
         return torch.tensor([b / sum(found) for b in found], dtype=torch.float64)
 
 

@@ -126,7 +126,7 @@ def test_feddisco_keeps_fedavgs_weights_if_no_client_has_another():
 
 
 class Elastic(FromChange):
-    tau, mu = 0.5, 0.9
+    tau, mu, by_tensor = 0.5, 0.9, False
 
     def of(self, logits, y):
         return (logits**2).sum() / len(y)
@@ -136,14 +136,15 @@ class Elastic(FromChange):
         once = dict(self.protocol) | {"local": 1, "least_steps": 0, "most_steps": 0}
         work = schedule.work(torch.tensor([client]).numpy(), self.data.members, once, *names)
         params = [*self.model.parameters()]
-        found = [0.0] * len(params)
+        found = [torch.zeros(1 if self.by_tensor else p.numel()).double() for p in params]
         self.model.eval()
         for index, valid in zip(work.index[:, 0], work.valid[:, 0], strict=True):
             x, y = self.inputs(index[valid]), self.data.labels[index[valid]]
             with torch.enable_grad():
                 gradients = torch.autograd.grad(self.of(self.model(x)[1], y), params)
             for i, g in enumerate(gradients):
-                found[i] = self.mu * found[i] + (1 - self.mu) * float((g**2).sum())
+                square = (g**2).sum() if self.by_tensor else (g**2).flatten()
+                found[i] = self.mu * found[i] + (1 - self.mu) * square
         self.model.train()
         return found
 
@@ -154,33 +155,39 @@ class Elastic(FromChange):
     def steps(self, changes, clients, models, before):
         weights, found = self.weights(clients, models).tolist(), []
         for i, change in enumerate(changes):
-            own = [told[i] for told in self.told]
-            mean = sum(a * s for a, s in zip(weights, own, strict=True))
-            found.append((1 + self.tau - mean / max(own)) * change)
+            factors = []
+            for own in zip(*(told[i].tolist() for told in self.told), strict=True):
+                mean = sum(a * s for a, s in zip(weights, own, strict=True))
+                factors.append(1 + self.tau - (mean / max(own) if max(own) else 1.0))
+            many = torch.tensor(factors, dtype=torch.float64)
+            found.append(many.view_as(change) * change if len(many) > 1 else many * change)
         return found
 
 
 class ElasticByLoss(Elastic):
+    by_tensor = True
+
     def of(self, logits, y):
         return F.cross_entropy(logits, y)
 
 
 def test_elastic():
     compare(Elastic, methods("elastic", mu=0.9))
-    compare(ElasticByLoss, methods("elastic", mu=0.9, of="loss"))
+    compare(ElasticByLoss, methods("elastic", mu=0.9, of="loss", by="tensor"))
 
 
-def test_the_placebo_of_elastic_gives_tensors_the_factors_of_others():
-    seen = {}
+@pytest.mark.parametrize("by", ["parameter", "tensor"])
+def test_the_placebo_of_elastic_gives_each_parameter_the_factor_of_another(by):
+    start = simulate(methods("fedavg"), "loop", uneven(SIZES), **SETTING).run.server
+    usual, found = engine(methods("fedavg"), 1).server, {}
     for shuffled in (False, True):
-        found = engine(methods("elastic", shuffled=shuffled), 1).server
-        start = simulate(methods("fedavg"), "loop", uneven(SIZES), **SETTING).run.server
-        usual = engine(methods("fedavg"), 1).server
-        heads = [n for n in found if n.startswith("head.") or n == "body.5.weight"]
-        seen[shuffled] = [
-            float(((found[n] - start[n]) / (usual[n] - start[n])).median()) for n in heads
-        ]
-    assert seen[False] != pytest.approx(seen[True])
+        run = engine(methods("elastic", by=by, shuffled=shuffled), 1).server
+        factors = [((run[n] - start[n]) / (usual[n] - start[n])).flatten() for n in HEAD]
+        found[shuffled] = torch.cat(factors)
+    assert (found[False] - found[True]).abs().max() > 1e-3
+
+
+HEAD = ("head.weight", "head.bias")
 
 
 class QFedAvg(PlainLoop):
@@ -342,6 +349,7 @@ def test_weights_can_be_swapped_between_clients_as_a_placebo(name):
         ("elastic", {"tau": -1.0}),
         ("elastic", {"mu": 1.0}),
         ("elastic", {"of": "features"}),
+        ("elastic", {"by": "layer"}),
         ("qfedavg", {"q": -1.0}),
         ("power_of_choice", {"d": 0}),
         ("power_of_choice_random", {"d": 0}),

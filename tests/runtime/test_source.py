@@ -196,8 +196,8 @@ def test_docstrings_do_not_count(before, package):
 @pytest.mark.parametrize(
     ("module", "old", "new", "who"),
     [
-        ("methods/fedprox", "mu / 2", "mu / 3", {"fedprox"}),
-        ("methods/fedprox", "mu: float = 0.01", "mu: float = 0.02", {"fedprox"}),
+        ("methods/fedprox", "mu / 2", "mu / 3", {"fedprox", "fedacg"}),
+        ("methods/fedprox", "mu: float = 0.01", "mu: float = 0.02", {"fedprox", "fedacg"}),
         ("methods/moon", "/ tau", "* tau", {"moon"}),
         ("encoders/guided", "maps.mean(1)", "maps.sum(1)", {"fedsls", "fedsls_dynamic"}),
         ("encoders/autoencoder", "(2, 4, 8)", "(2, 4)", {"fedsl"}),

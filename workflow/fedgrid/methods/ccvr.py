@@ -1,14 +1,14 @@
 """CCVR: a classifier calibrated on virtual features (Luo et al., NeurIPS 2021).
 
-The training is FedAvg's. To evaluate the server, its classifier is trained anew on virtual
+The training is FedAvg's. To evaluate the server, its classifier is trained further on virtual
 features: for each class, all clients' features of its samples give a mean and a covariance, and
 `samples` features are drawn from the normal distribution with these. A client sends, for each
 class, the number of its samples and the mean and covariance of their features by the server's
-model; the sums here give the same as the paper's equations 4 and 5.
+model; the sums here give the same mean and covariance over all clients.
 
 The classifier goes on from the server's, with SGD and cross-entropy. The calibrated model is not
-sent to clients. The authors published no code, and the paper does not fix the training of the
-classifier: the defaults are chosen here. A class with fewer than two samples has no features.
+sent to clients. The defaults of the classifier's training are chosen here. A class with fewer than
+two samples has no features.
 """
 
 from functools import partial, reduce

@@ -8,7 +8,7 @@ In the paper the weights are equal; the authors' code has FedAvg's, as here (com
 for equal ones). That code multiplies epsilon by the number of clients and, in each round, by the
 square of the learning rate's decay: set it as large as is needed.
 
-The server is evaluated by the mean of its last two models, as in the paper (`average`).
+The server is evaluated by the mean of its last two models, as in that code (`average`).
 """
 
 from typing import Any

@@ -6,9 +6,9 @@ class, and the loss of a sample of class y is
     -log(exp(g_y) / sum_c exp(g_c))
 
 In the paper the sum leaves out c = y, so that the loss can be negative and does not level off
-(`others=True`). The authors published no code. Other groups' code sums over all classes, as the
-default does. A class without samples counts as 1e-8 samples, which lowers its logit by 100 tau;
-in the limit of the equation such a class takes no part.
+(`others=True`). The code that other groups published sums over all classes, as the default does.
+A class without samples counts as 1e-8 samples, which lowers its logit by 100 tau; in the limit of
+the equation such a class takes no part.
 
 The placebo `fedlc_random` calibrates with the class counts of another client.
 """

@@ -5,10 +5,9 @@ Weiszfeld algorithm looks for the v with the least sum_k a_k |v - w_k|. From the
 
     b_k = a_k / max(nu, |v - w_k|)        v <- sum_k b_k w_k / sum_k b_k
 
-is repeated `iterations` times: 3 in the paper, at most 4 in the authors' code, which is the
-default. In that code nu is 1e-5 and not 1e-6, and the iterations end early if the sum falls by less
-than a millionth. Local models have the weights b_k / sum b, also in the mean of BatchNorm's running
-statistics.
+is repeated `iterations` times. The defaults are those of the authors' code, where the iterations
+also end early if the sum falls by less than a millionth. Local models have the weights b_k / sum b,
+also in the mean of BatchNorm's running statistics.
 """
 
 import torch
@@ -18,7 +17,7 @@ from fedgrid.method import Cohort, Method, relative
 from fedgrid.runtime.names import UsageError
 
 
-def method(iterations: int = 4, nu: float = 1e-6) -> Method:
+def method(iterations: int = 4, nu: float = 1e-5) -> Method:
     """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance."""
     if iterations < 0:
         raise UsageError(f"geometric_median: iterations is {iterations}: set it to 0 or more")
