@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from conftest import methods, simulate
+from conftest import HAND, methods, pixel, simulate, two_clients
 from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
 
@@ -34,7 +34,13 @@ def test_an_epsilon_that_cannot_be_had_is_refused():
 
 
 def test_a_run_logs_what_it_has_spent():
-    run = simulate(methods("dp_fedavg", epsilon=2.0), "loop", rounds=3)
-    state = run.play(3)
-    assert float(run.run.logged["epsilon"][-1]) == pytest.approx(2.0, abs=0.01)
+    made = methods("dp_fedavg", epsilon=2.0)
+    state = simulate(made, "loop", two_clients(), pixel, **HAND | {"rounds": 3}).play(3)
+    assert float(state.logged["epsilon"][-1]) == pytest.approx(2.0, abs=0.01)
     assert state.logged["epsilon"].diff().gt(0).all()
+
+
+def test_statistics_without_noise_have_no_epsilon():
+    with pytest.raises(UsageError, match="without BatchNorm"):
+        simulate(methods("dp_fedavg", epsilon=2.0))
+    assert "epsilon" not in simulate(methods("dp_fedavg")).play().logged

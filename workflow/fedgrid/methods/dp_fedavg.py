@@ -29,8 +29,8 @@ def method(
 ) -> Method:
     """norm: S above 0; noise_multiplier: z of at least 0, or with epsilon above 0 what gives it.
 
-    `metrics.csv` has the epsilon spent with this delta. With a norm that no change reaches and z 0,
-    it is FedAvg with `uniform`.
+    `metrics.csv` has the epsilon spent with this delta, if the network has no BatchNorm. With a
+    norm that no change reaches and z 0, it is FedAvg with `uniform`.
     """
     if norm <= 0:
         raise UsageError(f"dp_fedavg: norm is {norm}: set it to a number above 0")
@@ -43,11 +43,18 @@ def method(
         )
 
     def first(start: Start) -> Memory:
+        if epsilon and (bare := start.server.keys() - {*start.parameters}):
+            raise UsageError(
+                f"dp_fedavg: the network has {sorted(bare)[0]}, which is sent without noise, so no "
+                "epsilon can be kept: choose a model without BatchNorm, such as cnn"
+            )
         share = start.cohort / start.population
         noise = noise_for(epsilon, share, start.rounds, delta) if epsilon else noise_multiplier
         return {"dp_noise": torch.tensor(noise, dtype=torch.float64)}
 
     def account(end: Aggregated) -> dict[str, Tensor]:
+        if end.model.keys() - end.cohort.deltas.keys():
+            return {}
         noise, cohort = float(end.cohort.shared["dp_noise"]), end.cohort
         share = len(cohort.clients) / cohort.population
         return {"epsilon": torch.tensor(spent(noise, share, cohort.round + 1, delta))}
