@@ -21,6 +21,7 @@ from conftest import (
     assert_same,
     methods,
     simulate,
+    some_slow,
     spoken,
     uneven,
 )
@@ -60,7 +61,9 @@ def programs(run) -> dict:
     return run.engine.backend.compiled.programs
 
 
-@pytest.mark.parametrize("name", QUIET)
+@pytest.mark.parametrize(
+    "name", some_slow(QUIET, ["fedavg", "fedrep", "fedsam", "fedau", "moon", "scaffold", "ssp"])
+)
 def test_a_step_recorded_in_round_0_is_that_of_round_7(name):
     """What a method computes from the round, the cohort or the memory is no part of the record."""
     run = simulated(methods(name), needed=artifacts(name), **STEPS)

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from fedgrid.method import Method, Step
 
+NEUTRAL = {"mu": 0.0}  # with which it is FedAvg
+
 
 def method(mu: float = 0.1) -> Method:
     """mu in [0, 1] is the probability spread over all classes; 0 is FedAvg."""

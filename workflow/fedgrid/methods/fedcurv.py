@@ -21,6 +21,8 @@ from torch.utils._pytree import tree_map
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"penalty": 0.0}  # with which it is FedAvg
+
 MODELS_KEPT = 2  # per client, tensors as large as two models
 
 

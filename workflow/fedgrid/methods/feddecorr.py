@@ -11,6 +11,8 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 0.1, scale: str = "code") -> Method:
     """beta >= 0 weighs the term; 0 is FedAvg."""

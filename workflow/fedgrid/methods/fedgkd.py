@@ -16,6 +16,8 @@ from fedgrid.method import Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods import _distillation
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 0.1, tau: float = 0.5, models: int = 5) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models."""

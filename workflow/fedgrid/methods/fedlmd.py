@@ -15,6 +15,8 @@ from torch import Tensor
 from fedgrid.method import Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods import _distillation
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = False) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.

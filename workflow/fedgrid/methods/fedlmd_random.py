@@ -12,6 +12,8 @@ from fedgrid.method import Method, Step
 from fedgrid.methods import _distillation
 from fedgrid.methods._random_classes import ORDER, send_orders
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models."""

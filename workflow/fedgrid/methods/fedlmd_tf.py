@@ -11,6 +11,8 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.methods.fedlmd import teacher_free
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 1.0, tau: float = 1.0, exact: bool = False) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the student's temperature."""

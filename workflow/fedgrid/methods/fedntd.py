@@ -5,6 +5,8 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.methods import _distillation
 
+NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:
     """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models.

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from fedgrid.method import Method, Step
 
+NEUTRAL = {"mu": 0.0}  # with which it is FedAvg
+
 
 def method(mu: float = 0.01) -> Method:
     """mu >= 0 weighs mu/2 ||w - w_server||^2 over all parameters; 0 is FedAvg."""

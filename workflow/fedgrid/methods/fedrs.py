@@ -13,6 +13,8 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"alpha": 1.0}  # with which it is FedAvg
+
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:
     """The logit of a missing class is multiplied by alpha in [0, 1]; 1 is FedAvg.

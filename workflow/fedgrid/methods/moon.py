@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from fedgrid.method import Memory, Method, Start, Step, Trained
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"mu": 0.0, "projection": 0}  # with which it is FedAvg
+
 MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
