@@ -41,6 +41,7 @@ NEUTRAL = {
     "fedntd": {"beta": 0.0},
     "fedntd_random": {"beta": 0.0},
     "fedntd_tf": {"beta": 0.0},
+    "fedphp": {"lam": 0.0},
     "fedrs": {"alpha": 1.0},
     "moon": {"mu": 0.0, "projection": 0},
 }
