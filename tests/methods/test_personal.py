@@ -473,6 +473,36 @@ def test_without_learning_the_weights_the_whole_server_model_is_taken():
     torch.testing.assert_close(found, run(Method()).run.server, **EXACT)
 
 
+class FedPHP(PlainLoop):
+    """Of four rounds a client is expected in 4 * 4 / 6 of them."""
+
+    def private(self, client):
+        return self.kept[client].get("private", self.make(7))
+
+    def own(self, client):
+        return self.private(client).state_dict()
+
+    def loss(self, client, model, x, y):
+        with torch.no_grad():
+            goal = (copy.deepcopy(self.private(client)).eval()(x)[1] / 3.0).softmax(1)
+        logits = model(x)[1]
+        return 0.7 * F.cross_entropy(logits, y) + 0.3 * F.cross_entropy(logits, goal)
+
+    def train(self, client):
+        model = super().train(client)
+        seen = self.kept[client].get("seen", 0)
+        mu, private = 0.9 * min(1, seen / (4 * 4 / 6)), copy.deepcopy(model)
+        before = self.own(client)
+        for name, entry in private.state_dict().items():
+            entry.copy_(mu * before[name] + (1 - mu) * entry)
+        self.kept[client] = {"seen": seen + 1, "private": private}
+        return model
+
+
+def test_fedphp():
+    compare(FedPHP, methods("fedphp", lam=0.3, tau=3.0))
+
+
 class FedAMP(PlainLoop):
     def mine(self, client):
         return self.kept[client].get("model", self.make(7))
@@ -781,6 +811,7 @@ WRONG = [
     ("apfl", {"alpha": 1.5}),
     ("apfl", {"mix": "both"}),
     ("fedrod", {"gamma": -1.0}),
+    ("fedphp", {"lam": 2.0}),
     ("pfedme", {"delta": 0.0}),
     ("pfedme", {"inner": 0}),
     ("perfedavg", {"alpha": -0.1}),
