@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from fedgrid.runtime import cli
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
@@ -116,7 +117,8 @@ def read_study(path: Path) -> Study:
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)
-    check_schema(path.name, study, "study")
+    rules = (SCHEMAS / "study.schema.yaml").read_text("utf-8")
+    source.check_once([rules, study], lambda: check_schema(path.name, study, "study"))
     entries = study["products"].items()
     products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
     return study | {"products": products}
