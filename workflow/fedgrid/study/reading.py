@@ -2,7 +2,6 @@
 
 import csv
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +84,10 @@ def merge_configs(below: Any, above: Any) -> Any:
 def check_schema(
     name: str, value: Any, rules: str, part: str | None = None, required: bool = True
 ) -> None:
-    """Raise a UsageError for a value that breaks a schema; do nothing if jsonschema is missing."""
-    if find_spec("jsonschema"):
-        from fedgrid.study import schema
+    """Raise a UsageError for a value that breaks a schema."""
+    from fedgrid.study import schema  # its import takes a tenth of a second
 
-        schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
+    schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
 def read_studies(folder: Path = STUDIES) -> dict[str, Study]:
