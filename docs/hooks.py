@@ -18,6 +18,7 @@ from fedgrid.study.paths import SUMMED
 from fedgrid.study.products import product_module
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.reading import read_studies, read_study
+from fedgrid.study.schema import read_rules
 
 ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
@@ -138,7 +139,7 @@ def methods() -> str:
 
 def fields() -> str:
     """Return a row per field of a protocol: its values, its default, and what it means."""
-    rules = yaml.safe_load(SCHEMA.read_text())["$defs"]["protocol"]["properties"]
+    rules = read_rules(SCHEMA)["$defs"]["protocol"]["properties"]
     shown = [
         (f"`{name}`", values_of(rules[name]), f"`{default!r}`", rules[name].get("description", ""))
         for name, default in PROTOCOL.items()

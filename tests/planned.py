@@ -122,7 +122,7 @@ def told_to(plan: Plan, name: str) -> dict[str, tuple[str, str]]:
     }
     asks = (products.content, products.entry, products.code)
     drawn = [ask(study, name)(place) for ask in asks]
-    drawn += [products.facts(study), products.caption(study, name)]
+    drawn += [products.facts(study), products.caption(study, name)(place)]
     copied = products.copied_content(study, name, name)(place)
     return (
         found

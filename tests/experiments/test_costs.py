@@ -278,11 +278,11 @@ def test_the_command_writes_all_rows_and_the_counted_ones_are_always_the_same(tm
     [
         ({"model": "resnt18"}, "no model is called `resnt18`: did you mean resnet18"),
         ({"dataset": "cifar"}, "no dataset is called `cifar`: did you mean cifar10"),
-        ({"chunks": 4}, "no field of the setting is called `chunks`: did you mean chunk?"),
-        ({"images": 0}, "the setting's images is a whole number from 1, not 0"),
-        ({"images": True}, "the setting's images is a whole number from 1, not True"),
-        ({"chunk": "4"}, "the setting's chunk is a whole number from 1, not '4'"),
-        ({"model": 18}, "the setting's model is a name, not 18"),
+        ({"chunks": 4}, "the setting: no key is called `chunks`: did you mean chunk?"),
+        ({"images": 0}, "the setting: images: 0 is less than the minimum of 1"),
+        ({"images": True}, "the setting: images: True is not a whole number"),
+        ({"chunk": "4"}, "the setting: chunk: '4' is not a whole number"),
+        ({"model": 18}, "the setting: model: 18 is not text"),
     ],
 )
 def test_a_wrong_setting_is_refused_in_one_sentence(changed, words, tmp_path):
@@ -296,7 +296,7 @@ def test_a_wrong_setting_is_refused_in_one_sentence(changed, words, tmp_path):
     [
         ("resnet18", "the setting is not a JSON object"),
         ("[1]", "the setting is not a JSON object"),
-        ('{"model": "resnet18"}', "the setting lacks `dataset`"),
+        ('{"model": "resnet18"}', "the setting: the key `dataset` is missing"),
     ],
 )
 def test_a_setting_that_is_none_is_refused(text, words):

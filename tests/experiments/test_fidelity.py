@@ -18,7 +18,6 @@ from fedgrid.commands import data
 from fedgrid.encoders.autoencoder import FACTORS
 from fedgrid.experiments.fidelity import greymaps, maps, networks, originals, scores
 from fedgrid.experiments.fidelity.setting import (
-    FIELDS,
     MAPS,
     OUTPUTS,
     Originals,
@@ -28,8 +27,10 @@ from fedgrid.experiments.fidelity.setting import (
 )
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
+from made import STUDY
 
-TINY = FIELDS | {
+QUICK = STUDY["scales"]["quick"]["fidelity"]
+TINY = QUICK | {
     "images": {"digits": 6, "photographs": 5}, "size": 16, "model": "cnn", "epochs": 1,
     "judge": "cnn", "judge_epochs": 1, "batch": 4, "autoencoder_epochs": 1,
     "encoders": {"saliency": 2, "autoencoder": 1, "area": 1},
@@ -174,21 +175,21 @@ def without(field: str) -> dict:
     ("setting", "message"),
     [
         ("{", "the setting is not JSON"),
-        ([1], r"the setting is \[1\], not names with their values"),
-        (TINY | {"epoch": 1}, "no field of the setting is called `epoch`: did you mean epochs"),
-        (without("judge"), "the setting lacks `judge`"),
-        (TINY | {"lr": "much"}, "the setting's lr is 'much', not a number"),
-        (TINY | {"batch": 1}, "the setting's batch is 1, not at least 3"),
-        (TINY | {"size": 20}, "size is 20, not a multiple of 8"),
+        ([1], r"the setting: \[1\] is not `key: value` pairs"),
+        (TINY | {"epoch": 1}, "the setting: no key is called `epoch`: did you mean epochs"),
+        (without("judge"), "the setting: the key `judge` is missing"),
+        (TINY | {"lr": "much"}, "the setting: lr: 'much' is not a number"),
+        (TINY | {"batch": 1}, "the setting: batch: 1 is less than the minimum of 3"),
+        (TINY | {"size": 20}, "size: 20 is not a multiple of 8"),
         (TINY | {"contrast": "minmix"}, "did you mean minmax"),
-        (TINY | {"judge_output": "logit"}, "did you mean logits"),
+        (TINY | {"judge_output": "logit"}, "judge_output: 'logit' is not one of features, logits"),
         (TINY | {"images": {"digit": 9}}, "no dataset is called `digit`: did you mean digits"),
-        (TINY | {"images": {"digits": 1.5}}, "images of digits is 1.5, not a whole number"),
-        (TINY | {"images": {}}, "number of images is 0"),
-        (TINY | {"images": 5}, "images is 5, not names with their values"),
+        (TINY | {"images": {"digits": 1.5}}, "images.digits: 1.5 is not a whole number"),
+        (TINY | {"images": {}}, "the setting has 0 images: give at least 8"),
+        (TINY | {"images": 5}, "images: 5 is not `key: value` pairs"),
         (TINY | {"encoders": {"salient": 1}}, "no encoder is called `salient`"),
-        (TINY | {"encoders": {"area": 0}}, "encoders of area is 0, not at least 1"),
-        (TINY | {"encoders": {}}, "number of encoders is 0"),
+        (TINY | {"encoders": {"area": 0}}, "encoders.area: 0 is less than the minimum of 1"),
+        (TINY | {"encoders": {}}, "encoders: {} "),
         (TINY | {"judge": "resnet51"}, "no judge is called `resnet51`: did you mean resnet50"),
         (TINY | {"weights": "imagenet"}, "no set of weights for cnn is called `imagenet`"),
     ],
@@ -200,10 +201,10 @@ def test_a_mistake_in_the_setting_is_one_sentence(setting, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_fields_are_a_valid_setting():
-    assert read_setting(json.dumps(FIELDS)) == FIELDS
+def test_a_setting_of_the_study_is_valid():
+    assert read_setting(json.dumps(QUICK)) == QUICK
     paper = {"model": "resnet18", "weights": "imagenet", "epochs": 0}
-    check_setting(FIELDS | paper)
+    check_setting(QUICK | paper)
 
 
 def test_the_encoders_are_those_that_are_written_down():

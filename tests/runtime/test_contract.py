@@ -19,8 +19,13 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.options import Checker
 from fedgrid.study.products import check_product
 from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.reading import SCHEMAS
+from fedgrid.study.schema import make_validator
 from fedgrid.study.stated import collect_names
 from fedgrid.training.build import ARTIFACTS, build_method
+
+# It names words of files of the package, which these tests replace: it is read before.
+make_validator(SCHEMAS / "study.schema.yaml", "costs", True)
 
 KINDS = {"datasets": datasets, "methods": methods, "models": models}
 

@@ -134,6 +134,30 @@ def test_a_fingerprint_is_noted_for_the_same_files_only(package, tmp_path, monke
     assert source.fingerprint("methods.moon") != found
 
 
+def test_a_check_that_was_passed_is_run_again_for_other_facts_or_files_only(
+    package, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    checked = []
+    for facts in ({"lr": 0.1}, {"lr": 0.1}, {"lr": 0.2}):
+        source.check_once(facts, lambda facts=facts: checked.append(facts["lr"]))
+    edit(package / "methods/moon.py", "0.5", "0.25")
+    forget()
+    source.check_once({"lr": 0.1}, lambda: checked.append("again"))
+    assert checked == [0.1, 0.2, "again"]
+
+
+def test_a_check_that_was_not_passed_is_run_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+
+    def refuse() -> None:
+        raise UsageError("wrong")
+
+    for _ in range(2):
+        with pytest.raises(UsageError, match="wrong"):
+            source.check_once("facts", refuse)
+
+
 @pytest.mark.parametrize("damage", ["", "x", "{key} damaged", "\0\xff", None])
 def test_a_damaged_or_impossible_note_changes_no_fingerprint(damage, tmp_path, monkeypatch):
     expected = source.of(sorted(source.counted("methods.moon")))
@@ -564,7 +588,6 @@ def test_a_resolved_run_says_what_its_names_stand_for():
             "study.yaml: protocols.base: no field of a protocol .* did you mean rounds",
         ),
         ({"protocols.base.model": "resnet"}, "no model of protocol `base` .* did you mean resnet"),
-        ({"protocols.base.augment": ["crops"]}, "no augmentation of protocol `base` .* mean crop"),
         (
             {"protocols.base.normalization": "standart"},
             "digits has no normalization `standart`, only .*standard",
@@ -845,6 +868,8 @@ def test_neutral_values_are_in_range(key):
         *(("weight_decay", -1), ("recipe", "shards"), ("local_unit", "rounds")),
         *(("precision", "fp16"), ("evaluate_every", 0), ("tail", 0), ("pretrain_epochs", -1)),
         *(("autoencoder_fit", -0.1), ("autoencoder_fit", 1), ("autoencoder_fit", "good")),
+        *(("rounds", 3.0), ("rounds", True), ("lr", float("inf")), ("lr", 10**400)),
+        *(("by_method", {"fedavg": {"lr": "x"}}), ("by_method", {"sgdm": {"clip": -1}})),
         *(("augment", ["mixup"]), ("augment", ["crop", "crop"]), ("model", 18), ("weights", None)),
     ],
 )

@@ -244,12 +244,12 @@ def test_what_a_caller_does_with_a_protocol_changes_no_other(tmp_path):
         (
             "least: 0",
             "least: .nan",
-            "mine.yaml: claims: number 1: least is nan, which is not finite",
+            "mine.yaml: claims.least: nan is not a number: write a finite one",
         ),
         (
             "least: 0",
             "least: .inf",
-            "mine.yaml: claims: number 1: least is inf, which is not finit",
+            "mine.yaml: claims.least: inf is not a number: write a finite",
         ),
         (
             "over: fedavg",
@@ -343,6 +343,8 @@ def test_a_configuration_of_a_command_need_not_be_whole(tmp_path):
 
 # -- a scale without some of the grids -----------------------------------------------------------
 
+FIDELITY = read_studies()["fedsls"]["scales"]["quick"]["fidelity"]
+SCALE = "    grids:\n      main:"
 SMALLER = STUDY.replace(
     "products:",
     f"""  small:
@@ -353,7 +355,9 @@ products:
   claims: {{from: {{runs: runs/main, scores: fidelity/scores}}, formats: [csv]}}
   part: {{draw: table, from: {{runs: runs/part}}, formats: [csv]}}
   printed: {{from: {{}}, formats: [csv]}}""",
-).replace("    grids:\n      main:", "    fidelity: {images: {digits: 1}}\n    grids:\n      main:")
+).replace(
+    "    grids:\n      main:", f"    fidelity: {json.dumps(FIDELITY)}\n    grids:\n      main:"
+)
 
 
 def test_a_scale_has_those_products_whose_sources_it_has(tmp_path):

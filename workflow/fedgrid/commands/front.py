@@ -7,7 +7,6 @@ It is a part of a page: `snakemake --report` shows it before the graph of the wo
 does not have, or a part of its grid leaves without runs, is left out.
 """
 
-import base64
 from pathlib import Path
 
 from fedgrid.runtime import cli, files, records
@@ -37,7 +36,7 @@ def main(arguments: list[str] | None = None) -> records.Work:
         scale=asked.scale,
         table=show_table(path.stem, study, product, path_of_table) if path_of_table else None,
         claims=read_claims(asked.claims) if asked.claims else [],
-        figure=show_figure(path.stem, study, drawn, picture(image)) if image else None,
+        figure=show_figure(path.stem, study, drawn, image) if image else None,
     )
     with files.replacing(asked.out) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -52,15 +51,6 @@ def named(text: str | None) -> tuple[str, Path | None]:
     if not equals:
         raise UsageError(f"{text} is not NAME=PATH")
     return name, Path(path)
-
-
-def picture(path: Path) -> str:
-    """Return an SVG file as an address that holds all of it."""
-    try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise UsageError(f"{path} cannot be read ({problem.strerror})") from None
-    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
 
 
 if __name__ == "__main__":

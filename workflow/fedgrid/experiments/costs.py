@@ -22,8 +22,8 @@ from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.study.checks import check_images
 from fedgrid.study.command import add_machine
+from fedgrid.study.reading import check_schema
 
-FIELDS: dict[str, type] = {"model": str, "dataset": str, "images": int, "chunk": int}
 COLUMNS = ["model", "dataset", "kind", "layer", "name", "value", "unit"]
 REPEATS = 3  # interleaved, so that other load on the machine affects all passes equally
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -67,15 +67,7 @@ def read(text: str) -> dict:
 
 def check(setting: dict) -> None:
     """Raise a UsageError for a field that is unknown, missing or wrong."""
-    for field in setting:
-        known("field of the setting", field, FIELDS)
-    for field, kind in FIELDS.items():
-        if field not in setting:
-            raise UsageError(f"the setting lacks `{field}`")
-        value = setting[field]
-        if type(value) is not kind or (isinstance(value, int) and value < 1):
-            wanted = "a whole number from 1" if kind is int else "a name"
-            raise UsageError(f"the setting's {field} is {wanted}, not {value!r}")
+    check_schema("the setting", setting, "study", "costs")
     contract.model(known("model", setting["model"], registered("models")))
     contract.dataset(known("dataset", setting["dataset"], own_data.list_datasets()))
     check_images("the setting", setting["dataset"])

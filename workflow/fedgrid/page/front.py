@@ -1,5 +1,6 @@
 """What the front page of the report shows: its table, its row per claim, and its figure."""
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,20 @@ def show_claim(row: dict) -> dict[str, Any]:
     }
 
 
-def show_figure(name: str, study: Study, product: str, address: str) -> dict[str, str]:
-    """Return the heading and the picture of a figure."""
+def show_figure(name: str, study: Study, product: str, image: Path) -> dict[str, str]:
+    """Return the heading and the picture of a figure, which is an SVG file."""
     known(f"product of {name}", product, study["products"])
     says = describe_product(name, product, study["products"][product])
-    return {"name": write_title(product), "says": says, "address": address}
+    return {"name": write_title(product), "says": says, "address": embed_picture(image)}
+
+
+def embed_picture(path: Path) -> str:
+    """Return an SVG file as an address that holds all of it."""
+    try:
+        content = path.read_bytes()
+    except OSError as problem:
+        raise UsageError(f"{path} cannot be read ({problem.strerror})") from None
+    return f"data:image/svg+xml;base64,{base64.b64encode(content).decode()}"
 
 
 def write_title(product: str) -> str:

@@ -166,10 +166,11 @@ class Products:
         """Return the heading of a product in the report."""
         return self.plan.studies[study]["products"][product]["category"]
 
-    def caption(self, study: str, product: str) -> str:
+    def caption(self, study: str, product: str) -> Asked:
         """Return the caption of a product in the report."""
         about = self.plan.studies[study]["products"][product]
-        return about.get("caption") or source.summary(self.module(study, product))
+        module = self.module(study, product)
+        return asked(lambda wildcards: about.get("caption") or source.summary(module))
 
     def is_by_claim(self, study: str, product: str) -> bool:
         """Return whether a product can be drawn for one claim."""

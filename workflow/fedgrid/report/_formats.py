@@ -7,9 +7,7 @@ from pathlib import Path
 from fedgrid.report._product import drop_kept, lay_out
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.products import (
-    FIGURES,
-)
+from fedgrid.study.products import FIGURES
 from fedgrid.study.records import Study
 
 

@@ -27,6 +27,9 @@ SHOWN: dict[str, Any] = {
 }
 
 
+DEVICES = ("auto", "cpu", "cuda")
+
+
 class LogTo(argparse.Action):
     """Send the log to a file from now on."""
 
@@ -95,7 +98,7 @@ def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Add the option that chooses the device."""
     made.add_argument(
         "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
-        choices=["auto", "cpu", "cuda"], help="auto takes a GPU if there is one",
+        choices=DEVICES, help="auto takes a GPU if there is one",
     )  # fmt: skip
     return made
 

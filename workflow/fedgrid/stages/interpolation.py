@@ -12,9 +12,7 @@ from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Run
 from fedgrid.stages.train import beside, ended_states
-from fedgrid.study.command import (
-    Machine,
-)
+from fedgrid.study.command import Machine
 from fedgrid.training.same_work import FINISHED
 
 # Every tenth, and more values near the ends, where the paper's figure of FEMNIST is finer. They

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.resolved import Run, changed_protocol
-from fedgrid.study.command import (
-    Machine,
-)
+from fedgrid.study.command import Machine
 
 NOT_KNOWN = float("nan")  # explained variance if it was not measured or there is no decoder
 

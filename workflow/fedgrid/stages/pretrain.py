@@ -9,9 +9,7 @@ from typing import Any
 from fedgrid.runtime import files, forced
 from fedgrid.runtime.resolved import Run, changed_protocol
 from fedgrid.store.identity import identify
-from fedgrid.study.command import (
-    Machine,
-)
+from fedgrid.study.command import Machine
 
 TOGETHER = 10  # clients trained at a time
 

@@ -14,9 +14,7 @@ from fedgrid.runtime import cli, forced
 from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.identity import identify
-from fedgrid.study.command import (
-    Machine,
-)
+from fedgrid.study.command import Machine
 from fedgrid.study.jobs import is_state_read
 from fedgrid.training import same_work
 from fedgrid.training.same_work import ENDED, FINISHED

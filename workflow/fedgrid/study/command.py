@@ -20,7 +20,6 @@ from fedgrid.runtime.names import UsageError, known, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.resolved import (
     Fields,
-    Protocol,
     Run,
     changed_protocol,
     effective_protocol,
@@ -109,7 +108,7 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
         raise UsageError("--set needs --out DIR, so that the original run is not overwritten")
     if asked.set:
         set_fields(run, asked.set)
-        check_ranges(run["protocol"])
+        check_schema("--set", run["protocol"], "study", "protocol")
         check_protocol("--set", run["protocol"], run["dataset"])
     if stage in contract.NEEDED:
         check_images(f"the stage {stage}", run["dataset"])
@@ -150,11 +149,6 @@ def parse_value(field: str, text: str):
         return load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise UsageError(f"--set {field}={shown(text)} is not YAML") from None
-
-
-def check_ranges(protocol: Protocol) -> None:
-    """Raise a UsageError for a value out of its range."""
-    check_schema("--set", protocol, "study", "protocol")
 
 
 def run_of_json(text: str, stage: str) -> Run:

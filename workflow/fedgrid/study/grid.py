@@ -42,7 +42,7 @@ from fedgrid.study.products import check_product, list_needed_sources, product_m
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import merge_configs, read_config, read_studies
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
-from fedgrid.study.resolving import Resolver, remember_answers
+from fedgrid.study.resolving import Resolver, check_entries, remember_answers
 from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.stated import (
     GridNames,
@@ -79,8 +79,8 @@ class Grid(Resolver):
         self.studies, self.config = studies, config or {}
         self.sweep: Sweep = self.config.get("sweep") or {}
         super().__init__(studies, self.config)
-        for study, about in studies.items():
-            self._check_study(study, about)
+        facts = [studies, [self.config.get(key) for key in OWN], own_data.entries()]
+        source.check_once(facts, self._check_files)
         if "study" in self.config:  # an unknown name must fail even if the table exists already
             with within(ASKED):
                 self._check_asked(self.config["study"], self.config["scale"])
@@ -278,6 +278,14 @@ class Grid(Resolver):
                 )
 
     # -- checks ----------------------------------------------------------------------------------
+
+    def _check_files(self) -> None:
+        """Refuse what is wrong in the files of studies, and in the configuration's entries."""
+        for file, about in self.files.items():
+            with within(file):
+                check_entries(about, self)
+        for study, about in self.studies.items():
+            self._check_study(study, about)
 
     def _check_study(self, study: str, about: Study) -> None:
         own = (self.config.get("products") or {}) if study == self.config.get("study") else {}

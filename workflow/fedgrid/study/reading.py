@@ -2,13 +2,13 @@
 
 import csv
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fedgrid.runtime import cli
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
@@ -84,11 +84,10 @@ def merge_configs(below: Any, above: Any) -> Any:
 def check_schema(
     name: str, value: Any, rules: str, part: str | None = None, required: bool = True
 ) -> None:
-    """Raise a UsageError for a value that breaks a schema; do nothing if jsonschema is missing."""
-    if find_spec("jsonschema"):
-        from fedgrid.study import schema
+    """Raise a UsageError for a value that breaks a schema."""
+    from fedgrid.study import schema  # its import takes a tenth of a second
 
-        schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
+    schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
 def read_studies(folder: Path = STUDIES) -> dict[str, Study]:
@@ -116,7 +115,8 @@ def read_study(path: Path) -> Study:
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)
-    check_schema(path.name, study, "study")
+    rules = (SCHEMAS / "study.schema.yaml").read_text("utf-8")
+    source.check_once([rules, study], lambda: check_schema(path.name, study, "study"))
     entries = study["products"].items()
     products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
     return study | {"products": products}

@@ -43,16 +43,13 @@ class Resolver:
     """The protocols and variants of the studies and the configuration, by name."""
 
     def __init__(self, studies: dict[str, Study], config: dict[str, Any]):
-        sources: dict[str, Mapping[str, Any]] = {
-            f"{study}.yaml": about for study, about in studies.items()
+        self.files: dict[str, Mapping[str, Any]] = {
+            **{f"{study}.yaml": about for study, about in studies.items()},
+            "config.yaml": config,
         }
-        sources["config.yaml"] = config
-        self.protocols = merge_entries("protocols", sources)
-        self.variants = merge_entries("variants", sources)
-        self.tuned = merge_entries("tuned", sources)
-        for file, about in sources.items():
-            with within(file):
-                check_entries(about, self)
+        self.protocols = merge_entries("protocols", self.files)
+        self.variants = merge_entries("variants", self.files)
+        self.tuned = merge_entries("tuned", self.files)
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
         self._in_grids = {axis: list_grid_names(studies, axis) for axis in ("protocol", "method")}
@@ -225,10 +222,15 @@ class Resolver:
         )
 
     def _keywords(self, part: str, dataset: str, given: Fields) -> Fields:
-        contract.method(part)
-        defaults = list_defaults(part)
+        defaults = self._defaults(part)
         found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
         return {key: same_type(value, defaults[key]) for key, value in found.items()}
+
+    @remember_answers  # many variants share a file
+    def _defaults(self, part: str) -> Fields:
+        """Return `list_defaults` of a method's file, which must be right."""
+        contract.method(part)
+        return list_defaults(part)
 
     # -- runs ------------------------------------------------------------------------------------
 

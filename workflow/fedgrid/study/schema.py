@@ -1,5 +1,10 @@
-"""Check config.yaml and studies against their schemas; an error is one sentence."""
+"""Check config.yaml and studies against their schemas; an error is one sentence.
 
+The schemas are JSON schemas, read more strictly: 3.0 is no whole number, and infinity no number. An
+`enum` can name a constant of the package, such as federation.augment.DRAWS, which has the words.
+"""
+
+import math
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -7,7 +12,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.validators import extend
 
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known, listed, shown
 from fedgrid.runtime.plain_yaml import load_yaml
 
@@ -33,12 +40,45 @@ def check_schema(
         )
 
 
+def is_number(checker: Any, value: Any) -> bool:
+    """Whether a value is a number that is finite as a float; True is none."""
+    try:
+        return type(value) in (int, float) and math.isfinite(float(value))
+    except OverflowError:  # a whole number that is too large
+        return False
+
+
+STRICT = {"number": is_number, "integer": lambda checker, value: type(value) is int}
+Validator = extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(STRICT),
+)
+
+
 @cache  # a study with sweeps checks thousands of protocols
-def make_validator(schema: Path, part: str | None, required: bool) -> Draft202012Validator:
+def make_validator(schema: Path, part: str | None, required: bool) -> Any:
     """Return a validator of a schema, or of the definition `part` in it."""
-    rules = load_yaml(schema.read_bytes())
+    rules = read_rules(schema)
     rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
-    return Draft202012Validator(rules if required else rules | {"required": []})
+    return Validator(rules if required else rules | {"required": []})
+
+
+def read_rules(schema: Path) -> dict[str, Any]:
+    """Return the rules of a schema, with the words of constants that they name."""
+    return fill_in(load_yaml(schema.read_bytes()))
+
+
+def fill_in(rules: Any) -> Any:
+    """Replace the name of a constant by its words in each `enum` of some rules."""
+    if isinstance(rules, list):
+        return [*map(fill_in, rules)]
+    if not isinstance(rules, dict):
+        return rules
+    filled = {key: fill_in(rule) for key, rule in rules.items()}
+    if isinstance(words := rules.get("enum"), str):
+        module, _, name = words.rpartition(".")
+        filled["enum"] = [*source.literal(module, name)]
+    return filled
 
 
 TYPES = {"integer": "a whole number", "number": "a number", "object": "`key: value` pairs"}
@@ -73,6 +113,8 @@ def suggest_fix(value: Any, wanted: str | list[str]) -> str:
     """Say how to write a value that looks like one of another type; "" for other values."""
     if "string" in wanted and isinstance(value, bool | int | float):
         return ": if it is a name, put it in quotes"
+    if isinstance(value, float) and not math.isfinite(value):
+        return ": write a finite one"
     if {"integer", "number"} & {*listed(wanted)} and isinstance(value, str):
         with suppress(ValueError, OverflowError):
             number = float(value)

@@ -24,7 +24,6 @@ from fedgrid.partitions import match_name, parse_name
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.runtime.resolved import Named
-from fedgrid.study.checks import check_type
 from fedgrid.study.records import Product, Study
 
 SETTING = ("dataset", "partition", "protocol")
@@ -132,7 +131,6 @@ def check_bounds(claim: Claim) -> None:
     if not bounds:
         raise UsageError("the claim needs `least`, `most` or both")
     for key, bound in bounds.items():
-        check_type(key, bound, 1.0)
         if 0 < abs(bound) < LEAST_POINTS and {*IN_POINTS} & {*measures(claim)}:
             raise UsageError(
                 f"{key} is {bound}, and accuracies are compared in points of percent: write "

@@ -15,37 +15,9 @@ from fedgrid.experiments.fidelity.greymaps import CONTRASTS
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, known, registered
-from fedgrid.study.checks import check_images, check_type
+from fedgrid.study.checks import check_images
+from fedgrid.study.reading import check_schema
 
-# The fields of a setting, with an example of each.
-FIELDS: dict[str, Any] = {
-    "images": {"digits": 40, "photographs": 40},  # number of images by dataset
-    "size": 64,  # height and width of all maps, in pixels
-    "contrast": "minmax",
-    "model": "resnet18",  # its guided gradients are the saliency maps
-    "weights": "none",
-    "epochs": 3,  # of fine-tuning on the images; 0 keeps the classifier of published weights
-    "judge": "resnet18",  # the cosine compares its outputs
-    "judge_weights": "none",
-    "judge_epochs": 3,
-    "judge_output": "logits",
-    "batch": 8,
-    "lr": 0.01,
-    "momentum": 0.9,
-    "autoencoder_epochs": 10,
-    "autoencoder_lr": 0.1,  # at 0.01 the deepest learns only the mean image
-    "encoders": {"saliency": 2, "autoencoder": 3, "area": 1},  # numbers of seeds
-}
-LEAST = {
-    "size": 16,
-    "batch": 3,
-    "lr": 0,
-    "momentum": 0,
-    "autoencoder_lr": 0,
-    "epochs": 0,
-    "judge_epochs": 0,
-    "autoencoder_epochs": 0,
-}
 MAPS = {  # the maps of each encoder
     "saliency": ("input", "conv1"),
     "autoencoder": ("f2", "f4", "f8"),
@@ -96,58 +68,30 @@ def read_setting(text: str) -> dict[str, Any]:
 
 
 def check_setting(setting: dict[str, Any]) -> None:
-    """Raise a UsageError for a field that is unknown, missing, of another type or out of range."""
-    check_field("the setting", setting, FIELDS)
-    for field, value in setting.items():
-        known("field of the setting", field, FIELDS)
-        check_field(f"the setting's {field}", value, FIELDS[field])
-        if field in LEAST:
-            check_least(field, value, LEAST[field])
-    if missing := [field for field in FIELDS if field not in setting]:
-        raise UsageError(f"the setting lacks `{missing[0]}`")
-    if setting["size"] % 8:  # the largest factor of the autoencoders
-        raise UsageError(f"the setting's size is {setting['size']}, not a multiple of 8")
+    """Raise a UsageError for a setting that breaks its schema, or with an unknown name."""
+    check_schema("the setting", setting, "study", "fidelity")
     check_counts(setting)
     check_names(setting)
 
 
 def check_counts(setting: dict[str, Any]) -> None:
-    """Raise a UsageError unless datasets and encoders are known and their numbers positive."""
-    members = {"images": ("dataset", own_data.list_datasets()), "encoders": ("encoder", MAPS)}
-    for field, (kind, among) in members.items():
-        for name, count in setting[field].items():
-            known(kind, name, among)
-            check_field(f"the setting's {field} of {name}", count, 1)
-            check_least(f"{field} of {name}", count, 1)
+    """Raise a UsageError for an unknown dataset or encoder, and for too few images."""
+    for name in setting["encoders"]:
+        known("encoder", name, MAPS)
     for name in setting["images"]:
-        contract.dataset(name)
+        contract.dataset(known("dataset", name, own_data.list_datasets()))
         check_images("the setting", name)
-    check_least("number of images", sum(setting["images"].values()), SMALLEST)
-    check_least("number of encoders", len(setting["encoders"]), 1)
+    if (images := sum(setting["images"].values())) < SMALLEST:
+        raise UsageError(f"the setting has {images} images: give at least {SMALLEST}")
 
 
 def check_names(setting: dict[str, Any]) -> None:
-    """Raise a UsageError for an unknown contrast, output, model or set of weights."""
+    """Raise a UsageError for an unknown contrast, model or set of weights."""
     known("contrast", setting["contrast"], CONTRASTS)
-    known("output of the judge", setting["judge_output"], OUTPUTS)
     for field, prefix in NETWORKS.items():
         contract.model(model := known(field, setting[field], registered("models")))
         there = PUBLISHED.keys() & {*source.literal(f"models.{model}", "WEIGHTS", ())}
         known(f"set of weights for {model}", setting[f"{prefix}weights"], {"none", *there})
-
-
-def check_field(what: str, value: Any, example: Any) -> None:
-    """Raise a UsageError for a value of another type than the example's."""
-    if not isinstance(example, dict):
-        check_type(what, value, example)
-    elif not isinstance(value, dict):
-        raise UsageError(f"{what} is {value!r}, not names with their values")
-
-
-def check_least(what: str, value: float, least: float) -> None:
-    """Raise a UsageError for a value below the least."""
-    if value < least:
-        raise UsageError(f"the setting's {what} is {value}, not at least {least}")
 
 
 def find_paths(texts: list[str], wanted: list[str], kind: str = "input") -> dict[str, Path]:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.util import decode_source
 from pathlib import Path
@@ -137,12 +137,20 @@ def origin(module: str, node: ast.ImportFrom) -> str:
 
 @cache
 def reachable(module: str) -> frozenset[str]:
-    """Return `module` and all modules of this package that it imports, directly or indirectly."""
+    """Return `module` and all modules of this package that it imports, directly or indirectly.
+
+    It is noted, because all of these are parsed for it.
+    """
+    return frozenset(find_once("reach", [module], r"[\w. ]+", lambda: _reach(module)).split())
+
+
+def _reach(module: str) -> str:
+    """Return the modules of `reachable`, with spaces between them."""
     found, new = set(), {module}
     while new:
         found |= new
         new = {name for one in new for name in _imports(one)} - found
-    return frozenset(found)
+    return " ".join(sorted(found))
 
 
 @cache
@@ -275,14 +283,35 @@ def code(module: str) -> str:
 def fingerprint(*modules: str) -> str:
     """Return a hash of all code that can change a result of `modules`.
 
-    It takes most of a second, so it is noted for the next process with the same files.
+    It takes most of a second, so it is noted.
     """
-    key = hash_facts([(one, text(one) if is_own(one) else "") for one in modules])
-    if re.fullmatch("[0-9a-f]{12}", noted := notes.read_note(_note()).get(key, "")):
-        return noted
-    found = of(sorted(frozenset().union(*(counted(module) for module in modules))))
-    notes.add_to_note(_note(), key, found)
-    return found
+
+    def find() -> str:
+        return of(sorted(frozenset().union(*(counted(module) for module in modules))))
+
+    return find_once("code", modules, "[0-9a-f]{12}", find)
+
+
+def find_once(what: str, modules: Iterable[str], form: str, find: Callable[[], str]) -> str:
+    """Return what is found of modules; it is noted for the next process with the same files.
+
+    A note that has not the `form` of a value is damaged, and does not count.
+    """
+    key = hash_facts([what, [(one, text(one) if is_own(one) else "") for one in modules]])
+    noted = notes.read_note(_note()).get(key, "")
+    if not re.fullmatch(form, noted):
+        notes.add_to_note(_note(), key, noted := find())
+    return noted
+
+
+def check_once(facts: Any, check: Callable[[], None]) -> None:
+    """Run a check, unless the same facts passed it before with the same files of the package."""
+
+    def passed() -> str:
+        check()
+        return "passed"
+
+    find_once(f"check {hash_facts(facts)}", (), "passed", passed)
 
 
 def _content(file: Path) -> bytes:
@@ -319,6 +348,8 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 
     UsageError if the value is an expression, another name or an import.
     """
+    if not mentions(module, name):
+        return default
     if (node := definitions(module).get(name)) is None:
         return default
     try:
@@ -329,6 +360,14 @@ def literal(module: str, name: str, default: Any = None) -> Any:
             f"{file(module)}, line {node.lineno}: {name} is not a plain value, but is read without "
             f"running the file: write `{name} = ` and the value itself, with no sum, name or import"
         ) from None
+
+
+def mentions(module: str, word: str) -> bool:
+    """Whether a word is in a module's text, which need not be parsed for a word that is not."""
+    try:
+        return word in text(module)
+    except (OSError, SyntaxError, ValueError):
+        return True  # who parses it says what is wrong
 
 
 @cache
