@@ -13,6 +13,7 @@ from test_report import SMALL
 
 import made
 from conftest import ENVIRONMENT, copied
+from fedgrid.commands import collect, draw
 from fedgrid.report import clients
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import listed, registered
@@ -22,7 +23,7 @@ from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import read_studies
 from made import STUDIES
-from planned import plan_of, product_of
+from planned import answers, plan_of, product_of
 from written import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
@@ -111,14 +112,44 @@ def test_the_deciles_of_clients_are_explained():
 # -- files of all studies -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("study", [pytest.param(s, marks=pytest.mark.slow) for s in STUDIES])
+def test_every_column_of_products_of_kept_runs_is_explained(study, tmp_path, monkeypatch):
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
+    for name in kept_products(study):
+        draw_kept(study, name, tmp_path)
+    assert_explained(tmp_path)
+
+
+def draw_kept(study: str, name: str, project: Path) -> None:
+    """Draw a product from kept runs as the workflow does, with the tables that it is drawn from."""
+    plan = plan_of(study=study, scale="small")
+    folder, sources = project / f"results/studies/{study}/small", []
+    for source, text in plan.grid.sources(study, "small", name).items():
+        kind, _, grid = text.partition("/")
+        path = folder / f"{text}.csv"
+        if not path.exists():
+            words = answers(plan).tables.words(kind, study, "small", grid)
+            collect.main([kind, *words, "--results", str(project / "none"), "--out", str(path)])
+        sources.append(f"{source}={path}")
+    options = ["--study", study, "--scale", "small", "--out", str(folder / f"{name}.csv")]
+    draw.main([name, *options, *(["--sources", *sources] if sources else [])])
+
+
+def assert_explained(project: Path) -> set[str]:
+    """The dictionary has every column of the files under results/; the kinds of files."""
+    found = [*(project / "results").rglob("*.csv")]
+    named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
+    assert None not in named.values(), [path for path, name in named.items() if name is None]
+    wrong = {path: unknown(name, header(path)) for path, name in named.items() if name}
+    assert {path: columns for path, columns in wrong.items() if columns} == {}
+    return {*named.values()}
+
+
 @pytest.mark.slow
 def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path, monkeypatch):
     """Products of kept runs where there are some; of others, and of files of runs, short runs."""
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     project = copied(tmp_path / "project")
-    for study in STUDIES:
-        files = [f"results/{name}.csv" for name in kept_products(study)]
-        snakemake(project, "--config", f"study={study}", "scale=small", "device=cpu", "--", *files)
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
     studies = read_studies(project / "workflow/studies")
@@ -127,12 +158,8 @@ def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path, monkey
         options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
         snakemake(project, *options, *targets(Grid(studies, asked(study)), study, methods))
     run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
-    found = [*(project / "results").rglob("*.csv")]
-    named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
-    assert None not in named.values(), [path for path, name in named.items() if name is None]
-    wrong = {name: unknown(name, header(path)) for path, name in named.items() if name}
-    assert {name: columns for name, columns in wrong.items() if columns} == {}
-    assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= wrong.keys()
+    kinds = assert_explained(project)
+    assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= kinds
 
 
 def snakemake(project: Path, *arguments: str) -> None:
