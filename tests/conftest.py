@@ -270,6 +270,11 @@ def pytest_collection_modifyitems(items) -> None:
     items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
+def slow_but(fast: Iterable[str], names: Iterable[str]) -> list:
+    """Parameters of a test that is slow but for some of them, which stand for the others."""
+    return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
 # -- the wording of messages ---------------------------------------------------------------------
 
 

@@ -210,7 +210,7 @@ def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
 # -- more data than memory -------------------------------------------------------------------------
 
 
-def many_pictures(count: int = 60, side: int = 200) -> dict:
+def many_pictures(count: int = 60, side: int = 120) -> dict:
     random = np.random.default_rng(0)
     for i in range(count):
         Path(f"many/{i % 2}").mkdir(parents=True, exist_ok=True)
@@ -220,8 +220,8 @@ def many_pictures(count: int = 60, side: int = 200) -> dict:
 
 
 def many_arrays(dtype, order: str = "C", save=np.savez) -> dict:
-    """An .npz file of 60 images of three channels, 200 x 200 pixels."""
-    x = np.random.default_rng(0).integers(0, 256, (60, 3, 200, 200)).astype(dtype, order)
+    """An .npz file of 60 images of three channels, 120 x 120 pixels."""
+    x = np.random.default_rng(0).integers(0, 256, (60, 3, 120, 120)).astype(dtype, order)
     y = np.arange(60) % 2
     save("many.npz", x_train=x, y_train=y, x_test=x[:20] + 1, y_test=y[:20])
     return {"npz": "many.npz"}
@@ -242,8 +242,8 @@ def test_data_are_decoded_in_little_memory_and_parts_change_nothing(kind, monkey
     known_as(many=entry)
     data.main(["many", "--out", "whole"])
     images = np.load("whole/train_images.npy")
-    monkeypatch.setattr(_stream, "AT_ONCE", 2**18)
-    monkeypatch.setattr(_npz, "AT_ONCE", 2**18)
+    monkeypatch.setattr(_stream, "AT_ONCE", 2**17)
+    monkeypatch.setattr(_npz, "AT_ONCE", 2**17)
     tracemalloc.start()
     data.main(["many", "--out", "parts"])
     _, most = tracemalloc.get_traced_memory()

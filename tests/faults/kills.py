@@ -4,9 +4,9 @@
 
 Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
 n-th operation on a file (opening, renaming, removing, locking), for every n there is, or with
-`--kinds` for the first and the last of each kind. The last life ends by itself. Its metrics,
-predictions and model are compared byte by byte, and nothing else may be left but the last state: no
-checkpoint, no lock, no temporary file.
+`--kinds` for one of each kind. The last life ends by itself. Its metrics, predictions and model are
+compared byte by byte, and nothing else may be left but the last state: no checkpoint, no lock, no
+temporary file.
 """
 
 import argparse
@@ -108,13 +108,17 @@ def after(seconds: float) -> Callable[[int], None]:
 
 
 def watching(place: Path, see: Callable[[str], None]) -> Callable[[], None]:
-    """Call `see` before each operation on a file under `place`, with the operation's kind."""
+    """Call `see` before each operation on a file under `place`, with the operation's kind.
+
+    The kind has the folder and whether it is a temporary one; the results of a run are alike.
+    """
 
     def hook(event: str, arguments: tuple) -> None:
         named = str(arguments[0]) if arguments else ""
         if event in OPERATIONS and (event == "fcntl.flock" or named.startswith(str(place))):
-            names = "" if event == "fcntl.flock" else named.removeprefix(str(place))
-            see(re.sub(r"\d+", "#", f"{event} {names} {arguments[1:]}"))
+            named = "" if event == "fcntl.flock" else named.removeprefix(str(place))
+            how = arguments[1] if event == "open" else ""
+            see(re.sub(r"\w+\.(csv|json|safetensors)|\d+", "*", f"{event} {named} {how}"))
 
     return lambda: sys.addaudithook(hook)
 
@@ -142,17 +146,18 @@ def list_operations(subject: Subject, place: Path) -> list[str]:
         return seen.read().splitlines()
 
 
-def ends_of_kinds(kinds: list[str]) -> list[int]:
-    """The numbers, from 1, of the first and the last operation of each kind."""
-    first = {kind: number for number, kind in reversed([*enumerate(kinds, 1)])}
-    last = {kind: number for number, kind in enumerate(kinds, 1)}
-    return sorted({*first.values(), *last.values()})
+def one_of_each(kinds: list[str]) -> list[int]:
+    """The number, from 1, of an operation of each kind: of several, one in the middle."""
+    numbers: dict[str, list[int]] = {}
+    for number, kind in enumerate(kinds, 1):
+        numbers.setdefault(kind, []).append(number)
+    return [of[len(of) // 2] for of in numbers.values()]
 
 
 def at_operations(subject: Subject, place: Path, expected: dict[str, bytes], kinds: bool) -> int:
     """Kill a new run at each operation on a file in turn, and let it go on; how many kills."""
     found = list_operations(subject, place)
-    numbers = ends_of_kinds(found) if kinds else range(1, len(found) + 1)
+    numbers = one_of_each(found) if kinds else range(1, len(found) + 1)
     for number in numbers:
         subject.clear()
         assert killed(subject.live(at_operation(number, place))), f"no operation {number}"
@@ -207,7 +212,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--times", type=int, default=25, help="random kills of each method")
-    parser.add_argument("--kinds", action="store_true", help="not every operation: each kind")
+    parser.add_argument(
+        "--kinds", action="store_true", help="one operation of each kind, not every one"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)

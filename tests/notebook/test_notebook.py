@@ -17,7 +17,7 @@ import torch
 
 import fedgrid
 from conftest import ENVIRONMENT, read_once
-from fedgrid.commands import verify
+from fedgrid.commands import data, partition, train, verify
 from fedgrid.engine import prediction
 from fedgrid.federation import stored
 from fedgrid.notebook import api, names, stages
@@ -97,7 +97,10 @@ def test_a_result_has_tables_settings_and_a_model_that_classifies(plain):
     assert "\n" not in repr(plain)
 
 
-@pytest.mark.parametrize(("model", "dataset"), [("resnet18", "digits"), ("vgg16_bn", "penmanship")])
+@pytest.mark.parametrize(
+    ("model", "dataset"),
+    [("resnet18", "digits"), pytest.param("vgg16_bn", "penmanship", marks=pytest.mark.slow)],
+)
 def test_a_model_with_running_statistics_has_those_of_the_run(model, dataset):
     made = fedgrid.run(model=model, dataset=dataset, **ONE)
     statistics = {n: w for n, w in made.model.state_dict().items() if "running" in n}
@@ -286,8 +289,8 @@ def test_files_of_commands_are_made_again_for_other_data():
     Path("config.yaml").write_text("datasets: {mine: {npz: mine.npz}}")
     given = {"dataset": "mine", "partition": "iid", "model": "mlp"}
     arrays(0)
-    for stage, what in (("data", "mine"), ("partition", name), ("train", name)):
-        command(stage, what)
+    for module, what in ((data, "mine"), (partition, name), (train, name)):
+        module.main([what])
     arrays(1, number=100)
     made = fedgrid.run(**given, results="results", **SHORT)
     assert RUN.format(**made.spec["name"]) == name

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import made
+from conftest import slow_but
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import CELL, score_runs
@@ -368,7 +369,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("name", STUDY["products"])
+@pytest.mark.parametrize("name", slow_but(("table3", "figure5"), STUDY["products"]))
 def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     product = module(name)
     table = product.draw(**sources(name), study=STUDY, scale="quick")
