@@ -17,7 +17,7 @@ import torch
 
 import fedgrid
 from conftest import ENVIRONMENT, read_once
-from fedgrid.commands import data, partition, train, verify
+from fedgrid.commands import verify
 from fedgrid.engine import prediction
 from fedgrid.federation import stored
 from fedgrid.notebook import api, names, stages
@@ -284,13 +284,14 @@ def test_other_data_of_the_same_name_make_another_run():
         pd.testing.assert_frame_equal(made.metrics, alone.metrics)
 
 
+@pytest.mark.slow
 def test_files_of_commands_are_made_again_for_other_data():
     name = "fedsls-quick-modelmlp-rounds2-evaluate_every1/mine/iid/fedavg/seed0"
     Path("config.yaml").write_text("datasets: {mine: {npz: mine.npz}}")
     given = {"dataset": "mine", "partition": "iid", "model": "mlp"}
     arrays(0)
-    for module, what in ((data, "mine"), (partition, name), (train, name)):
-        module.main([what])
+    for stage, what in (("data", "mine"), ("partition", name), ("train", name)):
+        command(stage, what)
     arrays(1, number=100)
     made = fedgrid.run(**given, results="results", **SHORT)
     assert RUN.format(**made.spec["name"]) == name

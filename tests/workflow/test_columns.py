@@ -39,6 +39,7 @@ FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\
 FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|worst|decile\d"}
 ANYWHERE = {"kept", "chosen", "chosen_by"}  # in collected tables and products, if there are any
+FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 
 
@@ -145,21 +146,24 @@ def assert_explained(project: Path) -> set[str]:
     return {*named.values()}
 
 
-@pytest.mark.slow
-def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path, monkeypatch):
-    """Products of kept runs where there are some; of others, and of files of runs, short runs."""
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
+)
+def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monkeypatch):
+    """Of a run of each method's file, and a product of each module with few runs; or of all."""
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     project = copied(tmp_path / "project")
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
     studies = read_studies(project / "workflow/studies")
-    methods = set()
+    seen = {mark_of(study, name, every) for study in STUDIES for name in kept_products(study)}
     for study in STUDIES:
         options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
-        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, methods))
+        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, every, seen))
     run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
     kinds = assert_explained(project)
-    assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= kinds
+    assert {"run: clients", "run: saliency", "verdicts: tally"} <= kinds
 
 
 def snakemake(project: Path, *arguments: str) -> None:
@@ -180,28 +184,40 @@ def kept_products(study: str) -> list[str]:
     return [name for name in names if "train" not in product_of(plan, name)]
 
 
-def targets(grid: Grid, study: str, methods: set[str]) -> list[str]:
-    """The files of a run of each method and protocol, and products unlike those of kept runs.
+def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
+    """The files of runs and products that have a mark that nothing in `seen` has; it grows.
 
-    `methods` are those that a study before has trained.
+    The marks of a run are its protocol, and the files of its method or, if `every`, the method.
     """
-    runs, protocols = [], set()
+    found = []
     for name in grid.studies[study]["scales"]["quick"]["grids"]:
         for one in grid.runs(study, "quick", name):
-            if one["method"] not in methods or one["protocol"] not in protocols:
-                runs.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
-            methods.add(one["method"])
-            protocols.add(one["protocol"])
-    products = grid.studies[study]["products"]
-    seen = {options_of(products[name], name) for name in kept_products(study)}
-    others = [n for n in grid.products(study, "quick") if options_of(products[n], n) not in seen]
-    return runs + [f"results/{name}.csv" for name in others]
+            of_method = [one["method"]] if every else grid.method(one["method"], one["dataset"])
+            marks = {one["protocol"], *of_method}
+            if marks - seen:
+                found.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
+            seen |= marks
+    for name in grid.products(study, "quick"):
+        cheap = every or len(runs_of(grid, study, name)) <= FEW
+        if cheap and (mark := mark_of(study, name, every)) not in seen:
+            found.append(f"results/{name}.csv")
+            seen.add(mark)
+    return found
 
 
-def options_of(product: dict, name: str) -> tuple[str, ...]:
-    """What draws a product, and the names of its options and of its sources."""
+def runs_of(grid: Grid, study: str, product: str) -> list[dict]:
+    """The runs that a product is drawn from."""
+    parts = [text.partition("/") for text in grid.sources(study, "quick", product).values()]
+    grids = {of for kind, _, of in parts if kind in COLLECTED}
+    return [run for name in grids for run in grid.runs(study, "quick", name)]
+
+
+def mark_of(study: str, name: str, every: bool) -> tuple[str, ...]:
+    """What draws a product and, if `every`, the names of its options and of its sources."""
+    product = STUDIES[study]["products"][name]
     kinds = [text.partition("/")[0] for text in product["from"].values()]
-    return (product.get("draw", name), *sorted(product.get("with", {})), *sorted(kinds))
+    more = (*sorted(product.get("with", {})), *sorted(kinds)) if every else ()
+    return (product_module(study, name, product), *more)
 
 
 def shrunk(study: dict) -> dict:

@@ -20,7 +20,7 @@ import torch
 import yaml
 from snakemake.cli import parse_args, parse_config
 
-from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, tiny, uneven
+from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, slow_but, tiny, uneven
 from fedgrid.__main__ import stages
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
@@ -55,12 +55,17 @@ def is_planned(one: Block, page: str) -> bool:
     return bool(one.classes) or page in OUTSIDE
 
 
-RUN = [p for p in WITH_COMMANDS if any(not is_planned(one, p) for one in blocks(p, "sh")[1:])]
+def is_run(page: str) -> bool:
+    """Whether something of a page is run, besides the first line of all pages."""
+    run = [one.text for one in blocks(page, "sh") if not is_planned(one, page)]
+    session = [one for one in blocks(page, "python") if "run" in one.classes]
+    return bool(session or [text for text in run if not text.startswith(". .venv/bin/activate")])
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(p, marks=pytest.mark.slow) if p in RUN else p for p in WITH_COMMANDS]
-)
+PLANNED = [page for page in WITH_COMMANDS if not is_run(page)]
+
+
+@pytest.mark.parametrize("page", slow_but(PLANNED, WITH_COMMANDS))
 def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
     project = copy_for_readers(tmp_path)
     for one in blocks(page):
@@ -69,6 +74,7 @@ def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
     if session:
         say([sys.executable, "-c", session], project)
     monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(ROOT))
     for line in (project / "planned").read_text().splitlines():
         program, *words = shlex.split(line)
         if program == "snakemake":
