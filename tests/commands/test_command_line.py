@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import conftest
-from conftest import forget, said
+from conftest import forget, said, slow_but
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_setting
 from fedgrid.runtime import cli, download
@@ -457,6 +457,7 @@ def test_snakemake_answers_a_configuration_that_is_not_yaml(project, tmp_path):
     assert_answered(project, command, ["YAML"])
 
 
+@pytest.mark.slow
 def test_snakemake_says_what_a_stage_says(project, tmp_path):
     """Of a dataset whose archive is damaged."""
     (tmp_path / "cifar-100-python.tar.gz").write_bytes(b"half of it")
@@ -467,7 +468,9 @@ def test_snakemake_says_what_a_stage_says(project, tmp_path):
     assert_answered(project, command, words)
 
 
-@pytest.mark.parametrize("name", ["no partition", "no GPU", "no source to draw from"])
+@pytest.mark.parametrize(
+    "name", slow_but(["no partition"], ["no partition", "no GPU", "no source to draw from"])
+)
 def test_a_process_answers_a_wrong_command(name, project, answers):
     command = (sys.executable, "-m", "fedgrid", *shlex.split(COMMANDED[name]))
     assert_answered(project, command, [answers[name]])

@@ -77,7 +77,7 @@ def test_weights_are_declared_as_a_literal(name):
     assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK - {"mobilenet"}, IMAGE_MODELS))
+@pytest.mark.parametrize("name", slow_but(QUICK - {"mobilenet", "vgg11"}, IMAGE_MODELS))
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
     clients = [

@@ -226,6 +226,7 @@ def test_the_text_evaluates_without_noise():
     assert model.weights(model.alpha, X).tolist() == [0.5, 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_evaluation_of_noisy_clients_does_not_change_their_training(backend):
     protocol = {"client_test": 0.2, "evaluate_clients": "cohort", "rounds": 3}

@@ -221,6 +221,7 @@ def test_an_input_that_several_need_is_made_once(monkeypatch):
     assert not [*Path("there").rglob("*.lock")]
 
 
+@pytest.mark.slow
 def test_a_file_without_a_record_is_taken_unless_its_data_are_made_again():
     kept = {"partition": "iid", "results": "there"}
     fedgrid.run(**kept, **ONE)
@@ -270,6 +271,7 @@ def arrays(seed: int, number: int = 200) -> None:
     np.savez("mine.npz", x_train=x, y_train=y, x_test=x[:60], y_test=y[:60])
 
 
+@pytest.mark.slow
 def test_other_data_of_the_same_name_make_another_run():
     given = {"dataset": "npz:mine.npz", "partition": "iid", "model": "mlp"} | ONE
     arrays(0)
@@ -372,6 +374,7 @@ def first(cohort, weights: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: delta[0] for name, delta in cohort.deltas.items()}
 
 
+@pytest.mark.slow
 def test_a_placebo_of_weights_needs_an_aggregate_that_uses_them():
     alone = fedgrid.Method(aggregate=first)
     short = SHORT | {"local": 1}

@@ -175,6 +175,7 @@ def test_claims_of_no_run_at_the_quick_scale_are_those_of_the_papers_setting():
     assert [*without] == [s for s in found.index if "CIFAR-10 (alpha = 0.05)" in s or "E = 10" in s]
 
 
+@pytest.mark.slow
 def test_every_claim_has_runs_at_the_papers_scale():
     ours = product_of_claims("paper").set_index("says")["ours"]
     found = ours.str.extract(r"(?:of )?(\d+) (?:hold|do not hold|are undecided)")[0]

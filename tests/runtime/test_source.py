@@ -193,23 +193,29 @@ def test_docstrings_do_not_count(before, package):
     assert changed(before, fingerprints()) == set()
 
 
+def slowly(*edits: tuple) -> list:
+    """Edits of slow tests."""
+    return [pytest.param(*edit, marks=pytest.mark.slow) for edit in edits]
+
+
 @pytest.mark.parametrize(
     ("module", "old", "new", "who"),
     [
         ("methods/fedprox", "mu / 2", "mu / 3", {"fedprox"}),
-        ("methods/fedprox", "mu: float = 0.01", "mu: float = 0.02", {"fedprox"}),
-        ("methods/moon", "/ tau", "* tau", {"moon"}),
         ("encoders/guided", "maps.mean(1)", "maps.sum(1)", {"fedsls", "fedsls_dynamic"}),
-        ("encoders/autoencoder", "(2, 4, 8)", "(2, 4)", {"fedsl"}),
         ("engine/samples", "CHUNK = 64", "CHUNK = 65", set(METHODS)),
-        ("federation/schedule", "len(order) == 1", "len(order) == 0", set(METHODS)),
-        ("engine/optimisers", "alpha=-lr", "alpha=lr", set(METHODS)),
-        ("engine/backends/_local_step", "value.sum()", "value.mean()", set(METHODS)),
-        ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
-        ("training/checkpoint", 'VERSION = "4"', 'VERSION = "5"', set(METHODS)),
-        # of the folders of which only what is named counts
         ("study/protocol", "of_writers or bool(", "of_writers and bool(", set(METHODS)),
         ("runtime/files", "arrays[name] for", "arrays[name] * 2 for", set(METHODS)),
+        *slowly(
+            ("methods/fedprox", "mu: float = 0.01", "mu: float = 0.02", {"fedprox"}),
+            ("methods/moon", "/ tau", "* tau", {"moon"}),
+            ("encoders/autoencoder", "(2, 4, 8)", "(2, 4)", {"fedsl"}),
+            ("federation/schedule", "len(order) == 1", "len(order) == 0", set(METHODS)),
+            ("engine/optimisers", "alpha=-lr", "alpha=lr", set(METHODS)),
+            ("engine/backends/_local_step", "value.sum()", "value.mean()", set(METHODS)),
+            ("models/cnn", "width: int = 64", "width: int = 65", set(METHODS)),
+            ("training/checkpoint", 'VERSION = "4"', 'VERSION = "5"', set(METHODS)),
+        ),
     ],
 )
 def test_code_counts_for_the_runs_that_execute_it(before, package, module, old, new, who):
@@ -253,18 +259,20 @@ def drawn_before() -> dict[str, str]:
     ("module", "old", "new", "who"),
     [
         (f"{REPORT}/figure4", "LARGEST = 60", "LARGEST = 61", {"figure4"}),
-        (f"{REPORT}/table1", "- table[", "+ table[", {"table1"}),
         ("report/claims", '"no runs at', '"none at', {"claims"}),
-        ("report/convergence", 'set_xlabel("round")', 'set_xlabel("rounds")', {"convergence"}),
-        ("report/ablation", ":.1f}", ":.2f}", COMPARED),
         ("analysis/verdicts", "LEVEL = 0.05", "LEVEL = 0.01", OF_VERDICTS),
-        ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
-        ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
-        ("report/_formats", "border=0", "border=1", set(PRODUCTS)),
-        ("claim", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
         ("claim", 'OVER = "fedavg"', 'OVER = "moon"', set()),  # which runs are made
         ("study/products", '"accuracy")} |', '"loss")} |', set(PRODUCTS)),
-        ("runtime/names", "else [value]", "else [value, value]", set(PRODUCTS)),
+        *slowly(
+            (f"{REPORT}/table1", "- table[", "+ table[", {"table1"}),
+            ("report/convergence", 'set_xlabel("round")', 'set_xlabel("rounds")', {"convergence"}),
+            ("report/ablation", ":.1f}", ":.2f}", COMPARED),
+            ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
+            ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
+            ("report/_formats", "border=0", "border=1", set(PRODUCTS)),
+            ("claim", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
+            ("runtime/names", "else [value]", "else [value, value]", set(PRODUCTS)),
+        ),
     ],
 )
 def test_code_counts_for_the_products_that_it_draws(drawn_before, package, module, old, new, who):

@@ -52,6 +52,7 @@ def rows(project: Path) -> list[dict]:
 # --- one claim -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_claim_without_runs_at_this_scale_needs_nothing(project):
     shutil.rmtree(project / "results")
     snakemake(project, "--cores", 1, "--", "results/claims/5.csv")

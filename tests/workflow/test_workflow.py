@@ -387,6 +387,7 @@ def test_a_figure_is_drawn_again_without_training(project):
 PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
 
 
+@pytest.mark.slow
 def test_another_scale_makes_the_current_table_again(project):
     jobs = planned(project, "--config", *PART_OF_PAPER, "method=fedavg").jobs
     assert (jobs["train"], jobs["results_table1"]) == (1, 1)
@@ -505,6 +506,7 @@ def test_a_killed_run_continues_to_the_same_bits(method, uninterrupted, project)
         assert (project / "killed" / file).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_terminated_run_saves_says_so_and_continues(uninterrupted, project):
     method, checkpoint = "fedau", project / "ended/checkpoint"
     process = train(project, method, "ended", 0.1)
