@@ -4,7 +4,7 @@
 # make docs     set up, build the documentation from docs/: results/docs/index.html
 # make rulegraph   draw the graph of the rules again, for the documentation; needs Graphviz
 # make test     set up, run the tests that are fast: some minutes on two cores
-# make test-all   set up, run all tests but those of SLURM
+# make test-all   set up, run all tests but those of SLURM, and of what has many cases each kind once
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make test-slurm-short   the same with one disturbance
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
@@ -54,7 +54,7 @@ test: $(VENV)/ready
 
 test-all: export FEDGRID_EXAMPLES := 50
 test-all: $(VENV)/ready
-	$(PYTEST) -m "not slurm" --durations=30
+	$(PYTEST) -m "not slurm and not exhaustive" --durations=30
 
 test-slurm: $(VENV)/ready
 	pytest -m slurm -rs tests/slurm

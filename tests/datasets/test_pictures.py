@@ -18,19 +18,10 @@ from fedgrid import datasets
 from fedgrid.commands import data
 from fedgrid.datasets import _archives, _oddities, _pictures
 from fedgrid.federation.stored import open_data, read_statistics
-from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
 SIZE = (4, 4)
-
-
-@pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
-    """A folder without a config.yaml; the entries end with the test."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(own_data.VARIABLE, "{}")
-    yield
-    source.forget()
 
 
 def saved(image: Image.Image, kind: str, **options) -> bytes:

@@ -3,15 +3,17 @@
     python -m tests.faults.kills --times 100
 
 Every life of a run is a forked process of its own, ended by SIGKILL: after a random time, or at its
-n-th operation on a file (opening, renaming, removing, locking), for every n there is. The last life
-ends by itself. Its metrics, predictions and model are compared byte by byte, and nothing else may
-be left but the last state: no checkpoint, no lock, no temporary file.
+n-th operation on a file (opening, renaming, removing, locking), for every n there is, or with
+`--kinds` for one of each kind. The last life ends by itself. Its metrics, predictions and model are
+compared byte by byte, and nothing else may be left but the last state: no checkpoint, no lock, no
+temporary file.
 """
 
 import argparse
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -105,23 +107,26 @@ def after(seconds: float) -> Callable[[int], None]:
     return wait
 
 
+def watching(place: Path, see: Callable[[str], None]) -> Callable[[], None]:
+    """Call `see` before each operation on a file under `place`, with the operation's kind.
+
+    The kind has the folder and whether it is a temporary one; the results of a run are alike.
+    """
+
+    def hook(event: str, arguments: tuple) -> None:
+        named = str(arguments[0]) if arguments else ""
+        if event in OPERATIONS and (event == "fcntl.flock" or named.startswith(str(place))):
+            named = "" if event == "fcntl.flock" else named.removeprefix(str(place))
+            how = arguments[1] if event == "open" else ""
+            see(re.sub(r"\w+\.(csv|json|safetensors)|\d+", "*", f"{event} {named} {how}"))
+
+    return lambda: sys.addaudithook(hook)
+
+
 def at_operation(number: int, place: Path) -> Callable[[], None]:
     """Kill oneself at the n-th operation on a file under `place`."""
-
-    def install() -> None:
-        done = 0
-
-        def hook(event: str, arguments: tuple) -> None:
-            nonlocal done
-            named = str(arguments[0]) if arguments else ""
-            if event in OPERATIONS and (event == "fcntl.flock" or named.startswith(str(place))):
-                done += 1
-                if done == number:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(hook)
-
-    return install
+    left = count(number - 1, -1)
+    return watching(place, lambda kind: next(left) or os.kill(os.getpid(), signal.SIGKILL))
 
 
 def prepared(results: Path) -> None:
@@ -132,14 +137,33 @@ def prepared(results: Path) -> None:
         stage.main([run, "--results", str(results)])
 
 
-def every_operation(subject: Subject, place: Path, expected: dict[str, bytes]) -> int:
-    """Kill a new run at each operation on a file in turn, and let it go on; how many there are."""
-    for number in count(1):
+def list_operations(subject: Subject, place: Path) -> list[str]:
+    """The kinds of the operations on files of a whole life, in their order."""
+    subject.clear()
+    with tempfile.TemporaryFile("w+", buffering=1) as seen:
+        assert not killed(subject.live(watching(place, lambda kind: print(kind, file=seen))))
+        seen.seek(0)
+        return seen.read().splitlines()
+
+
+def one_of_each(kinds: list[str]) -> list[int]:
+    """The number, from 1, of an operation of each kind: of several, one in the middle."""
+    numbers: dict[str, list[int]] = {}
+    for number, kind in enumerate(kinds, 1):
+        numbers.setdefault(kind, []).append(number)
+    return [of[len(of) // 2] for of in numbers.values()]
+
+
+def at_operations(subject: Subject, place: Path, expected: dict[str, bytes], kinds: bool) -> int:
+    """Kill a new run at each operation on a file in turn, and let it go on; how many kills."""
+    found = list_operations(subject, place)
+    numbers = one_of_each(found) if kinds else range(1, len(found) + 1)
+    for number in numbers:
         subject.clear()
-        if not killed(subject.live(at_operation(number, place))):
-            return number - 1
+        assert killed(subject.live(at_operation(number, place))), f"no operation {number}"
         assert not killed(subject.live())
-        compare(subject, expected, f"operation {number}")
+        compare(subject, expected, f"operation {number}, {found[number - 1]}")
+    return len(numbers)
 
 
 def at_random(subject: Subject, rng: random.Random, longest: float) -> int:
@@ -160,20 +184,24 @@ def compare(subject: Subject, expected: dict[str, bytes], what: str) -> None:
     assert not subject.left(), f"{what}: {subject.left()} is left"
 
 
-def campaign(methods: list[str], times: int, seed: int) -> Iterator[tuple[str, str, int]]:
+def campaign(asked: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Method, kind of moment and how many kills, each followed by a comparison."""
-    rng = random.Random(seed)
+    rng = random.Random(asked.seed)
     with tempfile.TemporaryDirectory() as folder:
         results, place = Path(folder) / "results", Path(folder) / "place"
         prepared(results)
-        for method in methods:
+        for method in asked.methods:
             subject = Subject(method, results, place)
             began = time.monotonic()
             assert not killed(subject.live())
             lasts, expected = time.monotonic() - began, subject.bytes()
-            yield method, "operation on a file", every_operation(subject, place, expected)
+            yield (
+                method,
+                "operation on a file",
+                at_operations(subject, place, expected, asked.kinds),
+            )
             done = 0
-            while done < times:
+            while done < asked.times:
                 done += at_random(subject, rng, lasts)
                 compare(subject, expected, "a random moment")
             yield method, "random moment", done
@@ -184,12 +212,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--times", type=int, default=25, help="random kills of each method")
+    parser.add_argument(
+        "--kinds", action="store_true", help="one operation of each kind, not every one"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'method':16} {'killed at':22} times")
     total = 0
-    for method, moment, times in campaign(asked.methods, asked.times, asked.seed):
+    for method, moment, times in campaign(asked):
         print(f"{method:16} {moment:22} {times:5}", flush=True)
         total += times
     print(f"{total} kills, every time the same bytes and nothing left over")

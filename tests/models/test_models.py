@@ -15,6 +15,7 @@ from conftest import (
     federated,
     methods,
     simulate,
+    slow_but,
 )
 from fedgrid import models
 from fedgrid.engine.state import state_of
@@ -29,7 +30,9 @@ from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import PROTOCOL
 
 SHAPE = (3, 32, 32)
-every_model = pytest.mark.parametrize("name", IMAGE_MODELS)
+LARGE = {"resnet18", "resnet50", "vgg16", "vgg16_bn"}
+QUICK = {*IMAGE_MODELS} - LARGE
+every_model = pytest.mark.parametrize("name", slow_but(QUICK, IMAGE_MODELS))
 
 
 def made(name: str, seed: int = 0, **options) -> models.Classifier:
@@ -74,12 +77,7 @@ def test_weights_are_declared_as_a_literal(name):
     assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
 
 
-SLOW = ("resnet50", "vgg16")  # ResNet-18 and VGG-16 with BatchNorm are of the same classes
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in IMAGE_MODELS]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK - {"mobilenet", "vgg11"}, IMAGE_MODELS))
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
     clients = [

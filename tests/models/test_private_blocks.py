@@ -226,6 +226,7 @@ def test_the_text_evaluates_without_noise():
     assert model.weights(model.alpha, X).tolist() == [0.5, 0.5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_evaluation_of_noisy_clients_does_not_change_their_training(backend):
     protocol = {"client_test": 0.2, "evaluate_clients": "cohort", "rounds": 3}
@@ -338,10 +339,11 @@ def test_nothing_below_the_split_is_fedavg(name, keywords):
     assert not methods(name, **keywords).private
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("form", ["text", "code"])
-def test_both_backends_train_the_same(name, form):
-    keywords = {"form": form} if name.startswith("auto") else {}
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [*((name, {}) for name in METHODS), ("autocs", {"form": "code"}), ("autosa", {"form": "code"})],
+)
+def test_both_backends_train_the_same(name, keywords):
     runs = [simulate(methods(name, **keywords), backend).play(3) for backend in BACKENDS]
     assert_same(*runs, rtol=1e-9, atol=1e-11)
 

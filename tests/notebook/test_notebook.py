@@ -97,7 +97,10 @@ def test_a_result_has_tables_settings_and_a_model_that_classifies(plain):
     assert "\n" not in repr(plain)
 
 
-@pytest.mark.parametrize(("model", "dataset"), [("resnet18", "digits"), ("vgg16_bn", "penmanship")])
+@pytest.mark.parametrize(
+    ("model", "dataset"),
+    [("resnet18", "digits"), pytest.param("vgg16_bn", "penmanship", marks=pytest.mark.slow)],
+)
 def test_a_model_with_running_statistics_has_those_of_the_run(model, dataset):
     made = fedgrid.run(model=model, dataset=dataset, **ONE)
     statistics = {n: w for n, w in made.model.state_dict().items() if "running" in n}
@@ -218,6 +221,7 @@ def test_an_input_that_several_need_is_made_once(monkeypatch):
     assert not [*Path("there").rglob("*.lock")]
 
 
+@pytest.mark.slow
 def test_a_file_without_a_record_is_taken_unless_its_data_are_made_again():
     kept = {"partition": "iid", "results": "there"}
     fedgrid.run(**kept, **ONE)
@@ -267,6 +271,7 @@ def arrays(seed: int, number: int = 200) -> None:
     np.savez("mine.npz", x_train=x, y_train=y, x_test=x[:60], y_test=y[:60])
 
 
+@pytest.mark.slow
 def test_other_data_of_the_same_name_make_another_run():
     given = {"dataset": "npz:mine.npz", "partition": "iid", "model": "mlp"} | ONE
     arrays(0)
@@ -281,6 +286,7 @@ def test_other_data_of_the_same_name_make_another_run():
         pd.testing.assert_frame_equal(made.metrics, alone.metrics)
 
 
+@pytest.mark.slow
 def test_files_of_commands_are_made_again_for_other_data():
     name = "fedsls-quick-modelmlp-rounds2-evaluate_every1/mine/iid/fedavg/seed0"
     Path("config.yaml").write_text("datasets: {mine: {npz: mine.npz}}")
@@ -368,6 +374,7 @@ def first(cohort, weights: torch.Tensor) -> dict[str, torch.Tensor]:
     return {name: delta[0] for name, delta in cohort.deltas.items()}
 
 
+@pytest.mark.slow
 def test_a_placebo_of_weights_needs_an_aggregate_that_uses_them():
     alone = fedgrid.Method(aggregate=first)
     short = SHORT | {"local": 1}

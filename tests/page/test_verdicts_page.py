@@ -191,6 +191,7 @@ def section(page: str, study: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_same_section_of_one_study(page, results, tmp_path):
     out = tmp_path / "one.html"
     config = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
@@ -272,6 +273,7 @@ def test_a_method_without_the_measure_is_not_missing():
     }
 
 
+@pytest.mark.slow
 def test_what_all_seeds_share_is_said(tmp_path):
     runs = making.list_grid_runs("fedlmd", "small", GRID).to_dict("records")
     for names in (of for of in runs if of["method"] in ("fedavg", "fedlmd")):
@@ -400,6 +402,7 @@ def test_the_tally_counts_every_claim_once_in_each_column(out):
 TIE = "In this comparison both have the same value with every seed."
 
 
+@pytest.mark.slow
 def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
     runs = making.list_grid_runs("privatization", "quick", GRID)[making.RUN].to_dict("records")
     there = [names for names in runs if names["method"] in ("AB", "AaBb")]
@@ -491,6 +494,7 @@ def test_a_control_is_beside_comparisons_of_its_own_measure(measure, of, same, t
     assert sections.is_about_comparison(control, contrast) is same
 
 
+@pytest.mark.slow
 def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, monkeypatch):
     control = CONTROL | {"protocol": "fedsls-quick", "plain": "fedsl-f2", "partition": "dir0.5"}
     control |= {f"{name}_label": f"{name} 7" for name in ("method", "plain", "placebo", "dataset")}

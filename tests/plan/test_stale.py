@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import planned
-from conftest import HERE
+from conftest import HERE, slow_but
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.reading import read_config, read_study
@@ -50,6 +50,7 @@ EDITS = {  # a file, what is there, what is written instead, the jobs, the metho
     "a published value": (STUDY, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, []),
     "how runs are summed up": (TINY, "tail: 2", "tail: 1", SUMMED, []),
 }  # fmt: skip
+QUICK = ("a method", "a hyper-parameter", "a stage", "the partition", "a label", "the table")
 HARMLESS = [  # edits that change no result of the table
     ("report/convergence.py", ".round(4)", ".round(5)"),  # another product
     ("runtime/watch/progress.py", "EVERY = 10", "EVERY = 5"),
@@ -100,7 +101,7 @@ def before() -> dict[str, tuple[str, str]]:
     return told()
 
 
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("edit", slow_but(QUICK, EDITS))
 def test_an_edit_changes_what_is_told_to_the_jobs_that_depend_on_it(
     edit, before, tmp_path, monkeypatch
 ):

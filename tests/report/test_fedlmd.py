@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import made
+from conftest import slow_but
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import CELL, score_runs
@@ -174,6 +175,7 @@ def test_claims_of_no_run_at_the_quick_scale_are_those_of_the_papers_setting():
     assert [*without] == [s for s in found.index if "CIFAR-10 (alpha = 0.05)" in s or "E = 10" in s]
 
 
+@pytest.mark.slow
 def test_every_claim_has_runs_at_the_papers_scale():
     ours = product_of_claims("paper").set_index("says")["ours"]
     found = ours.str.extract(r"(?:of )?(\d+) (?:hold|do not hold|are undecided)")[0]
@@ -368,7 +370,7 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("name", STUDY["products"])
+@pytest.mark.parametrize("name", slow_but(("table3", "figure5"), STUDY["products"]))
 def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     product = module(name)
     table = product.draw(**sources(name), study=STUDY, scale="quick")

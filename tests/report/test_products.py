@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 import made
-from conftest import ENVIRONMENT
+from conftest import ENVIRONMENT, slow_but
 from fedgrid.analysis import figures, latex, tables
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
@@ -43,6 +43,8 @@ from written import blocks
 PRODUCTS = made.GRID.products("fedsls", "paper")
 FIGURES = [name for name in PRODUCTS if "svg" in STUDY["products"][name]["formats"]]
 OF_RUNS = [name for name in PRODUCTS if "runs" in STUDY["products"][name]["from"]]
+# One of each kind; tests that draw the others in all their formats are slow.
+KINDS = ("table1", "claims", "figure4", "convergence", "weights")
 T2 = 4.302653  # Student's quantile 0.975 with 2 degrees of freedom
 
 
@@ -132,7 +134,7 @@ def test_a_product_is_drawn_and_says_what_it_is_of(name):
             assert f"{table[column].iloc[0]:g} {column}" in product.caption(table)
 
 
-@pytest.mark.parametrize("name", sorted({*OF_RUNS, "figure4", "weights"}))
+@pytest.mark.parametrize("name", slow_but(KINDS, sorted({*OF_RUNS, "figure4", "weights"})))
 def test_a_product_of_partitions_is_drawn_of_shards_too(name, tmp_path):
     shards = {"dir0.5": "shards3", "dir0.1": "shards2", "dir0.05": "shards1"}
     given = sources(name)
@@ -152,7 +154,7 @@ def test_a_product_has_what_its_formats_need(name):
     assert hasattr(module(name), "wide") or "tex" not in formats
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
 def test_a_product_is_written_in_all_its_formats_with_the_same_bytes_twice(name, tmp_path):
     """The second time from the table as it was written and read."""
     paths = written(name, table_of(name), tmp_path / "a")
@@ -209,7 +211,7 @@ def test_another_process_writes_the_same_bytes(tmp_path):
         assert path.read_bytes() == other.read_bytes(), path.name
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
 def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name, tmp_path):
     given, study = sources(name), copy.deepcopy(STUDY)
     table = module(name).draw(**given, study=study, scale="quick")
@@ -223,7 +225,7 @@ def test_a_product_changes_neither_its_sources_nor_the_study_nor_its_table(name,
     pd.testing.assert_frame_equal(table, before)
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
 def test_a_product_does_not_depend_on_the_order_of_the_rows(name):
     given = sources(name)
     for key in given if name != "resources" else ():  # whose rows are of layers in their order
@@ -272,7 +274,7 @@ def test_texts_are_written_in_utf_8_whatever_the_locale(name, tmp_path):
     assert "±" in (tmp_path / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", slow_but(KINDS, PRODUCTS))
 def test_one_seed_is_enough_and_shows_no_missing_numbers(name, tmp_path):
     table = drawn(name, one_seed(name))
     with warnings.catch_warnings():
@@ -295,7 +297,7 @@ def test_a_table_of_one_seed_is_shown_without_missing_numbers(name, tmp_path):
     assert not {"NaN", "nan", "+nan", "<NA>"} & set(said)
 
 
-@pytest.mark.parametrize("name", OF_RUNS)
+@pytest.mark.parametrize("name", slow_but(KINDS, OF_RUNS))
 def test_a_run_that_diverged_is_shown_and_not_averaged(name, tmp_path):
     given = sources(name)
     runs, whole = given["runs"], drawn(name, sources(name))

@@ -47,6 +47,7 @@ def after(words: list[str], *names: str) -> list[str]:
     return [words[words.index(name) + 1] for name in names]
 
 
+@pytest.mark.slow
 def test_without_groups_every_run_has_a_job_and_a_gpu(asked):
     calls = asked("--config", "device=auto")
     assert len(calls) == 2
@@ -59,6 +60,7 @@ def memory(words: list[str]) -> int:
     return int(after(words, "--mem")[0])
 
 
+@pytest.mark.slow
 def test_runs_of_a_group_have_one_job_and_one_gpu_and_the_memory_of_all(asked):
     grouped = ("--groups", "train=runs", "--group-components", "runs=2", "--config", "device=auto")
     (words,) = asked(*grouped)
@@ -69,6 +71,7 @@ def test_runs_of_a_group_have_one_job_and_one_gpu_and_the_memory_of_all(asked):
     assert after(words, "--groups", "--group-components") == ["train=runs", "runs=2"]
 
 
+@pytest.mark.slow
 def test_runs_that_take_turns_need_more_time_and_not_more_memory(asked):
     (words,) = asked("--groups", "train=runs", "--group-components", "runs=2", "--cores", "1")
     assert {"--cpus-per-task=1"} <= {*words}

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import slow_but
 from fedgrid.commands import collect, data, draw, partition, pretrain, saliency, train
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE
@@ -227,10 +228,10 @@ def test_no_change_of_what_does_not_count_changes_a_number(work, results):
     assert {".".join(one): said for one, said in found.items() if said} == {}
 
 
-@pytest.mark.parametrize(
-    "entry",
-    ["training.rounds", "training.build", "store.tables", "report._product", "analysis.verdicts"],
-)
+ENTRIES = ("training.rounds", "training.build", "store.tables", "report._product")
+
+
+@pytest.mark.parametrize("entry", slow_but(["analysis.verdicts"], ("analysis.verdicts", *ENTRIES)))
 def test_each_mutant_of_a_function_that_counts_makes_results_stale(entry, monkeypatch):
     """The functions of the two folders that the entry's module names, directly or indirectly."""
     text, names = source.text, sorted(source.borrowed(entry))

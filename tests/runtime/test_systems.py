@@ -42,6 +42,7 @@ def python(code: str, folder, first: str) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_module_is_imported_without_posix(tmp_path):
     code = f"import importlib\nfor name in {MODULES}:\n    importlib.import_module(name)"
     done = python(code, tmp_path, "torch, pandas, matplotlib.pyplot, sklearn.datasets, torchvision")

@@ -134,5 +134,6 @@ def test_threads_do_not_grow_with_the_jobs_that_have_ended(tmp_path):
     assert max(run(tmp_path, 60)) < 15
 
 
+@pytest.mark.slow
 def test_a_rate_limit_starves_no_job(tmp_path):
     assert max(run(tmp_path, 7, "--max-jobs-per-timespan", "2/1s")) < 15

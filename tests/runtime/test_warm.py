@@ -212,6 +212,7 @@ def test_other_threads_mean_another_keeper(monkeypatch):
     assert warm.name("1") != one != warm.name("2")
 
 
+@pytest.mark.slow
 def test_the_keepers_imports_leave_cuda_alone():
     package = str(Path(warm.__file__).parents[2])
     command = [sys.executable, "-c", ASKING]
@@ -221,6 +222,7 @@ def test_the_keepers_imports_leave_cuda_alone():
     assert asked == "[]"
 
 
+@pytest.mark.slow
 def test_differentiation_imports_nothing_that_the_keeper_lacks():
     call = "from torch.func import grad, vmap; import torch; old = {*sys.modules}; "
     call += "vmap(grad(torch.sum))(torch.ones(2, 3)); print(*sys.modules.keys() - old)"

@@ -80,19 +80,32 @@ def test_predictions_that_are_no_numbers_are_wrong():
     assert not stage.right(architecture, torch.ones(3, 2), torch.zeros(3).long()).any()
 
 
+def held_out(engine, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The test samples of a client, and their labels."""
+    pool = engine.federation.client_tests
+    ids = pool.of_client(client)
+    return engine.samples.normalise(pool.images[ids]), pool.labels[ids]
+
+
+def assert_corner_of_the_server(engine, state, shares) -> None:
+    """With all of the shared branch, a client has the accuracy of the server's model."""
+    for client in range(5):
+        x, y = held_out(engine, client)
+        _, shared = engine.architecture.forward_server(state.server, x)
+        right = (shared.argmax(1) == y).double().mean()
+        assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
+
+
 def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
     simulation = played()
     engine, state = simulation.engine, simulation.run
     shares, samples = stage.accuracies(engine, state)
-    pool, model = engine.federation.client_tests, engine.architecture.live
+    model = engine.architecture.live
     assert samples.tolist() == [1, 2, 1, 3, 6]  # the last client has no tests
+    assert_corner_of_the_server(engine, state, shares)
     every = range(4)  # blocks
     for client in range(5):
-        ids = pool.of_client(client)
-        x, y = engine.samples.normalise(pool.images[ids]), pool.labels[ids]
-        _, shared = engine.architecture.forward_server(state.server, x)
-        right = (shared.argmax(1) == y).double().mean()
-        assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
+        x, y = held_out(engine, client)
         kept = state.memory.get(client, {})
         assert ("private" in kept) == (client in state.memory)
         fill(model, own_model(state.server, kept))  # the server's are the initial values
@@ -109,15 +122,8 @@ def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
 
 def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
     simulation = played(build=tiny)
-    engine, state = simulation.engine, simulation.run
-    shares, _ = stage.accuracies(engine, state)
-    pool = engine.federation.client_tests
-    for client in range(5):
-        ids = pool.of_client(client)
-        x, y = engine.samples.normalise(pool.images[ids]), pool.labels[ids]
-        _, shared = engine.architecture.forward_server(state.server, x)
-        right = (shared.argmax(1) == y).double().mean()
-        assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
+    shares, _ = stage.accuracies(simulation.engine, simulation.run)
+    assert_corner_of_the_server(simulation.engine, simulation.run, shares)
 
 
 def test_clients_have_models_of_their_own():

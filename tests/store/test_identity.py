@@ -12,12 +12,12 @@ import fedgrid
 from fedgrid.notebook.stages import is_current
 from fedgrid.runtime import machine
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE
+from fedgrid.runtime.names import registered
 from fedgrid.store import identity, kept, verifying
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import RUN, input_paths
-from fedgrid.study.reading import read_studies
+from made import STUDIES
 from planned import CONFIG, answers, plan_of, wildcards
 from written import DOCS
 
@@ -26,6 +26,11 @@ PROTOCOLS = {"shorter": {"base": "fedsls-quick", "rounds": 2, "clients": 3, "tai
 PROTOCOLS["shorter"] |= {"participation": 1.0, "local": 1}
 NAMES = {"protocol": "shorter", "dataset": "digits", "partition": "dir0.1", "method": "fedavg"}
 NAMES |= {"seed": 0}
+
+
+def grid_of(config: dict) -> Grid:
+    """The grid of the studies, which took their time to be read, and of a configuration."""
+    return Grid({**STUDIES}, config)
 
 
 class Present(NamedTuple):
@@ -37,7 +42,7 @@ class Present(NamedTuple):
     @property
     def run(self) -> dict:
         """The resolved run of the names."""
-        return Grid(read_studies(), self.config).resolve(self.names)
+        return grid_of(self.config).resolve(self.names)
 
 
 THEN = Present(CONFIG | {"protocols": PROTOCOLS}, NAMES)
@@ -61,28 +66,19 @@ def results(made, tmp_path, monkeypatch) -> Path:
     return tmp_path / "results"
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch) -> Path:
-    """A copy of the code, which is asked for its fingerprints."""
-    root = tmp_path / "package/fedgrid"
-    shutil.copytree(PACKAGE, root, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(source, "ROOT", root)
-    yield root
-    source.forget()
-
-
 # -- changes --------------------------------------------------------------------------------------
 
 
-def change(what: str, results: Path, package: Path, monkeypatch) -> Present:
+def change(what: str, results: Path, monkeypatch) -> Present:
     """Change one thing; return what is asked with from now on."""
     now = THEN
     if what == "settings":
         longer = PROTOCOLS["shorter"] | {"lr": 0.5, "clients": 4}
         now = Present(THEN.config | {"protocols": {"shorter": longer}}, NAMES)
     elif what == "code":
-        for path in (package / "federation").glob("*.py"):
-            path.write_text(f"{path.read_text()}\nADDED = 1\n")
+        read = source.text
+        added = {f"federation.{name}" for name in registered("federation")}
+        monkeypatch.setattr(source, "text", lambda m: read(m) + "\nADDED = 1\n" * (m in added))
         source.forget()
     elif what == "inputs":
         for path in (results / "data/digits").glob("meta.json"):
@@ -118,7 +114,7 @@ def is_trained_again(now: Present, results: Path, before: list) -> bool:
 
 def is_reported(now: Present, results: Path, before: list) -> bool:
     record = json.loads((run_folder(results) / ".metrics.csv.record").read_text())
-    return verifying.judged(record, Grid(read_studies(), now.config), results)[0] != "good"
+    return verifying.judged(record, grid_of(now.config), results)[0] != "good"
 
 
 def is_made_again(now: Present, results: Path, before: list) -> bool:
@@ -171,11 +167,13 @@ def test_the_table_names_all_who_ask():
 
 
 @pytest.mark.parametrize("what", ["nothing", *CHANGES])
-def test_each_notices_the_changes_that_the_table_says(what, results, package, monkeypatch):
+def test_each_notices_the_changes_that_the_table_says(what, results, monkeypatch):
     before = planned(THEN, results)
-    now = change(what, results, package, monkeypatch)
+    now = change(what, results, monkeypatch)
     noticed = {asker: ask(now, results, before) for asker, ask in ASKERS.items()}
     said = {asker: cells.get(what, False) for asker, cells in table().items()}
     if what == BY_FILE_TIMES[1]:
         del noticed[BY_FILE_TIMES[0]], said[BY_FILE_TIMES[0]]
+    monkeypatch.undo()
+    source.forget()
     assert noticed == said

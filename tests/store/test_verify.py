@@ -366,6 +366,7 @@ def test_a_record_is_found_from_where_its_files_are(tmp_path):
 # --- runs that are trained again -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_runs_are_the_same_when_they_are_trained_again(finished):
     status, said = verified_by_command(finished, "results", "--config", "tiny.yaml", "--again", "9")
     assert status == 0

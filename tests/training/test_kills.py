@@ -10,14 +10,21 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-def test_a_run_survives_a_kill_at_every_operation_on_a_file_and_at_random_moments():
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        pytest.param(["--kinds", "--times", "2"], 30, marks=pytest.mark.slow),
+        pytest.param(["--times", "5"], 100, marks=pytest.mark.exhaustive),
+    ],
+)
+def test_a_run_survives_a_kill_at_operations_on_files_and_at_random_moments(options, least):
+    """An operation of each kind; with `-m exhaustive`, every operation."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.kills", "--methods", "moon", "--times", "5"],
+        [sys.executable, "-m", "tests.faults.kills", "--methods", "moon", *options],
         **{"cwd": ROOT, "env": os.environ | {"PYTHONPATH": "workflow"}, "text": True},
         **{"capture_output": True, "check": False},
     )
     assert done.returncode == 0, done.stderr
     *_, last = done.stdout.splitlines()
-    assert int(last.split()[0]) > 50
+    assert int(last.split()[0]) > least
     assert last.endswith("every time the same bytes and nothing left over")

@@ -13,6 +13,7 @@ from test_report import SMALL
 
 import made
 from conftest import ENVIRONMENT, copied
+from fedgrid.commands import collect, draw
 from fedgrid.report import clients
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import listed, registered
@@ -22,7 +23,7 @@ from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import read_studies
 from made import STUDIES
-from planned import plan_of, product_of
+from planned import answers, plan_of, product_of
 from written import DOCS, ROOT
 
 sys.path.insert(0, str(DOCS))
@@ -38,6 +39,7 @@ FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\
 FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|worst|decile\d"}
 ANYWHERE = {"kept", "chosen", "chosen_by"}  # in collected tables and products, if there are any
+FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 
 
@@ -111,28 +113,57 @@ def test_the_deciles_of_clients_are_explained():
 # -- files of all studies -------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_every_column_of_every_file_of_all_studies_is_explained(tmp_path, monkeypatch):
-    """Products of kept runs where there are some; of others, and of files of runs, short runs."""
+@pytest.mark.parametrize("study", [pytest.param(s, marks=pytest.mark.slow) for s in STUDIES])
+def test_every_column_of_products_of_kept_runs_is_explained(study, tmp_path, monkeypatch):
     monkeypatch.setenv(own_data.VARIABLE, "{}")
-    project = copied(tmp_path / "project")
-    for study in STUDIES:
-        files = [f"results/{name}.csv" for name in kept_products(study)]
-        snakemake(project, "--config", f"study={study}", "scale=small", "device=cpu", "--", *files)
-    for path in (project / "workflow/studies").glob("*.yaml"):
-        path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
-    studies = read_studies(project / "workflow/studies")
-    methods = set()
-    for study in STUDIES:
-        options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
-        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, methods))
-    run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
+    for name in kept_products(study):
+        draw_kept(study, name, tmp_path)
+    assert_explained(tmp_path)
+
+
+def draw_kept(study: str, name: str, project: Path) -> None:
+    """Draw a product from kept runs as the workflow does, with the tables that it is drawn from."""
+    plan = plan_of(study=study, scale="small")
+    folder, sources = project / f"results/studies/{study}/small", []
+    for source, text in plan.grid.sources(study, "small", name).items():
+        kind, _, grid = text.partition("/")
+        path = folder / f"{text}.csv"
+        if not path.exists():
+            words = answers(plan).tables.words(kind, study, "small", grid)
+            collect.main([kind, *words, "--results", str(project / "none"), "--out", str(path)])
+        sources.append(f"{source}={path}")
+    options = ["--study", study, "--scale", "small", "--out", str(folder / f"{name}.csv")]
+    draw.main([name, *options, *(["--sources", *sources] if sources else [])])
+
+
+def assert_explained(project: Path) -> set[str]:
+    """The dictionary has every column of the files under results/; the kinds of files."""
     found = [*(project / "results").rglob("*.csv")]
     named = {path: kind_of(path.relative_to(project / "results").parts) for path in found}
     assert None not in named.values(), [path for path, name in named.items() if name is None]
-    wrong = {name: unknown(name, header(path)) for path, name in named.items() if name}
-    assert {name: columns for name, columns in wrong.items() if columns} == {}
-    assert {"run: clients", "product: privatization.ways", "verdicts: tally"} <= wrong.keys()
+    wrong = {path: unknown(name, header(path)) for path, name in named.items() if name}
+    assert {path: columns for path, columns in wrong.items() if columns} == {}
+    return {*named.values()}
+
+
+@pytest.mark.parametrize(
+    "every",
+    [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
+)
+def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monkeypatch):
+    """Of a run of each method's file, and a product of each module with few runs; or of all."""
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
+    project = copied(tmp_path / "project")
+    for path in (project / "workflow/studies").glob("*.yaml"):
+        path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
+    studies = read_studies(project / "workflow/studies")
+    seen = {mark_of(study, name, every) for study in STUDIES for name in kept_products(study)}
+    for study in STUDIES:
+        options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
+        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, every, seen))
+    run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
+    kinds = assert_explained(project)
+    assert {"run: clients", "run: saliency", "verdicts: tally"} <= kinds
 
 
 def snakemake(project: Path, *arguments: str) -> None:
@@ -153,28 +184,40 @@ def kept_products(study: str) -> list[str]:
     return [name for name in names if "train" not in product_of(plan, name)]
 
 
-def targets(grid: Grid, study: str, methods: set[str]) -> list[str]:
-    """The files of a run of each method and protocol, and products unlike those of kept runs.
+def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
+    """The files of runs and products that have a mark that nothing in `seen` has; it grows.
 
-    `methods` are those that a study before has trained.
+    The marks of a run are its protocol, and the files of its method or, if `every`, the method.
     """
-    runs, protocols = [], set()
+    found = []
     for name in grid.studies[study]["scales"]["quick"]["grids"]:
         for one in grid.runs(study, "quick", name):
-            if one["method"] not in methods or one["protocol"] not in protocols:
-                runs.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
-            methods.add(one["method"])
-            protocols.add(one["protocol"])
-    products = grid.studies[study]["products"]
-    seen = {options_of(products[name], name) for name in kept_products(study)}
-    others = [n for n in grid.products(study, "quick") if options_of(products[n], n) not in seen]
-    return runs + [f"results/{name}.csv" for name in others]
+            of_method = [one["method"]] if every else grid.method(one["method"], one["dataset"])
+            marks = {one["protocol"], *of_method}
+            if marks - seen:
+                found.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
+            seen |= marks
+    for name in grid.products(study, "quick"):
+        cheap = every or len(runs_of(grid, study, name)) <= FEW
+        if cheap and (mark := mark_of(study, name, every)) not in seen:
+            found.append(f"results/{name}.csv")
+            seen.add(mark)
+    return found
 
 
-def options_of(product: dict, name: str) -> tuple[str, ...]:
-    """What draws a product, and the names of its options and of its sources."""
+def runs_of(grid: Grid, study: str, product: str) -> list[dict]:
+    """The runs that a product is drawn from."""
+    parts = [text.partition("/") for text in grid.sources(study, "quick", product).values()]
+    grids = {of for kind, _, of in parts if kind in COLLECTED}
+    return [run for name in grids for run in grid.runs(study, "quick", name)]
+
+
+def mark_of(study: str, name: str, every: bool) -> tuple[str, ...]:
+    """What draws a product and, if `every`, the names of its options and of its sources."""
+    product = STUDIES[study]["products"][name]
     kinds = [text.partition("/")[0] for text in product["from"].values()]
-    return (product.get("draw", name), *sorted(product.get("with", {})), *sorted(kinds))
+    more = (*sorted(product.get("with", {})), *sorted(kinds)) if every else ()
+    return (product_module(study, name, product), *more)
 
 
 def shrunk(study: dict) -> dict:

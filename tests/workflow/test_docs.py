@@ -2,12 +2,13 @@
 
 A block of `sh` is run as it stands, in a copy of the project and after the blocks before it; the
 files that a page shows with a title are written. A block of `{ .sh .plan }` takes too long, or
-needs what a test does not have: its commands are planned (`--dry-run`, `--help`), as are those of
-README.md and CONTRIBUTING.md. The blocks of `{ .python .run }` of a page are one session. One of
-`{ .sh .slurm }` is planned here, and run by `tests/slurm`.
+needs what a test does not have: its commands are planned in this process, as are those of README.md
+and CONTRIBUTING.md, and by Snakemake itself with `-m exhaustive`. The blocks of `{ .python .run }`
+of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
 """
 
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -17,22 +18,27 @@ from types import ModuleType
 import pytest
 import torch
 import yaml
+from snakemake.cli import parse_args, parse_config
 
-from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, tiny, uneven
+from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, slow_but, tiny, uneven
+from fedgrid.__main__ import stages
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.reading import read_study
+from fedgrid.study.reading import merge_configs, read_config, read_study
 from made import STUDIES
+from planned import jobs_of, plan_of, product_of
 from written import DOCS, OUTSIDE, PAGES, ROOT, Block, blocks
 
 sys.path.insert(0, str(DOCS))
 import hooks
 
-PLANNED = """
-snakemake() { command snakemake --dry-run --quiet rules "$@"; }
+# What stands for a program in a block that is planned: Snakemake plans, or words are written down.
+BY_SNAKEMAKE = 'snakemake() { command snakemake --dry-run --quiet rules "$@"; }'
+NOTED = 'snakemake() { { printf "%q " snakemake "$@"; echo; } >> planned; }'
+OTHERS = """
 make() { command make --dry-run "$@"; }
-python() { command python "$1" "$2" --help; }
-fedgrid() { command python -m fedgrid "$1" --help; }
+python() { { printf "%q " "$@"; echo; } >> planned; }
+fedgrid() { python -m fedgrid "$@"; }
 pip() { [ "$1" = install ]; }
 """
 WITH_COMMANDS = [page for page in PAGES if blocks(page, "sh")]
@@ -44,31 +50,96 @@ WRITTEN = {one.file for page in PAGES for one in blocks(page)}
 # -- commands -------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+def is_planned(one: Block, page: str) -> bool:
+    """Whether the commands of a block are planned and not run."""
+    return bool(one.classes) or page in OUTSIDE
+
+
+def is_run(page: str) -> bool:
+    """Whether something of a page is run, besides the first line of all pages."""
+    run = [one.text for one in blocks(page, "sh") if not is_planned(one, page)]
+    session = [one for one in blocks(page, "python") if "run" in one.classes]
+    return bool(session or [text for text in run if not text.startswith(". .venv/bin/activate")])
+
+
+PLANNED = [page for page in WITH_COMMANDS if not is_run(page)]
+
+
+@pytest.mark.parametrize("page", slow_but(PLANNED, WITH_COMMANDS))
+def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
+    project = copy_for_readers(tmp_path)
+    for one in blocks(page):
+        follow(one, project, NOTED + OTHERS if is_planned(one, page) else "")
+    session = "\n".join(one.text for one in blocks(page, "python") if "run" in one.classes)
+    if session:
+        say([sys.executable, "-c", session], project)
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(str(ROOT))
+    for line in (project / "planned").read_text().splitlines():
+        program, *words = shlex.split(line)
+        if program == "snakemake":
+            assert_planned(words)
+        else:
+            assert find_spec(words[0]), line
+            assert words[0] != "fedgrid" or words[1].startswith("-") or words[1] in stages(), line
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("page", WITH_COMMANDS)
-def test_the_commands_of_a_page_work(page, tmp_path):
-    project = copied(tmp_path / "project")
+def test_snakemake_plans_the_commands_of_a_page(page, tmp_path):
+    project = copy_for_readers(tmp_path)
+    for one in blocks(page):
+        follow(one, project, BY_SNAKEMAKE + OTHERS)
+
+
+def copy_for_readers(folder: Path) -> Path:
+    """The project as those have it who read its documentation."""
+    project = copied(folder / "project")
     for part in ("Makefile", "pyproject.toml", "mkdocs.yml", "README.md"):
         (project / part).write_bytes((ROOT / part).read_bytes())
     (project / "tests").symlink_to(ROOT / "tests")
-    activate = project / ".venv/bin/activate"
-    activate.parent.mkdir(parents=True)
-    activate.touch()
-    for one in blocks(page):
-        follow(one, project, planned=bool(one.classes) or page in OUTSIDE)
-    session = "\n".join(one.text for one in blocks(page, "python") if "run" in one.classes)
-    say([sys.executable, "-c", session], project)
+    for file in (project / ".venv/bin/activate", project / "planned"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    return project
 
 
-def follow(one: Block, project: Path, planned: bool) -> None:
-    """Do what a reader of a block does, or plan it."""
+def follow(one: Block, project: Path, before: str) -> None:
+    """Write a file that a page shows, or run a block of commands after others."""
     if one.file:
         path = project / one.file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(one.text)
     elif one.language == "sh":
-        before = PLANNED if planned else ""
-        say(["bash", "-euo", "pipefail", "-c", before + one.text], project)
+        say(["bash", "-euo", "pipefail", "-c", f"{before}\n{one.text}"], project)
+
+
+def assert_planned(words: list[str]) -> None:
+    """Snakemake takes the options, and each target has jobs, by the plan of this process."""
+    _, asked = parse_args(words)
+    config: dict = {}
+    for path in asked.configfile or []:
+        config = merge_configs(config, read_config(path))
+    config |= parse_config(asked.config)
+    for target in asked.targets or ["all"]:
+        assert asked.unlock or jobs_of_target(target, config), words
+
+
+def jobs_of_target(target: str, config: dict) -> dict[str, set[str]]:
+    """The jobs of a path, of a product, or of all products of a study."""
+    folder, _, name = target.rpartition("/")
+    if found := re.fullmatch("results/studies/([^/]+)/([^/]+)", folder):
+        config, folder = config | {"study": found[1], "scale": found[2]}, "results"
+    if target in STUDIES:
+        config |= {"study": target}
+    plan = plan_of(**config)
+    products = plan.grid.products(plan.config["study"], plan.config["scale"])
+    if folder == "results":
+        assert name.partition(".")[0] in products, target
+        products = [name.partition(".")[0]]
+    elif folder:
+        return jobs_of(plan, [target])
+    return {rule: jobs for name in products for rule, jobs in product_of(plan, name).items()}
 
 
 def say(command: list[str], project: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_module_without_a_configuration_has_the_projects_own(project, tmp_path
     assert re.search(r"^fedgrid_train +81$", said, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_wrong_key_of_a_modules_configuration_is_named(project, tmp_path):
     code, said = run(outer(tmp_path / "outer", project, {"sead": 1}), "--dry-run")
     assert code == 1

@@ -4,6 +4,8 @@ import csv
 import shutil
 from pathlib import Path
 
+import pytest
+
 from conftest import TABLE
 from workflows import PART_OF_TINY, RUNS, planned, rewrite, snakemake
 
@@ -23,6 +25,7 @@ def test_the_product_of_a_part_has_a_folder_of_its_own(finished):
 # --- shared runs ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_renaming_a_protocol_trains_nothing(project):
     """The runs of the new name are links, and pretrained models and saliency are not made again."""
     rewrite(project / "tiny.yaml", "tiny: {base", "small: {base")
@@ -49,6 +52,7 @@ def rows(project: Path) -> list[dict]:
 # --- one claim -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_claim_without_runs_at_this_scale_needs_nothing(project):
     shutil.rmtree(project / "results")
     snakemake(project, "--cores", 1, "--", "results/claims/5.csv")

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import psutil
 import pytest
 
-from conftest import CURVES, ENVIRONMENT, TABLE, TEX, copied, saved_round
+from conftest import CURVES, ENVIRONMENT, TABLE, TEX, copied, saved_round, slow_but
 from fedgrid.runtime.code import source
 from fedgrid.study.grid import read_grid
 from fedgrid.study.jobs import run_of_stage, stage_modules
@@ -356,7 +356,7 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize("edit", slow_but(["the engine"], EDITS))
 def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
     """Of more edits `tests/plan/test_stale.py` asks in its own process."""
     file, old, new, jobs, trained = EDITS[edit]
@@ -364,6 +364,7 @@ def test_an_edit_makes_again_only_what_depends_on_it(edit, project):
     assert planned(project, "--configfile", "tiny.yaml") == (jobs, trained)
 
 
+@pytest.mark.slow
 def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
     """MOON's hyper-parameter, FedAU's code and FedSLS's encoder; FedAvg is left alone."""
     for edit in OTHERS:
@@ -386,6 +387,7 @@ def test_a_figure_is_drawn_again_without_training(project):
 PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
 
 
+@pytest.mark.slow
 def test_another_scale_makes_the_current_table_again(project):
     jobs = planned(project, "--config", *PART_OF_PAPER, "method=fedavg").jobs
     assert (jobs["train"], jobs["results_table1"]) == (1, 1)
@@ -404,10 +406,11 @@ def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
         assert (project / run).read_bytes() == (finished / run).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "again"),
     [
-        pytest.param(("--forceall", TABLE), METHODS, marks=pytest.mark.slow),
+        (("--forceall", TABLE), METHODS),
         (("--force", f"{RUNS}/moon/seed0/metrics.csv"), ["moon"]),
         (("--forcerun", "partition", "--", TABLE), []),
     ],
@@ -419,6 +422,7 @@ def test_a_forced_run_is_trained(options, again, project):
     assert {method for method in METHODS if "is forced" in said[method]} == {*again}
 
 
+@pytest.mark.slow
 def test_a_job_of_a_cluster_is_forced_only_if_its_command_forces_it(project):
     """Snakemake starts each job of a cluster with --force."""
     names = "protocol=tiny,dataset=digits,partition=dir0.1,method=moon,seed=0"
@@ -502,6 +506,7 @@ def test_a_killed_run_continues_to_the_same_bits(method, uninterrupted, project)
         assert (project / "killed" / file).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_terminated_run_saves_says_so_and_continues(uninterrupted, project):
     method, checkpoint = "fedau", project / "ended/checkpoint"
     process = train(project, method, "ended", 0.1)
