@@ -15,6 +15,7 @@ from fedgrid.runtime.words import ALSO
 PACKAGE = Path(__file__).parent.parent
 RECENT = 10**9  # nanoseconds in which a folder may change again at the same time of its clock
 LONGEST = 200  # characters of a value that a message quotes
+SHOWN = 60  # names that a message lists at most
 # Errors of the machine: missing rights, full or broken disks, impossible names.
 REFUSALS = (
     *("EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "EIO", "EISDIR", "ENOTDIR", "EEXIST"),
@@ -84,10 +85,16 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     said = (
         f"did you mean {' or '.join(near)}?"
         if near
-        else f"the choices are {', '.join(among) or 'none'}"
+        else f"the choices are {list_some(among) or 'none'}"
     )
     sentence = f"no {kind} is called `{shown(name)}`: {said}"
     raise UsageError(sentence, key=kind, value=name, choices=among)
+
+
+def list_some(names: list[str]) -> str:
+    """Return names in words: so many that they can be read."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def nearest(name: str, among: list[str]) -> list[str]:
