@@ -29,7 +29,7 @@ from written import DOCS, ROOT
 sys.path.insert(0, str(DOCS))
 import hooks
 
-SMALL = [name for name, study in STUDIES.items() if "small" in study["scales"]]
+WITH_SMALL = [name for name, study in STUDIES.items() if "small" in study["scales"]]
 
 ABOUT = hooks.dictionary()
 FILES = {of["name"]: of["columns"] for of in ABOUT["files"]}
@@ -115,7 +115,7 @@ def test_the_deciles_of_clients_are_explained():
 # -- files of all studies -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("study", [pytest.param(s, marks=pytest.mark.slow) for s in SMALL])
+@pytest.mark.parametrize("study", [pytest.param(s, marks=pytest.mark.slow) for s in WITH_SMALL])
 def test_every_column_of_products_of_kept_runs_is_explained(study, tmp_path, monkeypatch):
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     for name in kept_products(study):
@@ -159,7 +159,7 @@ def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monke
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
     studies = read_studies(project / "workflow/studies")
-    seen = {mark_of(study, name, every) for study in SMALL for name in kept_products(study)}
+    seen = {mark_of(study, name, every) for study in WITH_SMALL for name in kept_products(study)}
     for study in STUDIES:
         options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
         snakemake(project, *options, *targets(Grid(studies, asked(study)), study, every, seen))
