@@ -36,7 +36,8 @@ ON_SERVER = ("weigh", "reweigh", "scale", "aggregate", "server", "share", "measu
 # private entries, of which FedAvg has none.
 CHANGING = [n for n in NAMES if replace(methods(n), observe=None, resets=False) != Method()]
 # Of them, those whose server has FedAvg's model (`test_personal.py`).
-BESIDE = ["apfl", "ditto", "finetuned"]
+BESIDE = ["apfl", "ccvr", "ditto", "finetuned"]
+OWN = ["feddyn"]  # whose server has a state that no hyper-parameter takes away
 
 
 def t(*values) -> torch.Tensor:
@@ -49,8 +50,8 @@ def t(*values) -> torch.Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_without_its_term_a_method_is_fedavg(name):
     made = methods(name, **NEUTRAL.get(name, {}))
-    if made.correct or made.private or made.frozen or made.begin:
-        return  # its term is a state of its own, or what it does not train
+    if made.correct or made.private or made.frozen or made.begin or made.choose or name in OWN:
+        return  # its term is a state of its own, who takes part, or what it does not train
     if any(getattr(made, field) for field in ON_CLIENTS):
         assert name in NEUTRAL, f"NEUTRAL needs the hyper-parameters that make {name} FedAvg"
     bare = replace(made, **dict.fromkeys(ON_SERVER), average_optimiser=False)
@@ -111,7 +112,8 @@ def test_whoever_keeps_all_entries_is_left_alone_by_methods(name):
 
 # The files whose equations hold for some optimisers of local training only.
 OPTIMISERS = dict.fromkeys(
-    ("apfl", "fednova", "fedpac", "fedrep", "pfedme", "scaffold", "sgdm"), ("sgd",)
+    ("apfl", "fednova", "fedpac", "fedrep", "mofedsam", "pfedme", "qfedavg", "scaffold", "sgdm"),
+    ("sgd",),
 )
 EVERY = ("sgd", "adam", "adamw")
 
@@ -248,7 +250,7 @@ def test_moons_first_round_is_fedavgs(before):
 def test_moons_random_models_are_the_clients_own():
     engine = simulate(methods("moon", before="random")).engine
     memory = engine.method.memory
-    start = Start({}, len(SIZES), engine.random)
+    start = replace(engine._start, server={})
     previous = [memory(start, k)["previous"]["head.weight"] for k in (0, 1, 0)]
     assert torch.equal(previous[0], previous[2])
     assert not torch.equal(previous[0], previous[1])
@@ -337,7 +339,7 @@ EXPECTED = [[1, 1], [1], [1], [1, 3], [1, 3], [5 / 3, 2, 2, 5 / 2]]
 
 def test_fedaus_estimator_worked_out_by_hand():
     fedau, found = methods("fedau", cutoff=3), []
-    shared = fedau.shared(Start({"w": t(0)}, 4, None))
+    shared = fedau.shared(Start({"w": t(0)}, 4, t(0), t(0), 1, 4, None))
     for clients in TAKING_PART:
         cohort = make_cohort(clients=torch.tensor(clients), population=4, shared=shared)
         found.append((fedau.weigh(cohort) * 4).tolist())

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from fedgrid.engine.hooks.calling import hooks
+from fedgrid.engine.hooks.calling import Hook, hooks
 from fedgrid.method import Memory, Method
 
 ON_CLIENT = (
@@ -31,9 +31,12 @@ def count_traffic(
     after the round and `measured` what it measures.
     """
     whole = count_bytes(model)
-    down = {name for hook in hooks(method, *ON_CLIENT) for name in hook.read.get("shared", ())}
-    others = (hook for hook in hooks(method) if hook.name not in ON_CLIENT)
-    up = {name for hook in others for of in ("memory", "before") for name in hook.read.get(of, ())}
+    tried = [hook for hook in hooks(method) if isinstance(hook, Hook)]
+    down = {
+        name for hook in tried if hook.name in ON_CLIENT for name in hook.read.get("shared", ())
+    }
+    others = [hook.read for hook in tried if hook.name not in ON_CLIENT]
+    up = {name for read in others for of in ("memory", "before") for name in read.get(of, ())}
     return {
         "down": whole + count_bytes(sent) + count_bytes([shared.get(name) for name in down]),
         "up": whole + count_bytes(measured) + count_bytes([kept.get(name) for name in up]),

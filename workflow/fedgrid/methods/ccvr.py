@@ -23,6 +23,8 @@ from torch.utils._pytree import tree_map
 from fedgrid.method import Client, Memory, Method, Model, Server
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"epochs": 0}  # with which it is FedAvg
+
 HEAD = "head."
 
 

@@ -19,6 +19,8 @@ from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
 from fedgrid.methods import fedprox
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"momentum": 0.0, "beta": 0.0}  # with which it is FedAvg
+
 
 def method(momentum: float = 0.85, beta: float = 0.01) -> Method:
     """momentum: lambda in [0, 1); beta of at least 0. With 0 and 0 it is FedAvg."""

@@ -24,6 +24,8 @@ from torch.func import functional_call
 from fedgrid.method import Aggregated, Method, Model
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"steps": 0}  # with which it is FedAvg
+
 SERVER_DATA = True
 LARGEST = 5.0  # norm of a gradient
 

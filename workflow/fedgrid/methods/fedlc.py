@@ -21,6 +21,8 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"tau": 0.0}  # with which it is FedAvg
+
 LEAST = 1e-8  # samples of a class that a client does not have
 
 

@@ -10,6 +10,8 @@ from fedgrid.method import Cohort, Memory, Method, Step
 from fedgrid.methods.contribution import of_another
 from fedgrid.methods.fedlc import calibrated, check
 
+NEUTRAL = {"tau": 0.0}  # with which it is FedAvg
+
 
 def method(tau: float = 1.0, others: bool = False) -> Method:
     """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""

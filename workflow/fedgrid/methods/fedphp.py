@@ -17,6 +17,8 @@ from torch import Tensor
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"lam": 0.0}  # with which it is FedAvg
+
 PRIVATE = True
 MODELS_KEPT = 1  # per client, tensors as large as the model
 

@@ -27,6 +27,8 @@ from fedgrid.method import (
 from fedgrid.methods import fedsam
 from fedgrid.runtime.names import UsageError
 
+NEUTRAL = {"rho": 0.0, "beta": 1.0}  # with which it is FedAvg
+
 OPTIMISERS = ("sgd",)  # Adam's change is no sum of gradients
 
 
