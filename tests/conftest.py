@@ -65,9 +65,9 @@ HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum"
 HAND |= {"weight_decay": 0.0, "augment": []}
 
 
-def some_slow(names: list[str], fast: list[str]) -> list:
+def some_slow(names: list[str], fast: list[str], mark=pytest.mark.slow) -> list:
     """The names as parameters of a test that is slow for all but some of them."""
-    return [n if n in fast else pytest.param(n, marks=pytest.mark.slow) for n in names]
+    return [n if n in fast else pytest.param(n, marks=mark) for n in names]
 
 
 def given_noise(like: Tensor) -> Tensor:

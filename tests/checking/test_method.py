@@ -68,7 +68,7 @@ def test_the_command_says_what_a_method_does(capsys):
     assert all(part in said for part in ("correct", "1.9", "no problem was found"))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [n for n in registered("methods") if n != "resets"])
 def test_every_method_of_the_package_is_right(name, capsys):
     command.main([name])

@@ -31,7 +31,7 @@ from fedgrid.method import Method, by_samples, weighted_sum
 from fedgrid.runtime.names import registered
 
 every_method = pytest.mark.parametrize("name", QUIET)
-# Methods whose steps read different things: these are recorded, the others with the slow tests.
+# Methods whose steps read different things: these are recorded, and the others exhaustively.
 RECORDED = ["fedavg", "fedcurv", "fedrep", "fedsam", "moon", "pfedme", "scaffold", "ssp"]
 STEPS, EPOCHS = {"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}
 
@@ -60,7 +60,7 @@ def test_stacked_equals_loop_where_all_take_as_many_steps(name):
     assert_same(*runs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", some_slow(QUIET, RECORDED))
+@pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
 def test_a_recorded_step_is_the_step(name):
     assert_same(play(methods(name), name, "stacked"), played(name, "stacked"))
 
