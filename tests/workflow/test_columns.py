@@ -33,7 +33,18 @@ WITH_SMALL = [name for name, study in STUDIES.items() if "small" in study["scale
 
 ABOUT = hooks.dictionary()
 FILES = {of["name"]: of["columns"] for of in ABOUT["files"]}
-UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours", "MiB"}
+UNITS = {
+    "",
+    "percent",
+    "points of percent",
+    "share",
+    "nats",
+    "seconds",
+    "hours",
+    "MiB",
+    "MB",
+    "bytes",
+}
 UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
 UNITS |= {"rounds per second"}
 # What the marks in names of columns stand for.

@@ -31,7 +31,7 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     names = engine.federation.class_names
     about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
     about |= {"class_names": [*names]} if names else {}
-    about |= {"bytes_per_round": engine.traffic} if engine.traffic else {}
+    about |= {f"bytes_{way}": count for way, count in engine.traffic.items()}
     return machine_facts(engine, seconds, threads) | done | about
 
 

@@ -1,0 +1,106 @@
+"""What travels in a round, and until a method is as accurate as the baseline in the end.
+
+A run's summary has the bytes that go to and come from one client in a round (`engine/traffic.py`).
+They are multiplied by the clients of a round. The target is an accuracy in percent, or by default
+the baseline's mean score in the same setting. A run reaches it in its first evaluated round with at
+least this accuracy. A method whose runs do not all reach it has no number of rounds.
+"""
+
+import pandas as pd
+
+from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.scores import CELL, list_cohort_sizes, score_runs
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.records import Study
+
+OPTIONS = {"baseline": "method", "metric": "metric"}  # what they name (study/options.py)
+SETTING = ["dataset", "partition", "protocol"]
+MEGABYTE = 1e6
+KEYS = [*CELL, "seed"]
+
+
+def draw(
+    runs: pd.DataFrame,
+    seconds: pd.DataFrame,
+    study: Study,
+    scale: str,
+    target: float | None = None,
+    baseline: str = "fedavg",
+    metric: str = "accuracy",
+) -> pd.DataFrame:
+    """Return a row per method and setting: megabytes of a round and to a target."""
+    if missing := {"bytes_down", "bytes_up"} - {*seconds}:
+        raise UsageError(
+            f"the summaries of these runs lack {' and '.join(sorted(missing))}, as those of "
+            "earlier versions do: train them again"
+        )
+    known("method of these runs", baseline, [*runs["method"].unique()])
+    targets = find_targets(runs, baseline, metric, target)
+    reached = runs.merge(targets, on=SETTING).pipe(find_rounds, metric)
+    moved = seconds[[*KEYS, "bytes_down", "bytes_up"]].assign(cohort=list_cohort_sizes(seconds))
+    table = summarise(reached.merge(moved, on=KEYS))
+    for axis in ("method", "dataset", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return table.assign(of=metric, scale=scale).round(4)
+
+
+def find_targets(
+    runs: pd.DataFrame, baseline: str, metric: str, target: float | None
+) -> pd.DataFrame:
+    """Return the target of each setting, in percent for shares."""
+    if target is not None:
+        return runs[SETTING].drop_duplicates().assign(target=target)
+    scores = score_runs(runs[runs["method"] == baseline], metric)
+    means = scores.groupby(SETTING, sort=False)[metric].mean()
+    return means.rename("target").reset_index()
+
+
+def find_rounds(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return a row per run: its target, and the first evaluated round that reaches it."""
+    values = (100 if metrics.in_percent(metric) else 1) * runs[metric]
+    lower = metrics.lower_is_better(metric)
+    there = values <= runs["target"] if lower else values >= runs["target"]
+    first = runs["round"].where(there).groupby([runs[name] for name in KEYS], sort=False).min()
+    targets = runs.groupby(KEYS, sort=False)["target"].first()
+    return pd.DataFrame({"target": targets, "rounds_to_target": first}).reset_index()
+
+
+def summarise(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the means over seeds of each method and setting."""
+    both = runs["bytes_down"] + runs["bytes_up"]
+    runs = runs.assign(
+        down=runs["bytes_down"] * runs["cohort"] / MEGABYTE,
+        up=runs["bytes_up"] * runs["cohort"] / MEGABYTE,
+        to_target=both * runs["cohort"] * runs["rounds_to_target"] / MEGABYTE,
+    )
+    names = ["down", "up", "target", "rounds_to_target", "to_target"]
+    groups = runs.groupby(CELL, sort=False)
+    table = groups[names].agg(lambda values: values.mean(skipna=False))
+    return table.assign(seeds=groups["seed"].nunique()).reset_index()
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method and setting, with the numbers in words."""
+    form = "{:.4g}".format
+    shown = pd.DataFrame({
+        "method": table["method_label"], "dataset": table["dataset_label"],
+        "partition": table["partition"].map(write_label), "protocol": table["protocol_label"],
+        "MB down, a round": table["down"].map(form), "MB up, a round": table["up"].map(form),
+        "target": table["target"].map("{:.2f}".format),
+        "rounds to it": table["rounds_to_target"].map(form),
+        "MB to it": table["to_target"].map(form),
+    })  # fmt: skip
+    several = table["protocol"].nunique() > 1
+    shown = shown if several else shown.drop(columns="protocol")
+    return shown.replace("nan", "").set_index("method")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Say what is counted, and what the target is."""
+    words = metrics.describe_metric(table["of"].iloc[0])
+    return (
+        "Megabytes that travel between the server and all clients of a round, and until the "
+        f"{words} reaches the target, means over seeds: {tables.join_values(table, 'scale')} "
+        "scale. Nothing is there where a run does not reach it."
+    )
