@@ -6,6 +6,7 @@ import torch
 
 from conftest import BACKENDS, PROTOCOL, assert_same, methods, simulate, uneven
 from fedgrid.federation import conditions, schedule
+from fedgrid.runtime.names import UsageError
 
 SIZES = (8, 8, 8, 8, 8, 8)
 WHOLE = {"participation": 1.0, "local_unit": "epochs", "local": 4, "augment": []}
@@ -95,3 +96,17 @@ def test_an_attacker_sends_another_change_and_keeps_its_own(backend, attack, str
             torch.testing.assert_close(deltas[1][name][bad], -strength * own[bad])
     sizes = [conditions.norm({n: d[bad] for n, d in of.items()}) for of in deltas]
     torch.testing.assert_close(sizes[1], strength * sizes[0])
+
+
+def test_attackers_are_refused_where_clients_send_more_than_parameters():
+    fields = WHOLE | {"attackers": 0.5, "attack": "sign"}
+    with pytest.raises(UsageError, match="set `attack: labels`"):
+        simulate(methods("scaffold"), "loop", uneven(SIZES), **fields).play()
+    simulate(methods("fedprox"), "loop", uneven(SIZES), **fields).play()
+
+
+def test_an_attacker_leaves_frozen_parameters_alone():
+    fields = WHOLE | {"attackers": 0.5, "attack": "noise"}
+    run = simulate(methods("fedbabu"), "loop", uneven(SIZES), **fields)
+    before = run.run.server["head.weight"].clone()
+    torch.testing.assert_close(run.play().server["head.weight"], before, rtol=0, atol=0)

@@ -766,8 +766,7 @@ def test_fedgkd_with_one_model_has_the_servers_as_teacher():
         logits=torch.tensor([[1.0, 2.0]]).double(),
         features=torch.zeros(1, 1),
         server={"w": torch.ones(1)},
-        shared={"fedgkd": {"sum": {"w": torch.zeros(1)}}},
-        round=torch.tensor(7),
+        shared={"fedgkd": {"sum": {"w": torch.zeros(1)}, "number": torch.tensor(7.0)}},
         forward=lambda model, x: (None, torch.stack([model["w"], 2 - model["w"]], 1).double()),
     )
     one = methods("fedgkd", beta=0.7, tau=1.0, models=1).penalty(step)

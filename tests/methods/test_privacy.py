@@ -35,12 +35,22 @@ def test_an_epsilon_that_cannot_be_had_is_refused():
 
 def test_a_run_logs_what_it_has_spent():
     made = methods("dp_fedavg", epsilon=2.0)
-    state = simulate(made, "loop", two_clients(), pixel, **HAND | {"rounds": 3}).play(3)
-    assert float(state.logged["epsilon"][-1]) == pytest.approx(2.0, abs=0.01)
-    assert state.logged["epsilon"].diff().gt(0).all()
+    run = simulate(made, "loop", two_clients(), pixel, **HAND | {"rounds": 3})
+    found = [run.engine.evaluate_server(run.run)["epsilon"]]
+    for _ in range(3):
+        found.append(run.engine.evaluate_server(run.play())["epsilon"])
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (0.0, pytest.approx(2.0, abs=0.01))
 
 
 def test_statistics_without_noise_have_no_epsilon():
     with pytest.raises(UsageError, match="without BatchNorm"):
         simulate(methods("dp_fedavg", epsilon=2.0))
-    assert "epsilon" not in simulate(methods("dp_fedavg")).play().logged
+    run = simulate(methods("dp_fedavg"))
+    assert run.engine.evaluate_server(run.play()) == {}
+
+
+def test_what_would_need_more_noise_is_refused():
+    made = methods("dp_fedavg") | methods("contribution")
+    with pytest.raises(UsageError, match="the noise is too small"):
+        simulate(made).play()

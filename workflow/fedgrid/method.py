@@ -129,6 +129,7 @@ class Candidates:
     drawn: Tensor  # (C,) ids of the clients that the protocol's sampler draws
     sizes: Tensor  # (N,) training samples
     counts: Tensor  # (N, K)
+    trains: Tensor  # (N,) whether a client has enough samples for a batch
     client: Callable[[int], Client]  # with the model that it would begin with
     noise: int  # seed of the method's own random numbers for this choice
 
@@ -197,7 +198,7 @@ class Start:
     population: int
     sizes: Tensor  # (N,) training samples
     counts: Tensor  # (N, K)
-    rounds: int  # of the run
+    rounds: int  # of the run; a method that reads it has `ROUNDS = True` in its file
     cohort: int  # clients of a round, as the protocol draws them
     random: Callable[[int], Model]  # client -> a model with initial weights drawn for it
     parameters: list[str] = field(default_factory=list)  # names of those that are not private

@@ -32,7 +32,7 @@ from fedgrid.engine.metrics import plain
 from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
-from fedgrid.engine.traffic import count_traffic
+from fedgrid.engine.traffic import count_bytes, count_traffic
 from fedgrid.federation import cohorts, conditions, schedule, seeds
 from fedgrid.federation.federation import Federation
 from fedgrid.method import (
@@ -80,8 +80,9 @@ class Engine:
         self.compiled = backends.compiles(compile, backend, self.device, self.count_steps())
         parts = self.architecture, method, protocol, self.samples, self.compiled
         self.backend = file.Backend(*parts)
+        moving = [name for name in self.sent[0] if name in self.architecture.trainable]
         self.attack = conditions.Attack(
-            protocol, len(federation.members), self.sent[0], *federation.names
+            protocol, len(federation.members), moving, *federation.names
         )
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
         self.tried = False  # whether the method's functions have worked in a round
@@ -167,13 +168,13 @@ class Engine:
     def evaluate_validation(self, state: RunState, deployed: Model) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
 
-        It is the server's model, `deployed`, that is evaluated. If clients have models of their own
-        and the server's is no complete one, it is each client's own model, on its own data.
+        It is the server's model, `deployed`, that is evaluated. If this is not complete without
+        private entries, it is each client's own model, on its own validation data.
         """
         if not (pool := self.federation.validation):
             return {}
         forward, parts = self.architecture.forward_server, [(deployed, pool.ids)]
-        if self.has_own_models and not self.method.served:
+        if not self.architecture.complete_server:
             forward, clients = self.architecture.forward, range(len(self.federation.members))
             idle = (self.idle_client(state, k) for k in clients)
             models = (evaluated_model(self.method, client) for client in idle)
@@ -282,10 +283,17 @@ class Engine:
             drawn=moved(drawn, self.device),
             sizes=self._start.sizes,
             counts=self._start.counts,
+            trains=self.trains(),
             client=partial(self.idle_client, state),
             noise=seeds.seed("choice", *self.federation.names, state.round),
         )
         return np.sort(self.method.choose(candidates).cpu().numpy())
+
+    def trains(self) -> torch.Tensor:
+        """Return (N,): whether each client has enough samples for a batch."""
+        limits = self.protocol["batch"], self.protocol["smallest_batch"]
+        known = [schedule.trains(len(own), *limits) for own in self.federation.members]
+        return torch.tensor(known, device=self.device)
 
     def cohort(self, state: RunState, work: schedule.Work, lr: float) -> Cohort:
         """Return the round's clients as the server sees them before local training."""
@@ -375,9 +383,15 @@ class Engine:
         """Return the entries with which each client's local steps begin, if the method has any."""
         if not self.method.begin:
             return [{} for _ in memories]
-        pairs = zip(work.clients, memories, strict=True)
-        clients = (self.client(state, k, own_model(state.server, m), m, 0) for k, m in pairs)
-        return [self.method.begin(client) for client in clients]
+        clients = [
+            self.client(state, k, own_model(state.server, memory), memory, 0)
+            for k, memory in zip(work.clients, memories, strict=True)
+        ]
+        first = [self.method.begin(client) for client in clients]
+        return [  # a client that takes no step has no change
+            begun if steps else {name: client.model[name] for name in begun}
+            for begun, client, steps in zip(first, clients, work.steps, strict=True)
+        ]
 
     def leave(
         self,
@@ -420,7 +434,9 @@ class Engine:
         averaged = of_entries(cohort.shared.get(STATE, {}), self.averaged)
         model: Memory = {name: cohort.server[name] for name in names}
         model |= {STATE: averaged} if averaged else {}
-        return count_traffic(self.method, model, cohort.shared, sent, kept, measured)
+        traffic = count_traffic(self.method, model, cohort.shared, sent, kept, measured)
+        self.attack.check(traffic["up"] > count_bytes(model))
+        return traffic
 
     def check_form(self, kept: Memory, client: int) -> None:
         """Refuse a memory after a round that has not the form of the initial one."""
@@ -434,7 +450,7 @@ class Engine:
         """Return a client with this model, and with access to its data."""
         return Client(
             model=model,
-            server=state.server,
+            server=own_model(state.server, memory),
             memory=memory,
             shared=state.shared,
             counts=self.federation.counts[number],

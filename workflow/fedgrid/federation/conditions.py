@@ -11,6 +11,9 @@ population that works against the others in all rounds, by its `attack`:
     noise    it sends Gaussian noise, as long as its own change times `attack_strength`
     sign     it sends its own change times -`attack_strength` (Li et al., RSA, AAAI 2019)
 
+Noise and sign are of the parameters. A method whose clients send other numbers, such as variates or
+prototypes, is refused with them.
+
 All draws depend on the names of dataset, partition and seed, so methods meet the same.
 """
 
@@ -23,6 +26,7 @@ from torch import Tensor
 
 from fedgrid.federation import seeds
 from fedgrid.federation.federation import Federation
+from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol
 
 Model = dict[str, Tensor]
@@ -74,6 +78,14 @@ class Attack:
         share, self.kind = protocol.get("attackers", 0), protocol.get("attack", "labels")
         self.strength, self.sent = protocol.get("attack_strength", 1), sent
         self.clients = {*attackers(population, share, *names).tolist()}
+
+    def check(self, sends_more: bool) -> None:
+        """Refuse a method whose clients send more than parameters, which would stay honest."""
+        if self.clients and self.kind != "labels" and (sends_more or not self.sent):
+            raise UsageError(
+                f"attackers with `attack: {self.kind}` change the parameters that they send, and "
+                "this method's clients send other numbers: set `attack: labels`"
+            )
 
     def change(self, models: Model, server: Model, clients: np.ndarray, noise: int) -> Model:
         """Return models (G, ...) of clients (G,) as the server gets them; `noise` is a seed."""

@@ -20,6 +20,8 @@ MOST = 1e4  # the largest noise multiplier that is tried
 @cache
 def spent(noise: float, share: float, rounds: int, delta: float) -> float:
     """Return epsilon after so many rounds with the noise multiplier `noise`; infinite for 0."""
+    if not rounds:
+        return 0.0
     if not noise:
         return float("inf")
     return float(accountant().compose(event(noise, share, rounds)).get_epsilon(delta))

@@ -42,7 +42,8 @@ def method(
     def calibrate(server: Server) -> Model:
         generator = torch.Generator().manual_seed(server.noise)
         totals = reduce(partial(tree_map, torch.add), map(statistics, server.clients()))
-        if not (totals["number"] > 1).any():
+        finite = all(bool(total.isfinite().all()) for total in totals.values())
+        if not finite or not (totals["number"] > 1).any():
             return {}
         head: Any = server.architecture.head
         own = {n: server.model[HEAD + n].clone().requires_grad_() for n in head.state_dict()}

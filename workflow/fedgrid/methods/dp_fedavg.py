@@ -18,10 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedgrid.method import Aggregated, Cohort, Memory, Method, Model, Start, weighted_sum
+from fedgrid.method import Cohort, Memory, Method, Model, Server, Start, weighted_sum
 from fedgrid.methods import uniform
 from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
+
+ROUNDS = True  # the noise for an epsilon depends on the number of rounds
 
 
 def method(
@@ -48,22 +50,25 @@ def method(
                 f"dp_fedavg: the network has {sorted(bare)[0]}, which is sent without noise, so no "
                 "epsilon can be kept: choose a model without BatchNorm, such as cnn"
             )
-        share = start.cohort / start.population
+        share, whole = start.cohort / start.population, len(start.server) == len(start.parameters)
         noise = noise_for(epsilon, share, start.rounds, delta) if epsilon else noise_multiplier
-        return {"dp_noise": torch.tensor(noise, dtype=torch.float64)}
+        told = {"dp_noise": noise, "dp_share": share, "dp_whole": whole}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in told.items()}
 
-    def account(end: Aggregated) -> dict[str, Tensor]:
-        if end.model.keys() - end.cohort.deltas.keys():
-            return {}
-        noise, cohort = float(end.cohort.shared["dp_noise"]), end.cohort
-        share = len(cohort.clients) / cohort.population
-        return {"epsilon": torch.tensor(spent(noise, share, cohort.round + 1, delta))}
+    def account(server: Server) -> dict[str, float]:
+        noise, share, whole = (float(server.shared[f"dp_{n}"]) for n in ("noise", "share", "whole"))
+        return {"epsilon": spent(noise, share, server.round, delta)} if whole else {}
 
     def clip(cohort: Cohort, weights: Tensor) -> Tensor:
         squares: Any = sum(delta.flatten(1).square().sum(1) for delta in cohort.deltas.values())
         return weights * (norm / squares.sqrt().clamp(min=1e-30)).clamp(max=1).to(weights)
 
     def noisy(cohort: Cohort, factors: Tensor) -> Model:
+        if len(cohort.measured) or float(factors.max()) > 1.001 / len(cohort.clients):
+            raise UsageError(
+                "dp_fedavg: another method gives clients larger weights or sends statistics, so "
+                "that the noise is too small: combine it with neither"
+            )
         generator = torch.Generator().manual_seed(cohort.noise)
         deviation = float(cohort.shared["dp_noise"]) * norm / len(cohort.clients)
 
@@ -74,5 +79,5 @@ def method(
         return {n: change + drawn(change) for n, change in weighted_sum(cohort, factors).items()}
 
     given: dict[str, Any] = {"uses_weights": True, "weigh_after_training": True}
-    given |= {"shared": first, "observe": account if noise_multiplier or epsilon else None}
+    given |= {"shared": first, "evaluate_server": account if noise_multiplier or epsilon else None}
     return Method(weigh=uniform.method().weigh, scale=clip, aggregate=noisy, **given)

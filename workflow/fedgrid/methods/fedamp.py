@@ -40,9 +40,15 @@ def method(
         return lam / (2 * alpha) * torch.stack([(w - u).square().sum() for w, u in pairs]).sum()
 
     def clouds(cohort: Cohort) -> list[Memory]:
+        others = len(cohort.before) - 1
+        if alpha / sigma * others > 1:
+            raise UsageError(
+                f"fedamp: with {others} other clients in a round, alpha / sigma is at most "
+                f"{1 / others:g}, or a client's own model has a negative weight: lower alpha"
+            )
         models = [before["fedamp"]["parameters"] for before in cohort.before]
         flat = torch.stack([torch.cat([of[n].flatten() for n in sorted(of)]) for of in models])
-        away = (flat[:, None] - flat).square().sum(2)
+        away = torch.stack([(flat - own).square().sum(1) for own in flat])
         weights = (alpha / sigma * torch.exp(-away / sigma)).fill_diagonal_(0)
         if shuffled:
             other = of_another(len(weights), cohort.noise)

@@ -41,6 +41,11 @@ def method(steps: int = 500, lr: float = 0.001, batch: int = 128) -> Method:
         trained = (end.cohort.steps > 0).nonzero()[:, 0].tolist()
         teachers = [end.local(position) for position in trained]
         names = [name for name, _ in end.architecture.named_parameters()]
+        if end.cohort.deltas.keys() < {*names}:
+            raise UsageError(
+                "feddf: clients keep parameters for themselves, so that no local model works at "
+                "the server: leave out the method with private parameters"
+            )
         own = {name: end.model[name].clone().requires_grad_() for name in names}
         optimiser = torch.optim.Adam([*own.values()], lr)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))

@@ -30,23 +30,23 @@ def method(beta: float = 0.1, tau: float = 0.5, models: int = 5) -> Method:
     def none(start: Start) -> Memory:
         zeros = start.zeros()
         past = {n: w.expand(models - 1, *w.shape) for n, w in zeros.items()}
-        return {"fedgkd": {"past": past, "sum": zeros}}
+        return {"fedgkd_past": past, "fedgkd": {"sum": zeros, "number": start.sizes.new_zeros(())}}
 
     def with_sent(cohort: Cohort, update: Model) -> Memory:
-        kept = cohort.shared["fedgkd"]
-        if cohort.round == 0 or models == 1:
-            return {"fedgkd": kept}
-        past = {n: torch.cat([w[1:], cohort.server[n][None]]) for n, w in kept["past"].items()}
-        return {"fedgkd": {"past": past, "sum": {n: w.sum(0) for n, w in past.items()}}}
+        past, number = cohort.shared["fedgkd_past"], cohort.shared["fedgkd"]["number"]
+        if number > 0 and models > 1:  # the first model was not aggregated
+            past = {n: torch.cat([w[1:], cohort.server[n][None]]) for n, w in past.items()}
+        total = {n: w.sum(0) for n, w in past.items()}
+        return {"fedgkd_past": past, "fedgkd": {"sum": total, "number": number + 1}}
 
     def penalty(step: Step) -> Tensor:
-        number = step.round.clamp(min=1, max=models)
-        total = step.shared["fedgkd"]["sum"]
+        total, aggregated = (step.shared["fedgkd"][name] for name in ("sum", "number"))
+        number = aggregated.clamp(min=1, max=models)
         mean = {n: (step.server[n] + w) / number for n, w in total.items()}
         every = torch.ones_like(step.logits, dtype=torch.bool)
         _, logits = step.forward(step.server | mean, step.x)
         target = _distillation.teacher(logits, every, tau)
-        later = (step.round > 0).to(step.logits)
+        later = (aggregated > 0).to(step.logits)
         return beta * later * _distillation.divergence(step, target, every, tau)
 
     return Method(penalty=penalty, padded=True, shared=none, share=with_sent, uses_deltas=False)

@@ -98,6 +98,8 @@ def best(own: Tensor, h: Tensor, variance: Tensor) -> Tensor:
     """
     roots = variance.clamp(min=0).sqrt().diag()
     rows = torch.cat([roots, (own - h).T, torch.ones_like(roots[:1])]).double().cpu().numpy()
+    if not np.isfinite(rows).all():  # the run diverges
+        return torch.full_like(variance, torch.nan)
     goal = np.zeros(len(rows))
     goal[-1] = 1
     weights = relative(torch.from_numpy(nnls(rows, goal)[0]))

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.runtime.names import UsageError
 
+ROUNDS = True
 NEUTRAL = {"lam": 0.0}  # with which it is FedAvg
 
 PRIVATE = True
@@ -38,18 +39,19 @@ def method(lam: float = 0.1, tau: float = 4.0, inherit: float = 0.9) -> Method:
 
     def initial(start: Start, client: int) -> Memory:
         none, rounds = start.sizes.new_zeros(()), start.sizes.new_tensor(start.rounds)
-        return {"fedphp": {"model": start.server, "seen": none, "rounds": rounds}}
+        return {"fedphp": {"model": start.server, "seen": none}, "fedphp_rounds": rounds}
 
     def expected(cohort: Cohort) -> list[Memory]:
         share = len(cohort.clients) / cohort.population
-        rounds = (before["fedphp"]["rounds"] for before in cohort.before)
+        rounds = (before["fedphp_rounds"] for before in cohort.before)
         return [{"fedphp_expected": (number * share).clamp(min=1)} for number in rounds]
 
     def inherited(client: Client) -> Memory:
         kept = client.memory["fedphp"]
         mu = inherit * (kept["seen"] / client.memory["fedphp_expected"]).clamp(max=1)
         model = {n: torch.lerp(client.model[n], w, mu.to(w)) for n, w in kept["model"].items()}
-        return {"fedphp": kept | {"model": model, "seen": kept["seen"] + 1}}
+        rounds = client.memory["fedphp_rounds"]
+        return {"fedphp": {"model": model, "seen": kept["seen"] + 1}, "fedphp_rounds": rounds}
 
     def own(client: Client) -> Model:
         return client.memory["fedphp"]["model"]

@@ -33,7 +33,7 @@ def closest(name: str, share: float, number: Callable[[int, int], int]) -> Metho
 
     def weigh(cohort: Cohort) -> Tensor:
         there = (cohort.steps > 0).nonzero()[:, 0]
-        attackers = int(share * len(there))
+        attackers = int(share * len(there) + 1e-9)
         scores = score(cohort, there, attackers)
         best = scores.topk(number(len(there), attackers), largest=False).indices
         return torch.zeros_like(cohort.sizes).index_fill(0, there[best], 1 / len(best))

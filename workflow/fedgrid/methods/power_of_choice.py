@@ -5,7 +5,8 @@ probabilities in proportion to their samples. Each says the mean loss of the ser
 training data, and the m clients with the largest take part, where m is the size of the protocol's
 cohort. All clients of a round weigh the same, as in the paper.
 
-If d is at most m, all that are drawn take part. Clients without samples are not drawn.
+If d is at most m, all that are drawn take part. Clients with too few samples for a batch are not
+drawn.
 
 The placebo `power_of_choice_random` draws the m clients from the candidates by lot.
 """
@@ -35,7 +36,7 @@ def method(d: int = 20) -> Method:
 
 def draw(candidates: Candidates, d: int) -> Tensor:
     """Return the ids of the candidates, in the order in which they are drawn."""
-    sizes = candidates.sizes.double().cpu()
+    sizes = (candidates.sizes * candidates.trains).double().cpu()
     number = min(max(d, len(candidates.drawn)), int((sizes > 0).sum()))
     generator = torch.Generator().manual_seed(candidates.noise)
     found = torch.multinomial(sizes, number, replacement=False, generator=generator)

@@ -21,7 +21,10 @@ def method(share: float = 0.1) -> Method:
         raise UsageError(f"trimmed_mean: share is {share}, and it is from 0 to below 0.5")
 
     def trimmed(cohort: Cohort, weights: Tensor) -> Model:
-        return {n: inner_mean(delta, int(share * len(delta))) for n, delta in sent(cohort).items()}
+        return {
+            n: inner_mean(delta, int(share * len(delta) + 1e-9))
+            for n, delta in sent(cohort).items()
+        }
 
     return Method(aggregate=trimmed)
 

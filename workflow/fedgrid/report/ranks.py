@@ -47,7 +47,7 @@ def draw(
     """
     scores = choose_runs(runs, settings, listed(over), metric)
     families, others = [*dict.fromkeys(scores["family"])], placebos or {}
-    for name in (baseline, *(unranked or ())):
+    for name in (baseline, *others, *others.values(), *(unranked or ())):
         known("family of methods of these runs", name, families)
     left_out = {*others.values(), *(unranked or ())}
     rows = [
@@ -57,7 +57,8 @@ def draw(
     table = add_tests(pd.DataFrame(rows))
     for axis, name in {"method": "family", "dataset": "dataset"}.items():
         table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
-    return table.assign(of=metric, scale=scale).round(4)
+    rounded = {name: 4 for name in table if name != "p"}
+    return table.assign(of=metric, scale=scale).round(rounded)
 
 
 def choose_runs(
@@ -121,7 +122,7 @@ def subtract(
 
 def add_tests(table: pd.DataFrame) -> pd.DataFrame:
     """Add mean ranks, Friedman's p-value and the critical difference; order by mean rank."""
-    ranks = table.pivot(index=CELL, columns="family", values="rank").dropna(axis=1)
+    ranks = table.pivot(index=CELL, columns="family", values="rank").dropna(axis=1).rank(axis=1)
     mean = ranks.mean()
     several = len(ranks) > 1 and len(mean) > 2
     p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue if several else np.nan
@@ -202,7 +203,7 @@ def caption(table: pd.DataFrame) -> str:
         f"{first['cells']} cells, {tables.join_values(table, 'scale')} scale."
     )
     if pd.isna(first["p"]):
-        return f"{text} One cell has no test of ranks."
+        return f"{text} Ranks are tested from two cells and three methods on."
     return (
         f"{text} Friedman's test: p = {first['p']:.2g}. Mean ranks within "
         f"{first['critical_difference']:.1f} of the best one, shaded, do not differ from it by "

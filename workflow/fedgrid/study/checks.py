@@ -138,11 +138,12 @@ def check_local(where: str, protocol: Protocol) -> None:
 
 def check_conditions(where: str, protocol: Protocol) -> None:
     """Refuse conditions of a federation that contradict each other, or that change nothing."""
-    if protocol["dropout"] and protocol["batches"] == "continued":
-        raise UsageError(
-            f"{where}: `batches: continued` counts the rounds of a client beforehand, and with "
-            "dropout some are lost: set `dropout: 0`, or `batches: fresh`"
-        )
+    for field in ("dropout", "stragglers"):
+        if protocol[field] and protocol["batches"] == "continued":
+            raise UsageError(
+                f"{where}: `batches: continued` counts the steps of a client beforehand, and with "
+                f"{field} some are lost: set `{field}: 0`, or `batches: fresh`"
+            )
     share, clients = protocol["attackers"], protocol["clients"]
     if share and not 0 < round(share * clients) < clients:
         raise UsageError(

@@ -71,6 +71,11 @@ def check_method(name: str, made: Method, protocol: Protocol) -> None:
         )
     check_choice(name, made, protocol)
     check_weights(name, made)
+    if made.rate and protocol.get("optimiser", "sgd") != "sgd":
+        raise UsageError(
+            f"method `{name}` lets parameters rest, and Adam counts the steps of all together: set "
+            "`optimiser: sgd`"
+        )
     check_allowed(name, made.optimisers, protocol)
     if made.average_optimiser and protocol.get("optimiser_state") == "kept":
         raise UsageError(

@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from fedgrid.engine.state import RunState
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.training import checkpoint
@@ -142,6 +143,11 @@ def wants_clients(protocol: Protocol, number: int) -> bool:
 
 
 def without_length(run: Run) -> Run:
-    """Return a run without the fields that its state between two rounds does not depend on."""
-    kept: Any = {field: v for field, v in run["protocol"].items() if field not in LENGTH}
+    """Return a run without the fields that its state between two rounds does not depend on.
+
+    A method that reads the number of rounds says so by `ROUNDS = True` in its file.
+    """
+    reads = any(source.literal(f"methods.{part}", "ROUNDS", False) for part in run["method"])
+    free = [field for field in LENGTH if not (reads and field == "rounds")]
+    kept: Any = {field: v for field, v in run["protocol"].items() if field not in free}
     return {**run, "protocol": kept}

@@ -113,6 +113,7 @@ METHOD: dict[str, Rule] = {
     "LEAST_COHORT": WHOLE,
     "NEUTRAL": ('a dict of hyper-parameters with which it is FedAvg, such as {"mu": 0.0}', named),
     "SERVER_DATA": BOOL,
+    "ROUNDS": BOOL,
     "OPTIMISERS": (
         f"a tuple of optimisers, such as {OPTIMISERS[:1]}: they are {', '.join(OPTIMISERS)}",
         lambda value: texts(value) and bool(value) and {*value} <= {*OPTIMISERS},
