@@ -18,13 +18,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser = cli.parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
-    parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all studies")
+    parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all with claims")
     parser.add_argument(
         "--config", type=Path, default=Path("config.yaml"), help="which has your protocols"
     )
     asked = parser.parse_args(arguments)
     everything = read_grid(asked.config)
-    names = asked.study or [*everything.studies]
+    claiming = [name for name, study in everything.studies.items() if study.get("claims")]
+    names = asked.study or claiming
     for name in names:
         known("study", name, everything.studies)
     if asked.out.suffix != ".html":

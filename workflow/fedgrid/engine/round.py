@@ -165,7 +165,9 @@ class Engine:
             noise=seeds.seed("server", *self.federation.names, state.round),
         )
 
-    def evaluate_validation(self, state: RunState, deployed: Model) -> dict[str, float]:
+    def evaluate_validation(
+        self, state: RunState, deployed: Model | None = None
+    ) -> dict[str, float]:
         """Return accuracy and loss on the validation data, if there are any.
 
         It is the server's model, `deployed`, that is evaluated. If this is not complete without
@@ -173,7 +175,10 @@ class Engine:
         """
         if not (pool := self.federation.validation):
             return {}
-        forward, parts = self.architecture.forward_server, [(deployed, pool.ids)]
+        forward, parts = (
+            self.architecture.forward_server,
+            [(deployed or self.deployed(state), pool.ids)],
+        )
         if not self.architecture.complete_server:
             forward, clients = self.architecture.forward, range(len(self.federation.members))
             idle = (self.idle_client(state, k) for k in clients)

@@ -74,8 +74,8 @@ def hold_out(
     """
     share, of = protocol["validation"], protocol["validation_from"]
     from_clients = share if of == "clients" else 0.0
-    if protocol["server_data"]:
-        made = give_server(made, labels, protocol["server_data"], *names)
+    if share_of_server := protocol.get("server_data"):
+        made = give_server(made, labels, share_of_server, *names)
     if protocol["client_test"] or from_clients:
         made = split_clients(made, labels, protocol["client_test"], from_clients, *names)
     if share and of == "test":

@@ -45,9 +45,14 @@ def noise_for(epsilon: float, share: float, rounds: int, delta: float) -> float:
 
 
 def accountant() -> Any:
-    """Return an accountant that has seen nothing."""
-    from dp_accounting.rdp import RdpAccountant
-
+    """Return an accountant that has seen nothing; UsageError without the package."""
+    try:
+        from dp_accounting.rdp import RdpAccountant
+    except ModuleNotFoundError:
+        raise UsageError(
+            "dp_fedavg computes its epsilon with the package dp-accounting, which is not "
+            "installed: install it, for example by `pip install dp-accounting`"
+        ) from None
     return RdpAccountant(ORDERS)
 
 

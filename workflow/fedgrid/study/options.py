@@ -25,6 +25,7 @@ OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in ran
 METRICS = (
     *("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy"),
     *("validation_loss", "validation_own_mean", "distance_bound", "weight_distance"),
+    "epsilon",
     *ON_REQUEST,
     *(f"own_{name}" for name in ON_REQUEST),
     *(f"{model}_{of}" for model in ("own", "server") for of in OVER_CLIENTS),
