@@ -245,7 +245,9 @@ def shrunk(study: dict) -> dict:
             block["sweep"]["protocol"][field] = values[:1]
     quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}
     gone = before - names_of_grids(study)
-    study["claims"] = [claim for claim in study["claims"] if not gone & names_of_claim(claim)]
+    study["claims"] = [
+        claim for claim in study.get("claims", []) if not gone & names_of_claim(claim)
+    ]
     return study
 
 

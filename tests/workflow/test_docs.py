@@ -133,6 +133,8 @@ def jobs_of_target(target: str, config: dict) -> dict[str, set[str]]:
     if target in STUDIES:
         config |= {"study": target}
     plan = plan_of(**config)
+    if found := re.fullmatch(r"results/(\w+)/(\d+)\.\w+", target):  # one claim
+        return product_of(plan, found[1], int(found[2]))
     products = plan.grid.products(plan.config["study"], plan.config["scale"])
     if folder == "results":
         assert name.partition(".")[0] in products, target
