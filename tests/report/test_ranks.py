@@ -6,6 +6,7 @@ import pytest
 
 import made
 from fedgrid.report import ranks
+from fedgrid.runtime.names import UsageError
 
 # Accuracies in percent of validation and test by candidate and seed; the last field is the rate.
 CELLS = {
@@ -90,3 +91,9 @@ def test_its_forms_can_be_drawn():
     assert "good" in ranks.wide(table).index
     assert "Friedman" in ranks.caption(drawn().reset_index())
     assert ranks.plot(drawn().reset_index(), made.STUDY).axes
+
+
+def test_a_placebo_that_is_no_method_is_refused_and_one_without_runs_is_not():
+    with pytest.raises(UsageError, match="method in `placebos`"):
+        drawn(placebos={"good": "plazebo"})
+    assert drawn(placebos={"good": "placebo", "fedlc": "fedlc_random"})["rank"].notna().any()

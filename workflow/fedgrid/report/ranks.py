@@ -21,7 +21,7 @@ from fedgrid.analysis import choice, fields, figures, metrics, tables
 from fedgrid.analysis.scores import score_runs
 from fedgrid.analysis.verdicts import confidence_interval
 from fedgrid.report import tuned
-from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.runtime.names import UsageError, known, listed, registered
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
@@ -47,8 +47,12 @@ def draw(
     """
     scores = choose_runs(runs, settings, listed(over), metric)
     families, others = [*dict.fromkeys(scores["family"])], placebos or {}
-    for name in (baseline, *others, *others.values(), *(unranked or ())):
+    for name in (baseline, *(unranked or ())):
         known("family of methods of these runs", name, families)
+    for name in (*others, *others.values()):  # a part of the grid may lack them
+        parts = [name] if name in families else name.split("+")
+        for part in parts:
+            known("method in `placebos`", part, {*families, *registered("methods")})
     left_out = {*others.values(), *(unranked or ())}
     rows = [
         row for _, cell in scores.groupby(CELL, sort=False)
