@@ -29,12 +29,12 @@ from safetensors.torch import save_file
 
 import conftest
 import made as made_up
-from conftest import CLASSES, artifacts, federated, methods, pixel, simulate, tiny, two_clients
+from conftest import CLASSES, artifacts, methods, pixel, simulate, tiny, two_clients, uneven
 from fedgrid import models
 from fedgrid.commands import collect, data, draw
 from fedgrid.datasets import _archives, cifar10, cinic10
 from fedgrid.engine.device import prepare
-from fedgrid.federation.federation import Federation, load_federation
+from fedgrid.federation.federation import load_federation
 from fedgrid.federation.members import fits, read_partition, write_partition
 from fedgrid.federation.stored import open_data
 from fedgrid.method import Method
@@ -530,19 +530,6 @@ def test_a_source_without_its_columns_is_named(tmp_path):
 # --- federations ---------------------------------------------------------------------------------
 
 
-def held(*sizes: int, labels: int = CLASSES) -> Federation:
-    """Clients of these sizes; `labels` of the classes have samples."""
-    random = torch.Generator().manual_seed(0)
-    clients = [
-        (
-            torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
-            torch.randint(0, labels, (n,), generator=random),
-        )
-        for n in sizes
-    ]
-    return federated(clients, CLASSES, scale=4)
-
-
 METHODS = sorted(path.stem for path in (PACKAGE / "methods").glob("[!_]*.py"))
 EVERY = [*((name, "loop") for name in METHODS), ("fedavg", "stacked")]
 UNUSUAL = {  # sizes of the clients, classes that have samples, participation
@@ -565,7 +552,7 @@ def test_every_method_works_on_an_unusual_federation(name, backend, unusual):
     sizes, labels, participation = UNUSUAL[unusual]
     used = {"participation": participation, "rounds": 2}
     needed = artifacts(name, len(sizes))
-    simulation = simulate(methods(name), backend, held(*sizes, labels=labels), tiny, needed, **used)
+    simulation = simulate(methods(name), backend, uneven(sizes, labels), tiny, needed, **used)
     history: list[dict] = []
     least = source.literal(f"methods.{name}", "LEAST_COHORT", 1)
     if len(simulation.engine.plan(simulation.run).clients) < least:
@@ -583,7 +570,7 @@ def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
     # Two of four clients take part, of whom in some rounds both are empty.
     needed = artifacts(name, 4)
     used = {"participation": 0.25, "evaluate_every": 1, "rounds": 6}
-    simulation = simulate(methods(name), backend, held(5, 0, 0, 0), tiny, needed, **used)
+    simulation = simulate(methods(name), backend, uneven((5, 0, 0, 0)), tiny, needed, **used)
     before, idle, history = simulation.run, 0, []
     for state in rounds.rounds(simulation.engine, simulation.run, history):
         same = all(torch.equal(state.server[n], before.server[n]) for n in state.server)
@@ -596,7 +583,7 @@ def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
 
 
 def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
-    engine = simulate(Method(), "loop", held(0, 5), participation=0.5, rounds=3).engine
+    engine = simulate(Method(), "loop", uneven((0, 5)), participation=0.5, rounds=3).engine
     state = engine.start(0)
     found, told = engine.evaluate(state.server), {"train_loss": 1.0, "effective_clients": 1.0}
     history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
@@ -608,7 +595,7 @@ def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
 
 
 def test_clients_that_no_round_samples_keep_nothing_and_change_nothing():
-    simulation = simulate(methods("moon"), federation=held(5, 4, 3, 2), participation=0.25)
+    simulation = simulate(methods("moon"), federation=uneven((5, 4, 3, 2)), participation=0.25)
     simulation.play(1)
     assert len(simulation.run.memory) == 1
 

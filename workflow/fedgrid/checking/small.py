@@ -46,13 +46,13 @@ def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) 
     )
 
 
-def uneven(sizes: tuple[int, ...] = SIZES) -> Federation:
-    """Return clients of these sizes with random images and labels."""
+def uneven(sizes: tuple[int, ...] = SIZES, labels: int = CLASSES) -> Federation:
+    """Return clients of these sizes with random images; `labels` of the classes have samples."""
     random = torch.Generator().manual_seed(0)
     clients = [
         (
             torch.randint(0, 256, (n, 1, 6, 6), generator=random, dtype=torch.uint8),
-            torch.randint(0, CLASSES, (n,), generator=random),
+            torch.randint(0, labels, (n,), generator=random),
         )
         for n in sizes
     ]
