@@ -77,6 +77,36 @@ def test_the_lowest_loss_is_the_best():
     assert protocols(best(given, by="loss")) == {"fedavg": "p-lr0.1", "moon": "p-lr0.3"}
 
 
+def tuned_alike() -> dict:
+    """Two values of mu with two rates; on validation data mu = 1 with lr = 0.1 is best."""
+    scores = {("fedprox-mu0.1", 0.1): 40, ("fedprox-mu1", 0.1): 70, ("fedprox-mu0.1", 0.3): 60}
+    parts = [grid({("fedavg", lr): [(50, 55)] * 2 for lr in (0.1, 0.3)})]
+    for (method, lr), own in (scores | {("fedprox-mu1", 0.3): 65}).items():
+        part = grid({(method, lr): [(own - 10, own)] * 2})
+        mu = float(method.removeprefix("fedprox-mu"))
+        facts = {"": {"lr": lr, "rounds": 10}, "fedprox": {"mu": mu}}
+        names = {"method": method, "protocol": f"p-lr{lr:g}"}
+        recorded = [made.recorded(facts, **names, seed=seed) for seed in (0, 1)]
+        parts.append(part | {"settings": made.read(pd.concat(recorded))})
+    return joined(*parts)
+
+
+def test_of_a_family_the_best_method_is_chosen_with_its_protocol():
+    given = tuned_alike()
+    found = best(given, methods=True).set_index("family")
+    assert found["method"].to_dict() == {"fedavg": "fedavg", "fedprox": "fedprox-mu1"}
+    assert found["chosen"].to_dict() == {"fedavg": "lr=0.1", "fedprox": "mu=1, lr=0.1"}
+    kept = choice.keep_chosen(given["runs"], found.reset_index())
+    assert set(kept["method"]) == {"fedavg", "fedprox"}
+    assert kept.groupby("method")["seed"].nunique().to_dict() == {"fedavg": 2, "fedprox": 2}
+
+
+def test_hyper_parameters_alone_are_chosen_in_each_protocol():
+    found = best(tuned_alike(), over=None, methods=True)
+    chosen = found[found["family"] == "fedprox"].set_index("setting")["method"]
+    assert chosen.to_dict() == {"p-lr0.1": "fedprox-mu1", "p-lr0.3": "fedprox-mu1"}
+
+
 def test_partitions_and_other_protocols_are_chosen_apart():
     other = grid({("fedavg", 0.1): [(60, 90)] * 2, ("fedavg", 0.3): [(50, 70)] * 2}, partition="x")
     more = grid({("fedavg", 0.1): [(60, 95)] * 2}, {"rounds": 20}, protocol="long")

@@ -108,6 +108,7 @@ MISTAKES = {
     "table: a misspelt field": ("columns: [method, lr]", "columns: [method, lrr]"),
     "best: a misspelt metric": ("{over: lr}}}", "{over: lr, by: acuracy}}}"),
     "best: a word of others for a field": ("{over: lr}}}", "{over: learning_rate}}}"),
+    "best: a word for methods": ("{over: lr}}}", "{over: lr, methods: all}}}"),
     "claims: an unknown way to score": ("[smoothed]", "[smooth]"),
     "product: a misspelt grid": (
         "convergence: {from: {runs: runs/main}",

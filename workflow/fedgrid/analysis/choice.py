@@ -6,7 +6,9 @@ have one.
 
 A product's option `best` keeps, for every method, dataset and partition, the best of the protocols
 that differ in the fields `over` only. Its rows then have the name of the first of these protocols,
-and two more columns: the chosen values, and the metric by which they were chosen.
+and two more columns: the chosen values, and the metric by which they were chosen. With `methods`
+the methods of a family, which differ in hyper-parameters only, are candidates, too. Then the rows
+have the family's name.
 """
 
 from collections.abc import Callable
@@ -19,7 +21,8 @@ from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.runtime.names import UsageError, known, listed
 
 CANDIDATE = ["method", "protocol"]
-GROUP = ["method", "dataset", "partition", "setting"]  # whose protocols are compared
+GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are compared
+SHOWN = ["family", "setting"]  # the names of method and protocol that the kept rows get
 CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
 
 # Returns the rows of a table that belong to the runs that are best by a metric.
@@ -84,28 +87,38 @@ def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
         )
 
 
-# -- the best protocol of each method -------------------------------------------------------------
+# -- the best candidate of each method or family --------------------------------------------------
 
 
 def choose_best(
-    runs: pd.DataFrame, settings: pd.DataFrame, over: str | list[str], by: str
+    runs: pd.DataFrame,
+    settings: pd.DataFrame,
+    over: str | list[str] | None,
+    by: str,
+    methods: bool = False,
 ) -> pd.DataFrame:
     """Choose, for each method, dataset, partition and setting, the protocol with the best `by`.
 
-    A row has the chosen protocol and its tuned values. A method that lacks the metric has no row.
+    With `methods`, for each family the method, too. A row has the chosen method and protocol, and
+    the tuned values. A method or family that lacks the metric has no row.
     """
     scores = score_runs(runs, by)
     scores["deciding_score"] = scores[by]
     every = fields.select_runs(fields.read_fields(settings), scores)
-    tuned = [name for name in tuned_fields(every, listed(over)) if is_protocol_field(name)]
+    tuned = [
+        name for name in tuned_fields(every, listed(over)) if methods or is_protocol_field(name)
+    ]
     scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
+    families = fields.find_families(settings) if methods else {}
+    scores["family"] = [families.get(name, name) for name in scores["method"]]
     scores = drop_without_metric(scores)
     refuse_undecided(scores, by, "let all protocols of a method evaluate it")
     lowest = metrics.lower_is_better(by)
     rows = [
-        best_protocol(group, every, tuned, lowest) for _, group in scores.groupby(GROUP, sort=False)
+        best_candidate(group, every, tuned, lowest)
+        for _, group in scores.groupby(GROUP, sort=False)
     ]
-    return pd.DataFrame(rows, columns=[*CELL, "setting", "chosen"]).assign(chosen_by=by)
+    return pd.DataFrame(rows, columns=[*CELL, *SHOWN, "chosen"]).assign(chosen_by=by)
 
 
 def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
@@ -116,22 +129,28 @@ def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
     return scores[any_score | ~lacks.groupby(keys).transform("any")]
 
 
-def best_protocol(runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], lowest: bool) -> dict:
-    """Return the row of a group: its best protocol, and the values of the tuned fields."""
+def best_candidate(runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], lowest: bool) -> dict:
+    """Return the row of a group: its best candidate, and the values of the tuned fields.
+
+    Of hyper-parameters only those are written in which the candidates differ.
+    """
     _, best = rank_candidates(runs, lowest)
     first = runs.drop_duplicates(CANDIDATE).iloc[[best]]
-    (values,) = fields.write_fields(fields.select_runs(every, first), tuned)
-    return first[[*CELL, "setting"]].iloc[0].to_dict() | {"chosen": values}
+    differing = {*fields.find_differing(fields.select_runs(every, runs))}
+    shown = [name for name in tuned if is_protocol_field(name) or name in differing]
+    (values,) = fields.write_fields(fields.select_runs(every, first), shown)
+    return first[[*CELL, *SHOWN]].iloc[0].to_dict() | {"chosen": values}
 
 
 def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """Keep the rows of the chosen runs, and add columns with the values that were chosen.
 
-    All of them get the name of the first candidate's protocol. They are in the order of `chosen`,
-    so that the order of methods does not depend on the choice.
+    All of them get the names of their family and of the first candidate's protocol. They are in the
+    order of `chosen`, so that the order of methods does not depend on the choice.
     """
-    kept = chosen[[*CELL, "setting", *CHOICE]].merge(table, on=CELL)
-    return kept.assign(protocol=kept["setting"])[[*table, *CHOICE]]
+    kept = chosen[[*CELL, *SHOWN, *CHOICE]].merge(table, on=CELL)
+    named = kept.assign(method=kept["family"], protocol=kept["setting"])
+    return named[[*table, *CHOICE]]
 
 
 def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
@@ -174,7 +193,7 @@ def make_chooser(
     def chosen(by: str) -> pd.DataFrame:
         if runs is None or settings is None:
             raise UsageError("`best` reads runs and their fields: name the sources runs, settings")
-        return choose_best(runs, settings, best["over"], by)
+        return choose_best(runs, settings, best.get("over"), by, best.get("methods", False))
 
     return lambda table, by: keep_chosen(table, chosen(best.get("by", by)))
 
@@ -183,7 +202,8 @@ def describe_choice(best: dict | None, by: str = "each number itself") -> str:
     """Write the sentence of a caption that says how runs were chosen; empty without `best`."""
     if not best:
         return ""
-    over, by = " and ".join(listed(best["over"])), best.get("by", by)
+    own = ["hyper-parameters"] * best.get("methods", False)
+    over, by = " and ".join([*listed(best.get("over")), *own]), best.get("by", by)
     chosen = f"Of each method, the best {over} by {metrics.describe_metric(by)}"
     data = (
         "" if by.startswith(metrics.VALIDATION) else "; chosen on the test data, so it is too good"

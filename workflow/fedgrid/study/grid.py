@@ -38,7 +38,7 @@ from fedgrid.study.checks import (
 )
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import check_product, list_needed_sources, product_module
+from fedgrid.study.products import BEST, check_product, list_needed_sources, product_module
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import merge_configs, read_config, read_studies
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
@@ -355,9 +355,11 @@ class Grid(Resolver):
         for key, text in facts["from"].items():
             with within(f"from.{key}"):
                 check_source(text, scales)
-        there = self._names_in(study, list_grids(facts))
+        there, options = self._names_in(study, list_grids(facts)), facts.get("with", {})
+        if options.get(BEST, {}).get("methods"):
+            there.method.update("+".join(sorted(self.parts(name))) for name in {*there.method})
         module = product_module(study, name, facts)
-        Checker(self, there, about.get("published", {})).check(module, facts.get("with", {}))
+        Checker(self, there, about.get("published", {})).check(module, options)
 
     def _check_block(self, block: Mapping[str, Any]) -> None:
         for axis in AXES:

@@ -11,7 +11,7 @@ GIVEN = ("study", "scale")  # arguments of every `draw`, besides its sources and
 CATEGORY = "Results"  # the default heading in the report
 AS_FIGURE, AS_TABLE = ("csv", "svg"), ("csv", "tex", "html")  # default formats
 BEST = "best"  # an option of every product: only the best of runs that differ in some fields
-BEST_KEYS = ("over", "by")
+BEST_KEYS = ("over", "by", "methods")
 BEST_SOURCES = ("runs", "settings")  # what the choice reads
 FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
 
@@ -97,20 +97,23 @@ def read_best(module: str, options: dict) -> dict | None:
         check_best_option(source.file(module), options[BEST])
     if BEST not in options or takes_best(module):
         return None
-    return {"by": options.get("metric", "accuracy")} | options[BEST]
+    return {"over": None, "by": options.get("metric", "accuracy")} | options[BEST]
 
 
 def check_best_option(where: str, best: Any) -> None:
     """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
-    if not isinstance(best, dict) or not listed(best.get("over")):
+    if not isinstance(best, dict) or not (listed(best.get("over")) or best.get("methods")):
         raise UsageError(
             f"{where}: `best` does not say in which fields the runs differ: write "
-            "`with: {best: {over: lr, by: own_mean}}`, where `by` may be left out"
+            "`with: {best: {over: lr, by: own_mean}}`, where `by` may be left out, or "
+            "`with: {best: {methods: true}}` for hyper-parameters of methods"
         )
     for name in best:
         known(f"key of `best` in {where}", name, BEST_KEYS)
-    for name in listed(best["over"]):
+    for name in listed(best.get("over")):
         known(f"field of a protocol in `best` of {where}", name, PROTOCOL)
+    if not isinstance(best.get("methods", False), bool):
+        raise UsageError(f"{where}: `methods` in `best` is not true or false: write one of them")
     if not isinstance(best.get("by", ""), str):
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
