@@ -20,6 +20,8 @@ from fedgrid.runtime.names import UsageError, known, listed
 
 CANDIDATE = ["method", "protocol"]
 GROUP = ["method", "dataset", "partition", "setting"]  # whose protocols are compared
+FAMILY = ["family", "dataset", "partition", "setting"]  # whose candidates are compared
+CHOSEN = ["chosen", "candidates", "deciding_score"]  # the values, of how many, and what decided
 CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
 
 # Returns the rows of a table that belong to the runs that are best by a metric.
@@ -81,6 +83,53 @@ def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
         raise UsageError(
             f"the best candidate is chosen by `{deciding}`, and the runs of "
             f"{', '.join(without.unique())} have none: {advice}"
+        )
+
+
+# -- the best candidate of each family ------------------------------------------------------------
+
+
+def choose_candidates(
+    runs: pd.DataFrame, settings: pd.DataFrame, over: list[str], metric: str, deciding: str
+) -> pd.DataFrame:
+    """Return the runs of the best candidate of each family, dataset, partition and setting.
+
+    They have their score by `metric`, and the columns of FAMILY and CHOSEN. The candidates of a
+    family are its methods, and protocols that differ only in the fields `over`; the metric
+    `deciding` compares them.
+    """
+    scores = score_runs(runs, metric)
+    every = fields.select_runs(fields.read_fields(settings), scores)
+    scores["deciding_score"] = score_runs(runs, deciding)[deciding]
+    refuse_undecided(scores, deciding, "leave these methods out, or choose by another metric")
+    scores["family"] = scores["method"].map(fields.find_families(settings))
+    tuned = tuned_fields(every, over)
+    scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
+    lowest, groups = metrics.lower_is_better(deciding), scores.groupby(FAMILY, sort=False)
+    return pd.concat([keep_best_candidate(group, every, tuned, lowest) for _, group in groups])
+
+
+def keep_best_candidate(
+    runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], lowest: bool
+) -> pd.DataFrame:
+    """Return the runs of a group's best candidate, with the columns CHOSEN."""
+    decides, best = rank_candidates(runs, lowest)
+    values = fields.select_runs(every, runs)
+    differing = [name for name in fields.find_differing(values) if name in tuned]
+    texts = fields.write_fields(values, differing).to_numpy()
+    winner = runs[CANDIDATE].drop_duplicates().iloc[best]
+    at = (runs[CANDIDATE] == winner).all(axis=1)
+    facts = texts[at][0], len(decides), decides[best]
+    return runs[at].assign(**dict(zip(CHOSEN, facts, strict=True)))
+
+
+def check_validation(runs: pd.DataFrame, deciding: str, otherwise: str = "") -> None:
+    """Raise a UsageError if no run has the score on validation data that decides."""
+    if deciding not in runs or runs[deciding].isna().all():
+        clients = " with `validation_from: clients`" * metrics.is_own(deciding)
+        raise UsageError(
+            f"the best candidate is chosen on validation data by `{deciding}`, and these runs have "
+            f"none: set `validation` in the protocol{clients}{otherwise}"
         )
 
 
