@@ -163,6 +163,68 @@ def test_a_study_has_sweeps_for_all_grids_or_for_a_block(where):
     assert narrowed.narrow_blocks("mine", "quick", "main")[0]["method"] == ["fedprox-mu1"]
 
 
+def narrowed(swept: dict, **config) -> dict:
+    """The one block of a study with this sweep under a configuration."""
+    asked = {"study": "mine", "scale": "quick"} | config
+    (block,) = Grid(STUDIES | study(sweep=swept), asked).narrow_blocks("mine", "quick", "main")
+    return block
+
+
+MUS = {"fedprox": {"mu": [0.1, 1]}}
+RATES = {"protocol": {"lr": [0.1, 0.2]}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("fedprox", ["fedprox-mu0.1", "fedprox-mu1"]),
+        ("fedavg,fedprox", ["fedavg", "fedprox-mu0.1", "fedprox-mu1"]),
+        ("fedprox-mu1", ["fedprox-mu1"]),
+        ("fedprox-mu0.5", ["fedprox-mu0.5"]),
+        ("fedavg", ["fedavg"]),
+        ("fedprox,moon", ["fedprox-mu0.1", "fedprox-mu1", "moon"]),
+        ("fedavg,+fedprox", ["fedavg", "fedprox"]),
+    ],
+)
+def test_a_name_that_a_study_sweeps_stands_for_its_variants(asked, chosen):
+    assert narrowed(MUS, method=asked)["method"] == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ("fedsls-quick", ["fedsls-quick-lr0.1", "fedsls-quick-lr0.2"]),
+        ("fedsls-quick-lr0.2", ["fedsls-quick-lr0.2"]),
+        ("fedsls-quick-epochs", ["fedsls-quick-epochs"]),
+    ],
+)
+def test_a_protocol_that_a_study_sweeps_stands_for_its_variants(asked, chosen):
+    assert narrowed(RATES, protocol=asked)["protocol"] == chosen
+
+
+def test_a_block_without_a_swept_name_keeps_nothing_of_it():
+    blocks = [NAMES | {"method": ["fedprox"], "sweep": MUS}, NAMES | {"method": ["fedavg"]}]
+    made = study(scales={"quick": {"grids": {"main": blocks}}})
+    grid = Grid(STUDIES | made, {"method": "fedprox"})
+    (block,) = grid.narrow_blocks("mine", "quick", "main")
+    assert block["method"] == ["fedprox-mu0.1", "fedprox-mu1"]
+
+
+def test_a_name_is_its_variants_where_it_is_swept_and_itself_elsewhere():
+    grids = {"plain": [NAMES | {"method": "fedprox"}]}
+    grids |= {"tuned": [NAMES | {"method": "fedprox", "sweep": MUS}]}
+    grid = Grid(STUDIES | study(scales={"quick": {"grids": grids}}), {"method": "fedprox"})
+    found = {of: grid.narrow_blocks("mine", "quick", of)[0]["method"] for of in grids}
+    assert found == {"plain": ["fedprox"], "tuned": ["fedprox-mu0.1", "fedprox-mu1"]}
+
+
+def test_the_sweep_of_a_configuration_is_in_place_of_the_studys():
+    block = narrowed(MUS, method="fedprox", sweep={"fedprox": {"mu": [5, 7]}})
+    assert block["method"] == ["fedprox-mu5", "fedprox-mu7"]
+    block = narrowed(RATES, protocol="fedsls-quick", sweep={"protocol": {"lr": [5]}})
+    assert block["protocol"] == ["fedsls-quick-lr5"]
+
+
 @pytest.mark.parametrize(
     ("sweep", "says"),
     [
@@ -336,5 +398,5 @@ def test_names_are_not_compared_in_pairs(monkeypatch):
     checks.check_case(names)
     for name in names:
         known("name", name, dict.fromkeys(names))
-    Grid._kept("method", names, [*names], {*names})
+    Grid._kept(names, [*names], {*names})
     assert Word.compared < 5 * len(names)

@@ -11,7 +11,7 @@ the methods of a family, which differ in hyper-parameters only, are candidates, 
 have the family's name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import cache
 
 import pandas as pd
@@ -23,6 +23,7 @@ from fedgrid.runtime.names import UsageError, known, listed
 CANDIDATE = ["method", "protocol"]
 GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are compared
 SHOWN = ["family", "setting"]  # the names of method and protocol that the kept rows get
+CHOSEN = ["chosen", "candidates", "deciding_score"]  # the values, of how many, and what decided
 CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
 
 # Returns the rows of a table that belong to the runs that are best by a metric.
@@ -87,7 +88,25 @@ def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
         )
 
 
-# -- the best candidate of each method or family --------------------------------------------------
+# -- the best candidate of each family ------------------------------------------------------------
+
+
+def choose_candidates(
+    runs: pd.DataFrame, settings: pd.DataFrame, over: list[str], metric: str, deciding: str
+) -> pd.DataFrame:
+    """Return the runs of the best candidate of each family, dataset, partition and setting.
+
+    They have their score by `metric`, and the columns of GROUP and CHOSEN. The candidates of a
+    family are its methods, and protocols that differ only in the fields `over`; the metric
+    `deciding` compares them.
+    """
+    scores = score_runs(runs, metric)
+    scores["deciding_score"] = score_runs(runs, deciding)[deciding]
+    refuse_undecided(scores, deciding, "leave these methods out, or choose by another metric")
+    every, tuned = add_groups(scores, settings, over, methods=True)
+    lowest = metrics.lower_is_better(deciding)
+    groups = scores.groupby(GROUP, sort=False)
+    return pd.concat([keep_best_candidate(group, every, tuned, lowest) for _, group in groups])
 
 
 def choose_best(
@@ -97,28 +116,58 @@ def choose_best(
     by: str,
     methods: bool = False,
 ) -> pd.DataFrame:
-    """Choose, for each method, dataset, partition and setting, the protocol with the best `by`.
+    """Return a row for the best candidate by `by` of each method, dataset, partition and setting.
 
-    With `methods`, for each family the method, too. A row has the chosen method and protocol, and
-    the tuned values. A method or family that lacks the metric has no row.
+    With `methods` it is that of each family. A method or family that lacks the metric has no row.
     """
     scores = score_runs(runs, by)
     scores["deciding_score"] = scores[by]
-    every = fields.select_runs(fields.read_fields(settings), scores)
-    tuned = [
-        name for name in tuned_fields(every, listed(over)) if methods or is_protocol_field(name)
-    ]
-    scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
-    families = fields.find_families(settings) if methods else {}
-    scores["family"] = [families.get(name, name) for name in scores["method"]]
+    every, tuned = add_groups(scores, settings, listed(over), methods)
     scores = drop_without_metric(scores)
     refuse_undecided(scores, by, "let all protocols of a method evaluate it")
-    lowest = metrics.lower_is_better(by)
+    lowest, always = metrics.lower_is_better(by), {*filter(is_protocol_field, tuned)}
     rows = [
-        best_candidate(group, every, tuned, lowest)
+        keep_best_candidate(group, every, tuned, lowest, always).iloc[0]
         for _, group in scores.groupby(GROUP, sort=False)
     ]
     return pd.DataFrame(rows, columns=[*CELL, *SHOWN, "chosen"]).assign(chosen_by=by)
+
+
+def add_groups(
+    scores: pd.DataFrame, settings: pd.DataFrame, over: list[str], methods: bool
+) -> tuple[pd.DataFrame, list[str]]:
+    """Add the columns SHOWN to scores; return the fields of their runs, and those that are tuned.
+
+    With `methods` a family has all methods of the same files, and otherwise one method.
+    """
+    every = fields.select_runs(fields.read_fields(settings), scores)
+    tuned = [name for name in tuned_fields(every, over) if methods or is_protocol_field(name)]
+    families = fields.find_families(settings) if methods else {}
+    scores["family"] = [families.get(name, name) for name in scores["method"]]
+    scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
+    return every, tuned
+
+
+def keep_best_candidate(
+    runs: pd.DataFrame,
+    every: pd.DataFrame,
+    tuned: list[str],
+    lowest: bool,
+    always: Collection[str] = (),
+) -> pd.DataFrame:
+    """Return the runs of a group's best candidate, with the columns CHOSEN.
+
+    The values that were chosen are those of the tuned fields in which candidates differ, and of the
+    fields in `always`.
+    """
+    decides, best = rank_candidates(runs, lowest)
+    values = fields.select_runs(every, runs)
+    differing = {*fields.find_differing(values), *always}
+    texts = fields.write_fields(values, [n for n in tuned if n in differing]).to_numpy()
+    winner = runs[CANDIDATE].drop_duplicates().iloc[best]
+    at = (runs[CANDIDATE] == winner).all(axis=1)
+    facts = texts[at][0], len(decides), decides[best]
+    return runs[at].assign(**dict(zip(CHOSEN, facts, strict=True)))
 
 
 def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
@@ -129,17 +178,17 @@ def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
     return scores[any_score | ~lacks.groupby(keys).transform("any")]
 
 
-def best_candidate(runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], lowest: bool) -> dict:
-    """Return the row of a group: its best candidate, and the values of the tuned fields.
+def check_validation(runs: pd.DataFrame, deciding: str, otherwise: str = "") -> None:
+    """Raise a UsageError if no run has the score on validation data that decides."""
+    if deciding not in runs or runs[deciding].isna().all():
+        clients = " with `validation_from: clients`" * metrics.is_own(deciding)
+        raise UsageError(
+            f"the best candidate is chosen on validation data by `{deciding}`, and these runs have "
+            f"none: set `validation` in the protocol{clients}{otherwise}"
+        )
 
-    Of hyper-parameters only those are written in which the candidates differ.
-    """
-    _, best = rank_candidates(runs, lowest)
-    first = runs.drop_duplicates(CANDIDATE).iloc[[best]]
-    differing = {*fields.find_differing(fields.select_runs(every, runs))}
-    shown = [name for name in tuned if is_protocol_field(name) or name in differing]
-    (values,) = fields.write_fields(fields.select_runs(every, first), shown)
-    return first[[*CELL, *SHOWN]].iloc[0].to_dict() | {"chosen": values}
+
+# -- the rows of the best -------------------------------------------------------------------------
 
 
 def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:

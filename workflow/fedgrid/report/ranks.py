@@ -17,10 +17,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from fedgrid.analysis import choice, fields, figures, metrics, tables
-from fedgrid.analysis.scores import score_runs
+from fedgrid.analysis import choice, figures, metrics, tables
 from fedgrid.analysis.verdicts import confidence_interval
-from fedgrid.report import tuned
 from fedgrid.runtime.names import UsageError, known, listed, registered
 from fedgrid.study.records import Study
 
@@ -45,7 +43,9 @@ def draw(
     `over` has fields of the protocol that were tuned, too; `placebos` names a placebo's family for
     that of a method; families in `unranked` are shown without a rank.
     """
-    scores = choose_runs(runs, settings, listed(over), metric)
+    deciding = metrics.validation_of(metric)
+    choice.check_validation(runs, deciding)
+    scores = choice.choose_candidates(runs, settings, listed(over), metric, deciding)
     families, others = [*dict.fromkeys(scores["family"])], placebos or {}
     for name in (baseline, *(unranked or ())):
         known("family of methods of these runs", name, families)
@@ -65,28 +65,6 @@ def draw(
     return table.assign(of=metric, scale=scale).round(rounded)
 
 
-def choose_runs(
-    runs: pd.DataFrame, settings: pd.DataFrame, over: list[str], metric: str
-) -> pd.DataFrame:
-    """Return a row per seed of each family's best candidate in each cell, with its score."""
-    deciding = metrics.validation_of(metric)
-    tuned.check_validation(runs, deciding)
-    scores = score_runs(runs, metric)
-    every = fields.select_runs(fields.read_fields(settings), scores)
-    scores["deciding_score"] = score_runs(runs, deciding)[deciding]
-    choice.refuse_undecided(scores, deciding, tuned.ADVICE)
-    scores["family"] = scores["method"].map(fields.find_families(settings))
-    names = choice.tuned_fields(every, over)
-    scores["setting"] = scores["protocol"].map(choice.find_settings(scores, every, names))
-    lowest, parts = metrics.lower_is_better(deciding), []
-    for _, group in scores.groupby(tuned.GROUP, sort=False):
-        facts = tuned.choose_candidate(group, every, names, metric, lowest)
-        same = (group[choice.CANDIDATE] == [facts[name] for name in choice.CANDIDATE]).all(axis=1)
-        about = {name: facts[name] for name in ("chosen", "candidates", "deciding_score")}
-        parts.append(group[same].assign(**about))
-    return pd.concat(parts)
-
-
 # -- rows -----------------------------------------------------------------------------------------
 
 
@@ -102,7 +80,7 @@ def describe_cell(
         first = runs.iloc[0]
         yield {
             "family": name,
-            **first[[*CELL, "chosen", "candidates", "deciding_score"]].to_dict(),
+            **first[[*CELL, *choice.CHOSEN]].to_dict(),
             "mean": means[name],
             "std": of_seeds[name].std(skipna=False),
             "seeds": runs["seed"].nunique(),

@@ -10,16 +10,14 @@ A candidate with a diverged run is chosen only if all candidates have one.
 
 import pandas as pd
 
-from fedgrid.analysis import choice, fields, figures, metrics, tables
-from fedgrid.analysis.scores import mean_over_seeds, score_runs
+from fedgrid.analysis import choice, figures, metrics, tables
+from fedgrid.analysis.scores import mean_over_seeds
 from fedgrid.partitions import write_label
-from fedgrid.runtime.names import UsageError, known, listed
+from fedgrid.runtime.names import known, listed
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 VALIDATION, TEST = "validation", "test"  # the data on which candidates can be compared
-ADVICE = "leave these methods out, or choose in another way (`chosen_on`, `metric`)"
-GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are compared
 
 
 def draw(
@@ -39,48 +37,21 @@ def draw(
     known("value of `chosen_on`", chosen_on, (VALIDATION, TEST))
     deciding = metric if chosen_on == TEST else metrics.validation_of(metric)
     if chosen_on == VALIDATION:
-        check_validation(runs, deciding)
-    scores = score_runs(runs, metric)
-    every = fields.select_runs(fields.read_fields(settings), scores)
-    scores["deciding_score"] = score_runs(runs, deciding)[deciding]
-    choice.refuse_undecided(scores, deciding, ADVICE)
-    scores["family"] = scores["method"].map(fields.find_families(settings))
-    tuned = choice.tuned_fields(every, listed(over))
-    scores["setting"] = scores["protocol"].map(choice.find_settings(scores, every, tuned))
-    lowest, groups = metrics.lower_is_better(deciding), scores.groupby(GROUP, sort=False)
-    table = pd.DataFrame(
-        [choose_candidate(group, every, tuned, metric, lowest) for _, group in groups]
-    )
+        otherwise = ", or `with: {chosen_on: test}`, which the table will say"
+        choice.check_validation(runs, deciding, otherwise)
+    best = choice.choose_candidates(runs, settings, listed(over), metric, deciding)
+    groups = best.groupby(choice.GROUP, sort=False)
+    table = pd.DataFrame([score_candidate(group, metric) for _, group in groups])
     for axis, name in {"method": "family", "dataset": "dataset", "protocol": "setting"}.items():
         table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
     table = table.assign(chosen_on=chosen_on, deciding_metric=deciding, scale=scale)
     return table.round({"mean": 4, "std": 4, "deciding_score": 4})
 
 
-def check_validation(runs: pd.DataFrame, deciding: str) -> None:
-    """Raise a UsageError if no run has the score on validation data that decides."""
-    if deciding not in runs or runs[deciding].isna().all():
-        clients = " with `validation_from: clients`" * metrics.is_own(deciding)
-        raise UsageError(
-            f"tuned chooses on validation data by `{deciding}`, and these runs have none: set "
-            f"`validation` in the protocol{clients}, or `with: {{chosen_on: test}}`, which the "
-            "table will say"
-        )
-
-
-def choose_candidate(
-    runs: pd.DataFrame, every: pd.DataFrame, tuned: list[str], metric: str, lowest: bool
-) -> dict:
-    """Choose the best candidate of a group; return its row with its values and its score."""
-    candidates = mean_over_seeds(runs, choice.CANDIDATE, metric)
-    decides, best = choice.rank_candidates(runs, lowest)
-    values = fields.select_runs(every, runs)
-    differing = [name for name in fields.find_differing(values) if name in tuned]
-    texts = fields.write_fields(values, differing).to_numpy()
-    winner = candidates.loc[best]
-    at = (runs[choice.CANDIDATE] == winner[choice.CANDIDATE]).all(axis=1)
-    facts = {"chosen": texts[at][0], "candidates": len(candidates), "deciding_score": decides[best]}
-    return runs[GROUP].iloc[0].to_dict() | facts | winner.to_dict()
+def score_candidate(runs: pd.DataFrame, metric: str) -> dict:
+    """Return the row of a chosen candidate: how it was chosen, and its score over seeds."""
+    about = runs[[*choice.GROUP, *choice.CHOSEN]].iloc[0].to_dict()
+    return about | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:

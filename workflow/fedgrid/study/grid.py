@@ -53,7 +53,13 @@ from fedgrid.study.stated import (
     check_published,
     collect_names,
 )
-from fedgrid.study.sweeps import ALL_PROTOCOLS, check_sweep, check_used, expand_block
+from fedgrid.study.sweeps import (
+    ALL_PROTOCOLS,
+    check_sweep,
+    check_used,
+    expand_block,
+    find_variants,
+)
 
 ASKED = "config.yaml or --config"  # where a user asks for names
 OWN_AXES: tuple[Named, ...] = ("protocol", "method")  # whose names a sweep can replace
@@ -122,11 +128,15 @@ class Grid(Resolver):
 
     @remember_answers
     def _blocks(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
-        """Return a grid's blocks, with the study's own sweeps; of `claims@3` those for claim 3."""
+        """Return a grid's blocks after the study's sweeps; of `claims@3` those for claim 3."""
         grids, about = self._scale(study, scale)["grids"], self.studies[study]
         name, number = (grid, 0) if grid in grids else split_grid(grid)
         written, above = grids[known("grid", name, grids)], about.get("sweep", {})
-        blocks = [expand_block(self, b, merge_configs(above, b.get("sweep", {}))) for b in written]
+        sweeps = [merge_configs(above, block.get("sweep", {})) for block in written]
+        blocks = [
+            expand_block(self, block, sweep) | {"sweep": sweep}
+            for block, sweep in zip(written, sweeps, strict=True)
+        ]
         if not number:
             return blocks
         claim = find_claim(study, about.get("claims", []), number)
@@ -136,13 +146,13 @@ class Grid(Resolver):
     def narrow_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
         """Return a grid's blocks, each with a list of names per axis, as the configuration wants.
 
-        A block keeps what it has of the names asked for. A name that no grid has, such as a method
-        of your own, joins the blocks that keep something, or all blocks if none keeps anything. A
-        name that was asked for with a plus joins all blocks that keep something. Of the axes in its
-        `first` a block takes one name, the first that is left. At last the sweeps of the
-        configuration replace names by their variants.
+        A block keeps what it has of the names asked for; a name that the study sweeps stands for
+        its variants. A name that no grid has, such as a method of your own, joins the blocks that
+        keep something, or all blocks if none keeps anything. A name that was asked for with a plus
+        joins all blocks that keep something. Of the axes in its `first` a block takes one name, the
+        first that is left. At last the sweeps of the configuration replace names by their variants.
         """
-        narrowed, there = [], self._names(study, scale)
+        narrowed, there = [], self._known_names(study, scale)
         for block in self._blocks(study, scale, grid):
             wanted = select_first(block, {a: self._wanted(a, block, there) for a in AXES})
             if all(wanted.values()):
@@ -163,6 +173,24 @@ class Grid(Resolver):
         blocks = [block for grid in names for block in self._blocks(study, scale, grid)]
         return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
 
+    @remember_answers
+    def _known_names(self, study: str, scale: str) -> dict[str, set]:
+        """Return all names of every axis before and after the study's sweeps.
+
+        A name that the configuration sweeps is new to the grids.
+        """
+        blocks = [block for of in self._scale(study, scale)["grids"].values() for block in of]
+        written = {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
+        swept = self._names(study, scale)
+        return {
+            axis: swept[axis] | {n for n in written[axis] if not self._is_swept(axis, n)}
+            for axis in AXES
+        }
+
+    def _is_swept(self, axis: str, name: str) -> bool:
+        """Whether the configuration replaces a name by variants."""
+        return find_variants(self, axis, name, self.sweep) != [name]
+
     def _with_asked(self, there: dict[str, set]) -> dict[str, set]:
         """Return names of axes with those that the configuration asks for or adds."""
         return {axis: there[axis].union(*read_axis(self.config, axis)) for axis in there}
@@ -174,12 +202,20 @@ class Grid(Resolver):
     def _wanted(self, axis: str, block: Mapping[str, Any], there: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
         asked, added = read_axis(self.config, axis)
-        kept = self._kept(axis, asked, listed(block[axis]), there[axis])
+        own = listed(block[axis])
+        asked = [v for name in asked for v in self._variants(axis, name, block["sweep"], {*own})]
+        kept = self._kept(asked, own, there[axis])
         names = {*kept}
         return [*kept, *(name for name in added if name not in names)] if kept else []
 
+    def _variants(self, axis: str, name: Any, sweep: Sweep, own: set) -> list:
+        """Return the variants that a name asked for has among a block's own; else the name."""
+        if self._is_swept(axis, name):
+            return [name]
+        return [v for v in find_variants(self, axis, name, sweep) if v in own] or [name]
+
     @staticmethod
-    def _kept(axis: str, asked: list, own: list, there: set) -> list:
+    def _kept(asked: list, own: list, there: set) -> list:
         """Return what a block keeps of its own names, and those asked for that no grid has."""
         if not asked:
             return own

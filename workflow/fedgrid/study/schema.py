@@ -5,8 +5,10 @@ The schemas are JSON schemas, read more strictly: 3.0 is no whole number, and in
 """
 
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ def check_schema(
     `required`, keys of the first level may be missing.
     """
     if error := best_match(make_validator(schema, part, required).iter_errors(value)):
-        where = ".".join(shown(part) for part in error.absolute_path if isinstance(part, str))
+        where = write_place(error.absolute_path)
         place = f"{name}: {where}" if where else name
         choices = [*map(str, error.validator_value)] if error.validator == "enum" else ()
         raise UsageError(
@@ -38,6 +40,15 @@ def check_schema(
             value=error.instance,
             choices=choices,
         )
+
+
+def write_place(path: Iterable[str | int]) -> str:
+    """Write the keys to a value; an entry of a list is a number: claims: number 2: least."""
+    parts = (
+        ".".join(f"number {part + 1}" if isinstance(part, int) else shown(part) for part in same)
+        for _, same in groupby(path, type)
+    )
+    return ": ".join(parts)
 
 
 def is_number(checker: Any, value: Any) -> bool:

@@ -18,18 +18,17 @@ ALL_PROTOCOLS = "protocol"
 
 def expand_block(names: Resolver, block: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
     """Replace, in a block of a grid, each name in a sweep by its variants."""
-    if not sweep:
-        return {**block}
-    axes = {"method": find_method_axes, "protocol": find_protocol_axes}
     expanded = {
-        axis: [
-            variant
-            for name in listed(block[axis])
-            for variant in sweep_names(name, *find(names, name, sweep))
-        ]
-        for axis, find in axes.items()
+        axis: [v for name in listed(block[axis]) for v in find_variants(names, axis, name, sweep)]
+        for axis in ("method", "protocol")
     }
     return {**block, **expanded}
+
+
+def find_variants(names: Resolver, axis: str, name: str, sweep: Sweep) -> list[str]:
+    """Return the variants of a name on an axis of a grid; only the name if no sweep has it."""
+    find = {"method": find_method_axes, "protocol": find_protocol_axes}.get(axis)
+    return sweep_names(name, *find(names, name, sweep)) if find and sweep else [name]
 
 
 def find_method_axes(
