@@ -56,8 +56,13 @@ def find_claim(study: str, claims: list[Claim], number: int) -> Claim:
     return claims[number - 1]
 
 
-def part_for_claim(block: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
-    """Return a block with those names only that the claim compares; an axis may become empty."""
+def part_for_claim(
+    block: Mapping[str, Any], claim: Claim, families: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a block with those names only that the claim compares; an axis may become empty.
+
+    If claims are about tuned methods, `families` has the family of each method.
+    """
     if not needs_runs(claim):
         return {**block, "method": []}
     needed: dict[str, list[str]] = {axis: listed(claim[axis]) for axis in SETTING if axis in claim}
@@ -68,7 +73,11 @@ def part_for_claim(block: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
         needed[axis] = [
             name for name in needed.get(axis, names) if name in names or axis == "method"
         ]
-    kept = {axis: [n for n in listed(block[axis]) if n in names] for axis, names in needed.items()}
+    known_as: dict[str, Mapping[str, str]] = {"method": families}
+    kept = {
+        axis: [n for n in listed(block[axis]) if {n, known_as.get(axis, {}).get(n)} & {*names}]
+        for axis, names in needed.items()
+    }
     return {**block, **kept}
 
 

@@ -202,6 +202,15 @@ def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     return named[[*table, *CHOICE]]
 
 
+def name_families(
+    runs: pd.DataFrame | None, settings: pd.DataFrame | None, best: dict | None
+) -> pd.DataFrame | None:
+    """Return runs under the names of their families, if `best` chooses between methods."""
+    if runs is None or settings is None or not (best or {}).get("methods"):
+        return runs
+    return runs.assign(method=runs["method"].map(fields.find_families(settings)))
+
+
 def add_choice(table: pd.DataFrame, kept: pd.DataFrame) -> pd.DataFrame:
     """Add the columns CHOICE of the chosen runs `kept` to a product's table with a row per method.
 

@@ -84,6 +84,7 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     gathered: Tables = {}
     problems: list[str] = []
     of_claims = making.list_grid_runs(name, scale, everything, ["claims"])
+    of_claims = of_claims.replace({"method": everything.families(name)})
     for judge in (partial(judge_claims, wanted=of_claims), draw_controls):
         try:
             gathered |= judge(name, scale, study, read)
@@ -135,7 +136,8 @@ def judge_claims(
     choose = choice.make_chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = measures.measure_all(study, **given, choose=choose)
-    missing = verdicts.count_missing(study, wanted, given["runs"])
+    named = choice.name_families(given["runs"], sources.get("settings"), best)
+    missing = verdicts.count_missing(study, wanted, named)
     contrasts = compare_all(study, values, missing)
     pairs = {
         n: verdicts.compute_differences(claim, values)

@@ -51,7 +51,11 @@ def draw(
         speaks_of += (
             f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
         )
-    asked, missing = verdicts.number_claims(study, claim), verdicts.count_lacking(study, grid, runs)
+    named = choice.name_families(runs, settings, best)
+    asked, missing = (
+        verdicts.number_claims(study, claim),
+        verdicts.count_lacking(study, grid, named),
+    )
     rows = [
         judge_claim(each_claim, values, printed, missing[number]) for number, each_claim in asked
     ]

@@ -38,7 +38,8 @@ def draw(
         way: measures.measure_all(study, runs, scores, interpolation, choose, way)
         for way in verdicts.other_metrics(runs, metrics)
     }
-    missing = verdicts.count_lacking(study, grid, runs)
+    named = choice.name_families(runs, settings, best)
+    missing = verdicts.count_lacking(study, grid, named)
     parts = [
         verdicts.compare_by_metric(each_claim, values, others, missing[number]).assign(claim=number)
         for number, each_claim in verdicts.number_claims(study, claim)

@@ -38,7 +38,12 @@ from fedgrid.study.checks import (
 )
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import BEST, check_product, list_needed_sources, product_module
+from fedgrid.study.products import (
+    check_product,
+    chooses_methods,
+    list_needed_sources,
+    product_module,
+)
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import merge_configs, read_config, read_studies
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
@@ -140,7 +145,7 @@ class Grid(Resolver):
         if not number:
             return blocks
         claim = find_claim(study, about.get("claims", []), number)
-        return [part_for_claim(block, claim) for block in blocks]
+        return [part_for_claim(block, claim, self.families(study)) for block in blocks]
 
     @remember_answers
     def narrow_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
@@ -162,9 +167,22 @@ class Grid(Resolver):
         return narrowed
 
     def whole_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
-        """Return a grid's blocks as the study has them, whatever the configuration asks for."""
-        blocks = self._blocks(study, scale, grid)
-        return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
+        """Return a grid's blocks as the study's claims name them, whatever is asked for."""
+        blocks, families = self._blocks(study, scale, grid), self.families(study)
+        whole = [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
+        for block in whole:
+            block["method"] = [*dict.fromkeys(families.get(n, n) for n in block["method"])]
+        return whole
+
+    @remember_answers
+    def families(self, study: str) -> dict[str, str]:
+        """Return the family of every method, if the study's claims are about tuned methods."""
+        about, names = self.studies[study]["products"], self._judging(study)
+        if not any(chooses_methods(about[name]) for name in names):
+            return {}
+        scales = self.studies[study]["scales"]
+        methods = [n for scale in scales for n in self._names(study, scale)["method"]]
+        return {name: self.family(name) for name in methods}
 
     @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
@@ -355,7 +373,9 @@ class Grid(Resolver):
         """Refuse unknown names in what the study states about its runs."""
         published, judged = about.get("published", {}), self._judged_grids(study, about)
         check_published(published, self._names_in(study))
-        check_claims(about.get("claims", []), self._names_in(study, judged), published)
+        names = self._names_in(study, judged)
+        names.method.update(self.families(study).values())
+        check_claims(about.get("claims", []), names, published)
         for name in listed(about.get("main")):
             self._check_name("protocol", "protocol of `main`", name)
         check_labels(about.get("labels", {}), self)
@@ -369,15 +389,19 @@ class Grid(Resolver):
         kept = [place for place in places if not grids or place[1] in grids]
         return collect_names(block for place in kept for block in self._blocks(study, *place))
 
-    @staticmethod
-    def _judged_grids(study: str, about: Study) -> set[str]:
+    def _judged_grids(self, study: str, about: Study) -> set[str]:
         """Return the grids of the products about claims; none if the study has no such product."""
         return {
-            grid
-            for name, facts in about["products"].items()
-            if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
-            for grid in list_grids(facts)
+            grid for name in self._judging(study) for grid in list_grids(about["products"][name])
         }
+
+    def _judging(self, study: str) -> list[str]:
+        """Return the names of the products about claims."""
+        return [
+            name
+            for name, facts in self.studies[study]["products"].items()
+            if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
+        ]
 
     def _check_name(self, axis: str, what: str, name: str) -> None:
         """Raise a UsageError unless a protocol or method of this name exists."""
@@ -392,8 +416,8 @@ class Grid(Resolver):
             with within(f"from.{key}"):
                 check_source(text, scales)
         there, options = self._names_in(study, list_grids(facts)), facts.get("with", {})
-        if options.get(BEST, {}).get("methods"):
-            there.method.update("+".join(sorted(self.parts(name))) for name in {*there.method})
+        if chooses_methods(facts):
+            there.method.update(self.family(name) for name in {*there.method})
         module = product_module(study, name, facts)
         Checker(self, there, about.get("published", {})).check(module, options)
 

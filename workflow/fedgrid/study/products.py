@@ -118,6 +118,11 @@ def check_best_option(where: str, best: Any) -> None:
         raise UsageError(f"{where}: `by` in `best` is not text: write the name of a metric")
 
 
+def chooses_methods(entry: Product) -> bool:
+    """Whether a product is drawn of the best methods of each family."""
+    return bool(entry.get("with", {}).get(BEST, {}).get("methods"))
+
+
 def check_best_sources(entry: Product) -> None:
     """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
     missing = [name for name in BEST_SOURCES if name not in entry["from"]]

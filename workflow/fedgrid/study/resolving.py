@@ -191,6 +191,10 @@ class Resolver:
             return self.with_values(self.parts(base), values)
         self._refuse_method(name)
 
+    def family(self, name: str) -> str:
+        """Return the family of a method: the names of its files (`analysis/fields.py`)."""
+        return "+".join(sorted(self.parts(name)))
+
     @remember_answers
     def hyper_parameters(self, name: str) -> dict[str, Any]:
         """Return the hyper-parameters of a method or variant with their defaults.
