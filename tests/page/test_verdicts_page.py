@@ -268,6 +268,9 @@ def test_a_method_without_the_measure_is_not_missing():
         1: 2
     }
     assert judging.count_missing({"claims": [claim]}, names, None) == {1: 2}
+    candidates = pd.concat([names, names.assign(protocol="p-lr2")])
+    assert judging.count_missing({"claims": [claim]}, candidates, None) == {1: 4}
+    assert judging.count_missing({"claims": [claim]}, candidates, None, tuned=True) == {1: 2}
     assert judging.count_missing({"claims": [claim | {"measure": "ssim mean"}]}, names, None) == {
         1: 0
     }

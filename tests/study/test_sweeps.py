@@ -379,6 +379,37 @@ def test_a_grid_is_checked_once_however_many_products_are_drawn_from_it():
     assert everything.narrow_blocks("fedsls", "quick", "table1") is first
 
 
+def tuned_study(methods: bool) -> Grid:
+    """A study whose claim is about FedProx, of which two values are tried."""
+    block = {"protocol": "p", "dataset": "digits", "partition": "dir0.1", "seed": [0]}
+    block |= {"method": ["fedavg", "fedprox", "moon"], "sweep": {"fedprox": {"mu": [0.1, 1.0]}}}
+    best = {"over": "lr", "methods": methods}
+    product = {"from": {"runs": "runs/main", "settings": "settings/main"}, "with": {"best": best}}
+    claim = {"says": "better", "section": "1", "method": "fedprox", "over": "fedavg", "least": 0}
+    study = {
+        "title": "mine",
+        "protocols": {"p": {"base": "fedsls-quick"}},
+        "scales": {"quick": {"grids": {"main": [block]}}},
+        "products": {"claims": product | {"formats": ["csv"], "category": "Claims"}},
+        "claims": [claim],
+    }
+    return Grid(STUDIES | {"mine": study}, {"study": "mine", "scale": "quick"})
+
+
+def test_a_claim_about_a_tuned_method_needs_the_runs_of_all_its_variants():
+    everything = tuned_study(methods=True)
+    names = ["fedavg", "fedprox-mu0.1", "fedprox-mu1", "moon"]
+    assert [run["method"] for run in everything.runs("mine", "quick", "main")] == names
+    assert [run["method"] for run in everything.runs("mine", "quick", "main@1")] == names[:3]
+    (whole,) = everything.whole_blocks("mine", "quick", "main")
+    assert whole["method"] == ["fedavg", "fedprox", "moon"]
+
+
+def test_a_claim_about_a_swept_method_is_refused_if_no_value_is_chosen():
+    with pytest.raises(UsageError, match="fedprox"):
+        tuned_study(methods=False)
+
+
 class Word(str):
     """A name that counts how often it is compared."""
 

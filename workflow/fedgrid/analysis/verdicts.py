@@ -83,13 +83,15 @@ def list_pairs(claim: Claim) -> list[tuple[str, str]]:
     return [(method, over) for method, names in claims.others(claim).items() for over in names]
 
 
-def list_possible(claim: Claim, runs: pd.DataFrame | None) -> set[tuple]:
+def list_possible(claim: Claim, runs: pd.DataFrame | None, tuned: bool) -> set[tuple]:
     """Return the comparisons of a claim for which `runs` has both sides, as values of COMPARED.
 
     Only the names of the runs count, not their results. A claim that is not about runs has none.
+    The protocols of `tuned` runs are candidates, and count as one if the claim names none.
     """
     if runs is None or not claims.needs_runs(claim):
         return set()
+    runs = runs.assign(protocol="") if tuned and "protocol" not in claim else runs
     named = runs[[*SETTING[1:], "method"]].drop_duplicates()
     values = pd.concat(
         [named.assign(measure=measure, value=0.0) for measure in claims.measures(claim)]
@@ -98,27 +100,28 @@ def list_possible(claim: Claim, runs: pd.DataFrame | None) -> set[tuple]:
 
 
 def count_missing(
-    study: Study, wanted: pd.DataFrame | None, runs: pd.DataFrame | None
+    study: Study, wanted: pd.DataFrame | None, runs: pd.DataFrame | None, tuned: bool = False
 ) -> dict[int, int]:
     """Return by claim how many comparisons need a run that is in `wanted` and not in `runs`.
 
-    Both tables have the names of runs. Without `wanted` nothing is missing.
+    Both tables have the names of runs. Without `wanted` nothing is missing. `tuned` runs are those
+    of which the best protocol is chosen.
     """
     return {
-        number: len(list_possible(claim, wanted) - list_possible(claim, runs))
+        number: len(list_possible(claim, wanted, tuned) - list_possible(claim, runs, tuned))
         for number, claim in number_claims(study, None)
     }
 
 
 def count_lacking(
-    study: Study, grid: list[dict] | None, runs: pd.DataFrame | None
+    study: Study, grid: list[dict] | None, runs: pd.DataFrame | None, tuned: bool
 ) -> dict[int, int]:
     """Return by claim how many comparisons need runs of the whole `grid` that `runs` lacks.
 
     Without `grid` nothing is missing.
     """
     names = [run for block in grid or [] for run in runs_of_block(block)]
-    return count_missing(study, pd.DataFrame(names) if names else None, runs)
+    return count_missing(study, pd.DataFrame(names) if names else None, runs, tuned)
 
 
 def compute_growth(table: pd.DataFrame, axis: str, along: list[str]) -> pd.DataFrame:

@@ -137,7 +137,7 @@ def judge_claims(
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
     values = measures.measure_all(study, **given, choose=choose)
     named = choice.name_families(given["runs"], sources.get("settings"), best)
-    missing = verdicts.count_missing(study, wanted, named)
+    missing = verdicts.count_missing(study, wanted, named, bool(best))
     contrasts = compare_all(study, values, missing)
     pairs = {
         n: verdicts.compute_differences(claim, values)

@@ -54,7 +54,7 @@ def draw(
     named = choice.name_families(runs, settings, best)
     asked, missing = (
         verdicts.number_claims(study, claim),
-        verdicts.count_lacking(study, grid, named),
+        verdicts.count_lacking(study, grid, named, bool(best)),
     )
     rows = [
         judge_claim(each_claim, values, printed, missing[number]) for number, each_claim in asked

@@ -39,7 +39,7 @@ def draw(
         for way in verdicts.other_metrics(runs, metrics)
     }
     named = choice.name_families(runs, settings, best)
-    missing = verdicts.count_lacking(study, grid, named)
+    missing = verdicts.count_lacking(study, grid, named, bool(best))
     parts = [
         verdicts.compare_by_metric(each_claim, values, others, missing[number]).assign(claim=number)
         for number, each_claim in verdicts.number_claims(study, claim)
