@@ -162,9 +162,14 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     axes.hlines(places, 1, ranked["mean_rank"], color="0.85", linewidth=0.8, zorder=0)
     axes.set_yticks(places, ranked["family_label"])
     axes.invert_yaxis()
-    axes.set_xlabel(f"mean rank over {ranked['cells'].iloc[0]} cells; 1 is the best")
+    axes.set_xlabel(f"mean rank over {write_cells(ranked['cells'].iloc[0])}; 1 is the best")
     mark_difference(axes, ranked["mean_rank"].iloc[0], ranked["critical_difference"].iloc[0])
     return figure
+
+
+def write_cells(count: int) -> str:
+    """Write how many cells there are."""
+    return f"{count} cell{'s' * (count != 1)}"
 
 
 def mark_difference(axes: Axes, best: float, apart: float) -> None:
@@ -182,7 +187,7 @@ def caption(table: pd.DataFrame) -> str:
     first = table.iloc[0]
     text = (
         f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
-        f"{first['cells']} cells, {tables.join_values(table, 'scale')} scale."
+        f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale."
     )
     if pd.isna(first["p"]):
         return f"{text} Ranks are tested from two cells and three methods on."
