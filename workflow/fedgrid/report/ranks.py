@@ -169,7 +169,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 def write_cells(count: int) -> str:
     """Write how many cells there are."""
-    return f"{count} cell{'s' * (count != 1)}"
+    return "one cell" if count == 1 else f"{count} cells"
 
 
 def mark_difference(axes: Axes, best: float, apart: float) -> None:
