@@ -441,6 +441,25 @@ def test_a_target_that_cannot_be_made_is_refused(config, target, said):
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["results/tabel1.csv"], ["tabel1", "table1"]),
+        (["--config", "seed=0", "--", "results/tabel1.svg"], ["table1"]),
+        (["table1"], ["results/table1.csv"]),
+    ],
+)
+def test_a_target_that_no_study_has_gets_a_suggestion(words, said):
+    with pytest.raises(UsageError) as refused:
+        refuse_targets(plan_of(), ["--cores", "1", *words])
+    assert all(part in str(refused.value) for part in said)
+
+
+def test_the_value_of_an_option_is_no_target():
+    refuse_targets(plan_of(), ["--report", "results/report.html"])
+    refuse_targets(plan_of(), ["--cores", "1", "--until", "table1", "--", "all"])
+
+
 def test_what_can_be_made_is_not_refused():
     plan = plan_of(seed=[0])
     refuse_targets(plan, [TABLE, f"{STUDY}/seed=0/table1.csv", "results/claims/17.csv", "-n"])

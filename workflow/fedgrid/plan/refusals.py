@@ -4,15 +4,20 @@ Snakemake would answer some of them with "Nothing to be done", and others with a
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
+
+from snakemake.cli import parse_args
 
 from fedgrid.claim import find_claim
 from fedgrid.plan.configuration import Plan
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.paths import COLLECTED
 
 PRODUCT = re.compile(r"results/(?:studies/([^/]+)/([^/]+)(/.+)?/)?([^/]+)\.\w+")
+COPIED = re.compile(r"results/([^/]+)\.(?:csv|tex|html|svg|pdf|png)")
 CLAIM = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
 
 
@@ -26,6 +31,25 @@ def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
         study = claim[1] or plan.config["study"]
         claims = plan.studies[study].get("claims", []) if study in plan.studies else []
         find_claim(study, claims, int(claim[2]))
+    refuse_unknown(plan, words)
+
+
+def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
+    """Refuse a target that no study has, and a product without folder and ending."""
+    study = plan.config["study"]
+    products = {name for about in plan.studies.values() for name in about["products"]}
+    for word in words:
+        file = COPIED.fullmatch(word)
+        if word in {*products} - {*plan.studies} and is_target(word, words):
+            raise UsageError(f"{word} is a product: ask for its file, results/{word}.csv")
+        if file and file[1] not in products and is_target(word, words):
+            known(f"product of the study {study}", file[1], plan.studies[study]["products"])
+
+
+def is_target(word: str, words: Sequence[str]) -> bool:
+    """Whether a word of the command line is a target, and not the value of an option."""
+    with redirect_stderr(StringIO()):
+        return word in parse_args([*words])[1].targets
 
 
 def refuse_product(
