@@ -10,7 +10,7 @@ from fedgrid.study import checks, resolving
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_content
 from fedgrid.study.protocol import STAGES
-from fedgrid.study.selection import part_folder
+from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.variants import read_value, split_name, write_value
 from made import STUDIES
 
@@ -377,6 +377,19 @@ def test_a_grid_is_checked_once_however_many_products_are_drawn_from_it():
     everything = configured()
     first = everything.narrow_blocks("fedsls", "quick", "table1")
     assert everything.narrow_blocks("fedsls", "quick", "table1") is first
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("dir0,5", ["dir0.5"]),
+        ("dir0,05, dir0.1,shards2,classes5", ["dir0.05", "dir0.1", "shards2", "classes5"]),
+        ("[dir0,5,iid]", ["dir0.5", "iid"]),
+    ],
+)
+def test_decimals_behind_a_comma_belong_to_their_partition(text, names):
+    assert read_axis({"partition": text}, "partition")[0] == names
+    assert read_axis({"seed": "0,5"}, "seed")[0] == [0, 5]
 
 
 def tuned_study(methods: bool) -> Grid:

@@ -10,16 +10,19 @@ from fedgrid.study.protocol import AXES
 
 ADDED = "+"  # before a name that joins the names of a grid
 DIGITS = re.compile("[0-9]{1,18}")
+DECIMALS = re.compile(r"([a-z]\d+), *(\d+)(?![^,\]])")  # written with a comma
 LONGEST = 80  # characters of a folder's name
 
 
 def read_axis(config: dict, axis: str) -> tuple[list, list]:
     """Read the configuration's names of an axis: those asked for, and those to add (`+name`).
 
-    The configuration has a list or, from the command line, a text such as `a,b`.
+    The configuration has a list or, from the command line, a text such as `a,b`. In the text of
+    partitions, a number behind a comma is decimals: `dir0,5` is dir0.5.
     """
     value = config.get(axis)
     if isinstance(value, str):
+        value = DECIMALS.sub(r"\1.\2", value) if axis == "partition" else value
         value = [part.strip() for part in value.strip("[]").split(",") if part.strip()]
     asked: list[Any] = []
     added: list[Any] = []
