@@ -81,13 +81,15 @@ lint: $(VENV)/ready
 	mypy
 	snakemake --lint
 
-# uv, itself pinned, installs the pinned packages in about half a minute, plus their download. The
-# import at the end writes bytecode, which halves the start time of every job.
+# uv, itself pinned, installs the pinned packages in about half a minute, plus their download, and
+# this folder as the package fedgrid, with its command. The import at the end writes bytecode, which
+# halves the start time of every job.
 $(VENV)/ready: envs/uv.txt envs/requirements.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fedgrid needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/uv.txt
 	uv pip sync --quiet --python $(VENV)/bin/python --require-hashes envs/requirements.txt
+	uv pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation --editable .
 	python -c "import snakemake.cli, torch, torchvision, pandas, sklearn.datasets, skimage"
 	@touch $@
 
