@@ -98,9 +98,10 @@ def copy_for_readers(folder: Path) -> Path:
     for part in ("Makefile", "pyproject.toml", "mkdocs.yml", "README.md"):
         (project / part).write_bytes((ROOT / part).read_bytes())
     (project / "tests").symlink_to(ROOT / "tests")
-    for file in (project / ".venv/bin/activate", project / "planned"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
+    (project / "planned").touch()
+    activate = project / ".venv/bin/activate"  # `make` installs the project that it is in
+    activate.parent.mkdir(parents=True)
+    activate.write_text('export PYTHONPATH="$PWD/workflow"\n')
     return project
 
 
