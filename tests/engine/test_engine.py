@@ -28,6 +28,7 @@ from conftest import (
     two_clients,
     uneven,
 )
+from fedgrid.checking.plain import PlainLoop
 from fedgrid.commands import collect
 from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import _recorded, stacked
@@ -41,7 +42,6 @@ from fedgrid.report.fedsls import table1
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.training import build, checkpoint, results, rounds
-from independent import optimiser_of
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -365,9 +365,9 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 def test_local_steps_are_torchs(backend, rates, decay, clip):
     protocol = {"participation": 1.0, "local": 5, "weight_decay": decay, "clip": clip, **rates}
     simulation = simulate(Method(), backend, uneven((11,)), **protocol)
-    model = tiny(0).train()
-    load(model, simulation.run.server)
-    optimiser = optimiser_of(PROTOCOL | protocol, model.parameters())
+    plain = PlainLoop(tiny, uneven((11,)), PROTOCOL | protocol, 7)
+    model = plain.begin(0)
+    optimiser = plain.optimiser(0, model)
     losses, norms = [], []
     for x, y in reference_batches(simulation.engine):
         optimiser.zero_grad()

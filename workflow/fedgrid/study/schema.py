@@ -45,8 +45,8 @@ def check_schema(
 def write_place(path: Iterable[str | int]) -> str:
     """Write the keys to a value; an entry of a list is a number: claims: number 2: least."""
     parts = (
-        ".".join(f"number {part + 1}" if kind is int else shown(part) for part in same)
-        for kind, same in groupby(path, type)
+        ".".join(f"number {part + 1}" if isinstance(part, int) else shown(part) for part in same)
+        for _, same in groupby(path, type)
     )
     return ": ".join(parts)
 
