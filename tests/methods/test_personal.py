@@ -23,7 +23,7 @@ from fedgrid.training.build import check_method
 def own(found: Simulation, client: int) -> dict:
     """The model by which the engine evaluates a client that waits for its next round."""
     engine = found.engine
-    return evaluated_model(engine.method, engine.idle_client(found.run, client))
+    return evaluated_model(engine.method, engine.population.idle_client(found.run, client))
 
 
 def compare(kind: type[PlainLoop], method: Method, **protocol) -> None:
