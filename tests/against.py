@@ -3,20 +3,25 @@
 import torch
 from torch import Tensor
 
-from conftest import PROTOCOL, methods, simulate, tiny, uneven
-from fedgrid.checking.plain import PlainLoop
+from conftest import PROTOCOL, Simulation, methods, simulate, tiny, uneven
+from fedgrid.checking.plain import SETTING, SIZES, PlainLoop
 from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Federation
 from fedgrid.method import Method
 
-SETTING = {"augment": [], "local_unit": "epochs", "local": 2, "rounds": 4}
-SIZES = (5, 9, 12, 6, 8, 7)
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+
+
+def run(method: Method, rounds: int = 3, data: Federation | None = None, **protocol) -> Simulation:
+    """An engine and the run of a method after rounds of the backend loop."""
+    made = simulate(method, "loop", data or uneven(SIZES), **SETTING | protocol)
+    made.play(rounds)
+    return made
 
 
 def engine(method: Method, rounds: int = 3, data: Federation | None = None, **protocol) -> RunState:
     """The run of a method after rounds of the backend loop."""
-    return simulate(method, "loop", data or uneven(SIZES), **SETTING | protocol).play(rounds)
+    return run(method, rounds, data, **protocol).run
 
 
 def loop(

@@ -60,7 +60,7 @@ def played(engine: Engine, state, rounds: int) -> Iterator:
     for _ in range(rounds):
         state = engine.round(state)
         if state.round % 10 == 0:
-            engine.evaluate(state.server)
+            engine.evaluation.evaluate(state.server)
         yield state
 
 

@@ -172,14 +172,14 @@ def build(seed: int) -> nn.Module:
 
 def evaluate(engine: Engine, state: RunState) -> dict:
     """The row of the run's history with the evaluation of all clients."""
-    found = engine.evaluate_all_clients(state).results(state.server)
+    found = engine.evaluation.evaluate_all_clients(state).results(state.server)
     return {"round": state.round} | found
 
 
 def remember_all(engine: Engine, state: RunState) -> None:
     """Give each client the memory that it has after a round, if the method keeps one."""
     for client in range(len(engine.federation.members)):
-        if memory := engine.memory(state, client):
+        if memory := engine.population.memory(state, client):
             state.memory[client] = {
                 name: {entry: tensor.clone() for entry, tensor in kept.items()}
                 for name, kept in memory.items()

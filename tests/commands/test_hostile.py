@@ -585,7 +585,8 @@ def test_a_round_in_which_nobody_can_train_changes_nothing(name, backend):
 def test_a_run_whose_last_round_was_idle_is_finished_and_not_lost(tmp_path):
     engine = simulate(Method(), "loop", uneven((0, 5)), participation=0.5, rounds=3).engine
     state = engine.start(0)
-    found, told = engine.evaluate(state.server), {"train_loss": 1.0, "effective_clients": 1.0}
+    found = engine.evaluation.evaluate(state.server)
+    told = {"train_loss": 1.0, "effective_clients": 1.0}
     history = [{"round": 0} | found, {"round": 1} | found | told, {"round": 3} | found]
     state.round = 3
     results.write(tmp_path, state, history, {})

@@ -155,7 +155,7 @@ def test_clients_of_any_order_end_as_themselves():
     for run in runs:
         state = run.engine.start(7)
         work = run.engine.plan(state)
-        memories = [run.engine.memory(state, k) for k in range(len(sizes))]
+        memories = [run.engine.population.memory(state, k) for k in range(len(sizes))]
         trained = run.engine.train(state, work, memories, 0.1)
         found.append(torch.cat([models["head.weight"].clone() for _, models, *_ in trained]))
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-11)
@@ -318,5 +318,5 @@ def test_an_evaluation_waits_at_its_end_only():
     run = simulated(Method())
     run.play(1)
     with Waits() as waits:
-        run.engine.evaluate(run.run.server)
+        run.engine.evaluation.evaluate(run.run.server)
     assert waits.found == ["_local_scalar_dense"] * 2  # accuracy and loss

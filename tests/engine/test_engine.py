@@ -28,6 +28,7 @@ from conftest import (
     two_clients,
     uneven,
 )
+from fedgrid.checking.plain import PlainLoop
 from fedgrid.commands import collect
 from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import _recorded, stacked
@@ -41,7 +42,6 @@ from fedgrid.report.fedsls import table1
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.training import build, checkpoint, results, rounds
-from independent import optimiser_of
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -331,7 +331,8 @@ def test_a_run_in_another_layout_goes_on_with_the_same_bits(tmp_path):
     save(tmp_path / "saved", begun.play(2))
     resumed.run, _ = checkpoint.load(tmp_path / "saved", "key", torch.device("cpu"))
     assert_same(whole.play(4), resumed.play(2))
-    assert whole.engine.evaluate(whole.run.server) == resumed.engine.evaluate(resumed.run.server)
+    found = [each.engine.evaluation.evaluate(each.run.server) for each in (whole, resumed)]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(
@@ -365,9 +366,9 @@ def test_a_cpu_stacks_clients_only_where_a_step_is_calls(model, expected):
 def test_local_steps_are_torchs(backend, rates, decay, clip):
     protocol = {"participation": 1.0, "local": 5, "weight_decay": decay, "clip": clip, **rates}
     simulation = simulate(Method(), backend, uneven((11,)), **protocol)
-    model = tiny(0).train()
-    load(model, simulation.run.server)
-    optimiser = optimiser_of(PROTOCOL | protocol, model.parameters())
+    plain = PlainLoop(tiny, uneven((11,)), PROTOCOL | protocol, 7)
+    model = plain.begin(0)
+    optimiser = plain.optimiser(0, model)
     losses, norms = [], []
     for x, y in reference_batches(simulation.engine):
         optimiser.zero_grad()
@@ -565,7 +566,7 @@ def test_fedaus_small_weights_leave_variances_positive(backend):
 def test_evaluation_does_not_touch_running_statistics():
     simulation = simulate(Method())
     before = everything(simulation.run)
-    simulation.engine.evaluate(simulation.run.server)
+    simulation.engine.evaluation.evaluate(simulation.run.server)
     assert all(torch.equal(w, before[n]) for n, w in everything(simulation.run).items())
 
 
@@ -575,7 +576,7 @@ def test_evaluation_does_not_touch_running_statistics():
 def test_evaluation_is_over_the_whole_test_set(monkeypatch):
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 8)  # of 21
     simulation = simulate(Method())
-    found = simulation.engine.evaluate(simulation.run.server)
+    found = simulation.engine.evaluation.evaluate(simulation.run.server)
     model, data = tiny(0).eval(), simulation.engine.federation
     load(model, simulation.run.server)
     logits = model(data.test_images.double() * 4 / 255)[1]
@@ -592,7 +593,7 @@ def test_no_part_of_the_test_set_is_of_a_few_images(monkeypatch):
     simulation.engine.architecture.forward_server = lambda state, x: (
         sizes.append(len(x)) or forward(state, x)
     )
-    simulation.engine.evaluate(simulation.run.server)
+    simulation.engine.evaluation.evaluate(simulation.run.server)
     assert sizes == [11, 10]
 
 

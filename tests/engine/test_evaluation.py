@@ -25,6 +25,7 @@ from conftest import (
 from fedgrid.engine import metrics
 from fedgrid.engine.client_evaluation import means_of_parts
 from fedgrid.engine.evaluation import per_sample
+from fedgrid.engine.population import Population
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import own_model
 from fedgrid.federation.federation import Federation, Pool, load_federation, pool
@@ -195,12 +196,12 @@ def test_a_clients_accuracy_is_that_of_its_own_samples():
 def test_clients_are_measured_together_as_each_alone(name, monkeypatch):
     """To the last bit; the memories of clients are made only if they are part of a model."""
     asked = []
-    memory = Engine.memory
+    memory = Population.memory
     made, _ = run_of(methods(name))
     monkeypatch.setattr(
-        Engine, "memory", lambda self, *of: asked.append(of[1]) or memory(self, *of)
+        Population, "memory", lambda self, *of: asked.append(of[1]) or memory(self, *of)
     )
-    found = made.engine.evaluate_all_clients(made.run)
+    found = made.engine.evaluation.evaluate_all_clients(made.run)
     assert asked == ([0, 2, 3, 4] if name == "fedper" else [])
     rows = {row["client"]: row for row in found.results(made.run.server)["clients"]}
     logits, labels = found.judge_server(made.run.server) if name != "fedper" else (None, None)
@@ -239,9 +240,9 @@ def test_the_spread_over_clients():
 def test_fedper_is_evaluated_as_each_client_would_use_it(backend):
     found, history = run_of(methods("fedper"), backend)
     state, engine = found.run, found.engine
-    assert torch.equal(state.server["head.weight"], engine._start.server["head.weight"])
+    assert torch.equal(state.server["head.weight"], engine.population.start.server["head.weight"])
     row = history[-1]["clients"][-1]
-    memory = engine.memory(state, row["client"])["private"]
+    memory = engine.population.memory(state, row["client"])["private"]
     assert memory.keys() == {"head.weight", "head.bias"}
     pool = engine.federation.client_tests
     images = engine.samples.normalise(pool.images[pool.of_client(row["client"])])
@@ -264,8 +265,22 @@ def test_a_client_that_never_took_part_has_the_initial_private_parameters():
     found, _ = run_of(methods("fedper"), participation=1 / 6, rounds=1)
     (there,) = found.run.memory
     for client in {*range(len(SIZES))} - {there}:
-        own = own_model(found.run.server, found.engine.memory(found.run, client))
-        assert torch.equal(own["head.weight"], found.engine._start.server["head.weight"])
+        own = own_model(found.run.server, found.engine.population.memory(found.run, client))
+        assert torch.equal(own["head.weight"], found.engine.population.start.server["head.weight"])
+
+
+def test_a_model_is_deployed_once_for_each_evaluation():
+    """Also at the end, where the results ask for the last one again."""
+    asked, whole = [], uneven()
+    data = replace(whole, validation=Pool(whole.test_images, whole.test_labels, torch.tensor([1])))
+    deploy = Method(deploy=lambda server: asked.append(server.round) or {"head.bias": -last.bias})
+    last = simulate(Method()).engine.architecture.live.head
+    made = simulate(deploy, "loop", data, rounds=3, evaluate_every=1)
+    history: list[dict] = []
+    *_, state = rounds(made.engine, made.run, history)
+    model = made.engine.evaluation.deployed(state)
+    assert torch.equal(model["head.bias"], -last.bias)
+    assert asked[1:] == [row["round"] for row in history] == [0, 1, 2, 3]  # the first is tried
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -323,7 +338,7 @@ def test_validation_is_of_the_servers_model():
     data = uneven()
     validation = Pool(data.test_images, data.test_labels, torch.tensor([2, 5, 11]))
     found = simulate(Method(), federation=replace(data, validation=validation))
-    row = found.engine.evaluate_validation(found.run)
+    row = found.engine.evaluation.evaluate_validation(found.run)
     x = found.engine.samples.normalise(data.test_images[[2, 5, 11]])
     _, logits = found.engine.architecture.forward(found.run.server, x)
     right = logits.argmax(1) == data.test_labels[[2, 5, 11]]
@@ -344,11 +359,11 @@ def test_validation_of_private_parameters_is_of_each_clients_own_model():
         ids = validation.of_client(client)
         x = engine.samples.normalise(data.images[ids])
         _, logits = engine.architecture.forward(
-            own_model(state.server, engine.memory(state, client)), x
+            own_model(state.server, engine.population.memory(state, client)), x
         )
         right += float((logits.argmax(1) == data.labels[ids]).sum())
         loss += len(ids) * float(torch.nn.functional.cross_entropy(logits, data.labels[ids]))
-    found = engine.evaluate_validation(state)
+    found = engine.evaluation.evaluate_validation(state)
     assert found["validation_accuracy"] == pytest.approx(right / 7)
     assert found["validation_loss"] == pytest.approx(loss / 7)
 
@@ -380,10 +395,10 @@ def test_own_validation_is_on_validation_data_and_not_on_test_data():
     data = replace(data, validation=pool(data.images, data.labels, lists))
     made = simulate(methods("fedper"), "loop", data, **ASKED)
     state = made.play(2)
-    found = made.engine.evaluate_all_clients(state).results(state.server)
+    found = made.engine.evaluation.evaluate_all_clients(state).results(state.server)
     expected = []
     for client in (0, 3):  # those with test data and validation data
-        model = own_model(state.server, made.engine.memory(state, client))
+        model = own_model(state.server, made.engine.population.memory(state, client))
         x = made.engine.samples.normalise(data.images[CHECKED[client]])
         said = made.engine.architecture.forward(model, x)[1].argmax(1)
         expected.append(float((said == data.labels[CHECKED[client]]).double().mean()))
@@ -396,7 +411,8 @@ def test_validation_of_a_complete_server_is_of_the_servers_model():
     same = pool(data.test_images, data.test_labels, [np.arange(len(data.test_labels))])
     made = simulate(methods("sps"), "loop", replace(data, validation=same), **ASKED)
     state = made.play(2)
-    found, expected = made.engine.evaluate_validation(state), made.engine.evaluate(state.server)
+    evaluation = made.engine.evaluation
+    found, expected = evaluation.evaluate_validation(state), evaluation.evaluate(state.server)
     assert found["validation_accuracy"] == expected["accuracy"]
     assert found["validation_loss"] == pytest.approx(expected["loss"])
 
@@ -406,9 +422,8 @@ def test_without_validation_data_of_clients_own_models_are_not_validated():
     central = Pool(data.test_images, data.test_labels, torch.tensor([2, 5]))
     for validation in (None, central):
         made = simulate(Method(), "loop", replace(data, validation=validation), **ASKED)
-        assert "validation_own_mean" not in made.engine.evaluate_all_clients(made.run).results(
-            made.run.server
-        )
+        found = made.engine.evaluation.evaluate_all_clients(made.run)
+        assert "validation_own_mean" not in found.results(made.run.server)
 
 
 # --- metrics -------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_a_model_of_the_papers_trains_alike(name):
     ]
     cpu, gpu = (moved(run.play(1).server, "cpu") for run in runs)
     torch.testing.assert_close(gpu, cpu, rtol=1e-6, atol=1e-7)
-    accuracies = [run.engine.evaluate(run.run.server)["accuracy"] for run in runs]
+    accuracies = [run.engine.evaluation.evaluate(run.run.server)["accuracy"] for run in runs]
     assert accuracies[0] == accuracies[1]
 
 
@@ -144,7 +144,7 @@ def test_an_lstm_trains_as_on_a_cpu(backend):
     ]
     cpu, gpu = (moved(run.play(2).server, "cpu") for run in runs)
     torch.testing.assert_close(gpu, cpu, rtol=1e-8, atol=1e-9)
-    accuracies = [run.engine.evaluate(run.run.server)["accuracy"] for run in runs]
+    accuracies = [run.engine.evaluation.evaluate(run.run.server)["accuracy"] for run in runs]
     assert accuracies[0] == accuracies[1]
 
 

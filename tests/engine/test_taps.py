@@ -188,7 +188,7 @@ def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_
         weight_decay=weight_decay,
     )  # fmt: skip
     simulation.play(1)
-    found = simulation.engine.evaluate(simulation.run.server)
+    found = simulation.engine.evaluation.evaluate(simulation.run.server)
     assert len(found["predicted"]) == 3
     whole = simulation.engine.complete(simulation.run.server)
     expected = models.build(name, shape, 3, None, 0).state_dict()

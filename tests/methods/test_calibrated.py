@@ -137,16 +137,16 @@ def test_ccvr():
     plain, expected = loop(PlainLoop)
     own = calibrated(plain, **given)
     assert float((own["head.weight"] - expected["head.weight"]).abs().max()) > 0.01
-    found = made.engine.deployed(run)
+    found = made.engine.evaluation.deployed(run)
     torch.testing.assert_close(found, expected | own, rtol=1e-7, atol=1e-9)
-    again = made.engine.deployed(run)
+    again = made.engine.evaluation.deployed(replace(run))
     torch.testing.assert_close(again, found, rtol=0, atol=0)
 
 
 def test_ccvr_without_an_epoch_is_fedavg():
     made = simulate(methods("ccvr", epochs=0), "loop", uneven(SIZES), **SETTING)
     run = made.play(2)
-    torch.testing.assert_close(made.engine.deployed(run), run.server, rtol=0, atol=0)
+    torch.testing.assert_close(made.engine.evaluation.deployed(run), run.server, rtol=0, atol=0)
 
 
 def test_ccvr_makes_a_blind_classifier_see():
@@ -155,8 +155,8 @@ def test_ccvr_makes_a_blind_classifier_see():
     blind = {n: w * (not n.startswith("head.")) for n, w in made.run.server.items()}
     made.run = type(made.run)(blind, made.run.shared)
     before, after = (
-        made.engine.evaluate(blind),
-        made.engine.evaluate(made.engine.deployed(made.run)),
+        made.engine.evaluation.evaluate(blind),
+        made.engine.evaluation.evaluate(made.engine.evaluation.deployed(made.run)),
     )
     assert after["loss"] < before["loss"]
 
@@ -166,7 +166,7 @@ def test_a_server_in_single_precision_stays_in_it(name):
     data = uneven(SIZES)
     data = replace(data, mean=data.mean.float(), std=data.std.float())
     made = simulate(methods(name), "loop", data, lambda seed: tiny(seed).float(), **SETTING)
-    found = made.engine.deployed(made.play(1))
+    found = made.engine.evaluation.deployed(made.play(1))
     assert {w.dtype for w in found.values()} == {torch.float32}
 
 

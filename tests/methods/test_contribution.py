@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import BACKENDS, PROTOCOL, by_hand, differ, methods, simulate, uneven
+from conftest import BACKENDS, by_hand, differ, methods, simulate, uneven
+from fedgrid.checking.plain import PlainLoop, play_both
 from fedgrid.method import Aggregated, Cohort, Method, relative
 from fedgrid.methods import contribution
 from fedgrid.runtime.names import UsageError
-from independent import Federated
 
 
 def t(*values) -> torch.Tensor:
@@ -147,43 +147,149 @@ def test_nobody_keeps_its_own_factor(seed):
         assert (other != torch.arange(clients)).all()
 
 
-# --- against an independent loop -------------------------------------------------------------
+# --- against plain loops ---------------------------------------------------------------------
+
+
+class FedProx(PlainLoop):
+    def loss(self, client, model, x, y):
+        pairs = zip(model.parameters(), self.sent(), strict=True)
+        away = sum((p - q).square().sum() for p, q in pairs)
+        return super().loss(client, model, x, y) + 0.01 / 2 * away
+
+
+class CountsSteps(PlainLoop):
+    def way(self, client):
+        """The factors of the gradients of all local steps in a client's change, added up."""
+        way = running = 0.0
+        for _ in self.batches(client):
+            running = self.protocol["momentum"] * running + 1
+            way += running
+        return way
+
+
+class Scaffold(CountsSteps):
+    def variates(self, client):
+        zeros = [torch.zeros_like(p) for p in self.sent()]
+        return self.kept[client].get("variate", zeros), self.shared.get("variate", zeros)
+
+    def correct(self, client, model, x, y):
+        for p, own, all_ in zip(model.parameters(), *self.variates(client), strict=True):
+            p.grad += all_ - own
+
+    def aggregate(self, clients, models):
+        new, changes = {}, [torch.zeros_like(p) for p in self.sent()]
+        for k, model in zip(clients, models, strict=True):
+            own, everybody = self.variates(k)
+            ends = zip(own, everybody, self.sent(), model.parameters(), strict=True)
+            step = self.way(k) * self.rate()
+            new[k] = [c - all_ + (before - p.detach()) / step for c, all_, before, p in ends]
+            for change, now, then in zip(changes, new[k], own, strict=True):
+                change += (now - then) / len(clients)
+        _, everybody = self.variates(0)
+        self.shared["variate"] = [c + d for c, d in zip(everybody, changes, strict=True)]
+        for k, variate in new.items():
+            self.kept[k]["variate"] = variate
+        super().aggregate(clients, models)
+
+
+class SGDM(PlainLoop):
+    def optimiser(self, client, model):
+        made = super().optimiser(client, model)
+        for p, buffer in zip(model.parameters(), self.shared.get("buffers", ()), strict=False):
+            made.state[p]["momentum_buffer"] = buffer.clone()
+        return made
+
+    def remember(self, client, model, optimiser):
+        self.kept[client]["buffers"] = [
+            optimiser.state[p]["momentum_buffer"] for p in model.parameters()
+        ]
+
+    def aggregate(self, clients, models):
+        weights = self.weights(clients, models)
+        each = zip(*(self.kept[k]["buffers"] for k in clients), strict=True)
+        self.shared["buffers"] = [
+            sum(a * b for a, b in zip(weights, buffers, strict=True)) for buffers in each
+        ]
+        super().aggregate(clients, models)
+
+
+class FedNova(CountsSteps):
+    def aggregate(self, clients, models):
+        before = [p.clone() for p in self.sent()]
+        weights = self.weights(clients, models)
+        ways = t(*map(self.way, clients))
+        factors = weights * (weights @ ways) / ways
+        self.average(models, factors / factors.sum())
+        for p, s in zip(self.model.parameters(), before, strict=True):
+            p.copy_(s - factors.sum() * (s - p))
+
+
+class FedBABU(PlainLoop):
+    def begin(self, client):
+        model = super().begin(client)
+        model.head.requires_grad_(False)
+        return model
+
+    def weights(self, clients, models):
+        return t(*[1 / len(clients)] * len(clients))
+
+
+class Normalised(PlainLoop):
+    """Client contribution normalisation, before the loop that has a method's equations."""
+
+    temperature, distance = 0.3, 0.0
+
+    def weights(self, clients, models):
+        weights = super().weights(clients, models)
+        means = []
+        for k, model in zip(clients, models, strict=True):
+            with torch.no_grad():
+                means.append(model.eval()(self.samples(k)[0])[0].mean(0))
+        scores = []
+        for z in means:
+            cosines = [float(z @ other / (z.norm() * other.norm())) for other in means]
+            scores.append(math.exp(sum(cosines) / self.temperature))
+        new = t(*((sum(scores) - score) / sum(scores) for score in scores)) * weights
+        new = new / new.sum()
+        self.distance = float((new - weights).abs().sum()) / 2
+        return new
+
 
 KINDS = {
-    "fedavg": ("fedavg", {}),
-    "fedprox": ("fedprox", {"mu": 0.01}),
-    "scaffold": ("scaffold", {}),
-    "sgdm": ("sgdm", {}),
-    "fednova": ("fednova", {}),
-    "fedbabu": ("fedbabu", {}),
+    PlainLoop: methods("fedavg"),
+    FedProx: methods("fedprox", mu=0.01),
+    Scaffold: methods("scaffold"),
+    SGDM: methods("sgdm"),
+    FedNova: methods("fednova"),
+    FedBABU: methods("fedbabu"),
 }
 DATA = (4, 6, 9, 5)
+EPOCHS = {"participation": 1.0, "local_unit": "epochs", "local": 2}
 # A bias before BatchNorm has no gradient but rounding, which Adam's usual epsilon makes visible.
 ADAM = {"momentum": 0.0, "epsilon": 1e-3}
 
 
-def compare(kind: str, temperature: float | None, backend: str, **fields) -> None:
+def compare(kind: type[PlainLoop], method: Method, backend: str, **fields) -> tuple:
     """Four rounds of clients that take different numbers of steps, in the engine and beside it."""
-    name, keywords = KINDS[kind]
-    protocol = {"participation": 1.0, "augment": [], "local_unit": "epochs", "local": 2, **fields}
-    made = methods(name, **keywords)
-    if temperature:
-        made = made | methods("contribution", temperature=temperature)
-    simulation = simulate(made, backend, uneven(DATA), **protocol)
-    reference = Federated(kind, uneven(DATA), PROTOCOL | protocol, temperature)
-    expected = reference.play(4)
-    run = simulation.play(4)
-    torch.testing.assert_close(run.server, dict(expected), rtol=1e-9, atol=1e-11)
-    if temperature:
-        assert float(run.logged["weight_distance"][-1]) == pytest.approx(reference.distance)
-        assert reference.distance > 1e-3
+    run, plain = play_both(kind, method, 4, backend, uneven(DATA), **EPOCHS | fields)
+    torch.testing.assert_close(run.server, dict(plain.model.state_dict()), rtol=1e-9, atol=1e-11)
+    return run, plain
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("temperature", [None, 0.3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rounds_are_those_of_an_independent_loop(kind, temperature, backend):
-    compare(kind, temperature, backend)
+def test_rounds_are_those_of_a_plain_loop(kind, backend):
+    compare(kind, KINDS[kind], backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_normalised_rounds_are_those_of_a_plain_loop(kind, backend):
+    normalised = type("Both", (Normalised, kind), {})
+    method = KINDS[kind] | methods("contribution", temperature=0.3)
+    run, plain = compare(normalised, method, backend)
+    assert float(run.logged["weight_distance"][-1]) == pytest.approx(plain.distance)
+    assert plain.distance > 1e-3
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -197,8 +303,8 @@ def test_rounds_are_those_of_an_independent_loop(kind, temperature, backend):
     ],
     ids=lambda fields: "-".join(map(str, fields.values())),
 )
-def test_optimisers_reset_or_kept_are_those_of_an_independent_loop(fields, backend):
-    compare("fedavg", None, backend, **fields)
+def test_optimisers_reset_or_kept_are_those_of_a_plain_loop(fields, backend):
+    compare(PlainLoop, methods("fedavg"), backend, **fields)
 
 
 def test_a_client_that_rests_keeps_its_optimiser():

@@ -291,13 +291,13 @@ def test_a_field_of_another_type_is_refused(fields, sentence):
 def test_what_an_evaluation_gives_is_checked(value, sentence):
     simulation = simulate(Method(evaluate_server=lambda server: value))
     with pytest.raises(UsageError, match=f"`evaluate_server` gives {sentence}"):
-        simulation.engine.evaluate_server(simulation.run)
+        simulation.engine.evaluation.evaluate_server(simulation.run)
 
 
 @pytest.mark.parametrize("number", [1, 0.5, torch.ones(()), torch.ones(1), torch.nan])
 def test_an_evaluation_may_give_one_number(number):
     simulation = simulate(Method(evaluate_server=lambda server: {"m": number}))
-    assert "m" in simulation.engine.evaluate_server(simulation.run)
+    assert "m" in simulation.engine.evaluation.evaluate_server(simulation.run)
 
 
 def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do():

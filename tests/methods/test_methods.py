@@ -251,7 +251,7 @@ def test_moons_first_round_is_fedavgs(before):
 def test_moons_random_models_are_the_clients_own():
     engine = simulate(methods("moon", before="random")).engine
     memory = engine.method.memory
-    start = replace(engine._start, server={})
+    start = replace(engine.population.start, server={})
     previous = [memory(start, k)["previous"]["head.weight"] for k in (0, 1, 0)]
     assert torch.equal(previous[0], previous[2])
     assert not torch.equal(previous[0], previous[1])

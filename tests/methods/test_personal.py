@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call
 
-from conftest import PROTOCOL, Simulation, make_step, methods, simulate, tiny, uneven
+from against import CLOSE, SIZES, loop, run
+from conftest import PROTOCOL, Simulation, make_step, methods
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.engine.client_evaluation import evaluated_model
 from fedgrid.method import Cohort, Method, Step
@@ -18,30 +19,11 @@ from fedgrid.methods._random_classes import ORDER
 from fedgrid.runtime.names import UsageError
 from fedgrid.training.build import check_method
 
-SETTING = {"augment": [], "local_unit": "epochs", "local": 2, "rounds": 4}
-SIZES = (5, 9, 12, 6, 8, 7)
-EXACT = {"rtol": 1e-9, "atol": 1e-11}
-ROUNDS = 3
-
-
-def run(method: Method, **protocol) -> Simulation:
-    """The engine after three rounds."""
-    found = simulate(method, "loop", uneven(SIZES), **SETTING | protocol)
-    found.play(ROUNDS)
-    return found
-
-
-def played(kind: type[PlainLoop], **protocol) -> PlainLoop:
-    """A plain loop after three rounds."""
-    made = kind(tiny, uneven(SIZES), PROTOCOL | SETTING | protocol, 7)
-    made.play(ROUNDS)
-    return made
-
 
 def own(found: Simulation, client: int) -> dict:
     """The model by which the engine evaluates a client that waits for its next round."""
     engine = found.engine
-    return evaluated_model(engine.method, engine.idle_client(found.run, client))
+    return evaluated_model(engine.method, engine.population.idle_client(found.run, client))
 
 
 def compare(kind: type[PlainLoop], method: Method, **protocol) -> None:
@@ -49,15 +31,15 @@ def compare(kind: type[PlainLoop], method: Method, **protocol) -> None:
 
     A plain loop gives a client's own entries, by the engine's names, with `own`.
     """
-    found, plain = run(method, **protocol), played(kind, **protocol)
+    found, (plain, _) = run(method, **protocol), loop(kind, **protocol)
     shared = plain.model.state_dict()
     public = found.engine.public(n for n in shared if n in found.run.server)
     theirs = {n: found.run.server[n] for n in public}
-    torch.testing.assert_close(theirs, {n: shared[n] for n in public}, **EXACT)
+    torch.testing.assert_close(theirs, {n: shared[n] for n in public}, **CLOSE)
     for client in range(len(SIZES)):
         expected = plain.own(client)
         model = own(found, client)
-        torch.testing.assert_close({n: model[n] for n in expected}, dict(expected), **EXACT)
+        torch.testing.assert_close({n: model[n] for n in expected}, dict(expected), **CLOSE)
 
 
 def gradient(model: torch.nn.Module, x, y) -> dict:
@@ -283,7 +265,7 @@ def test_without_a_part_of_its_own_the_mixture_is_the_shared_model():
     mixture = {n: found.run.server[n] for n in network.served}
     statistics = {n: model[f"private.{n}"] for n in network.statistics if n in mixture}
     expected = network.forward_server(mixture | statistics, x)[1]
-    torch.testing.assert_close(network.forward(model, x)[1], expected, **EXACT)
+    torch.testing.assert_close(network.forward(model, x)[1], expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", ["apfl", "ditto", "finetuned"])
@@ -369,7 +351,7 @@ def test_pfedme(kind):
 
 def test_one_inner_step_of_the_inverse_rate_is_fedavg():
     found = run(methods("pfedme", lam=4.0, delta=0.25, inner=1)).run.server
-    torch.testing.assert_close(found, run(Method()).run.server, **EXACT)
+    torch.testing.assert_close(found, run(Method()).run.server, **CLOSE)
 
 
 class PerFedAvg(PlainLoop):
@@ -470,7 +452,7 @@ def test_fedala():
 
 def test_without_learning_the_weights_the_whole_server_model_is_taken():
     found = run(methods("fedala", eta=0.0, part="all")).run.server
-    torch.testing.assert_close(found, run(Method()).run.server, **EXACT)
+    torch.testing.assert_close(found, run(Method()).run.server, **CLOSE)
 
 
 class FedPHP(PlainLoop):
@@ -581,7 +563,7 @@ def test_fedproto():
 
 
 def test_a_class_keeps_its_last_prototype():
-    found = simulate(methods("fedproto"), "loop", uneven(SIZES), **SETTING, participation=1 / 6)
+    found = run(methods("fedproto"), 0, participation=1 / 6)
     before = found.play(1).shared["prototypes"]
     after = found.play(1).shared["prototypes"]
     assert (before["known"] <= after["known"]).all()
@@ -751,17 +733,13 @@ class FedGKD(PlainLoop):
 
 def test_fedgkd():
     method = methods("fedgkd", beta=0.7, tau=2.0, models=2)
-    found, expected = run_for(4, method), FedGKD(tiny, uneven(SIZES), PROTOCOL | SETTING, 7).play(4)
-    torch.testing.assert_close(found, dict(expected), **EXACT)
-
-
-def run_for(rounds: int, method: Method) -> dict:
-    return simulate(method, "loop", uneven(SIZES), **SETTING).play(rounds).server
+    found, expected = run(method, 4).run.server, loop(FedGKD, 4)[1]
+    torch.testing.assert_close(found, dict(expected), **CLOSE)
 
 
 def test_fedgkd_with_one_model_has_the_servers_as_teacher():
-    found = run_for(1, methods("fedgkd", beta=0.7, models=1))
-    torch.testing.assert_close(found, run_for(1, Method()), **EXACT)
+    found = run(methods("fedgkd", beta=0.7, models=1), 1).run.server
+    torch.testing.assert_close(found, run(Method(), 1).run.server, **CLOSE)
     step = make_step(
         logits=torch.tensor([[1.0, 2.0]]).double(),
         features=torch.zeros(1, 1),
@@ -784,8 +762,7 @@ def test_an_initial_memory_stays_if_a_method_keeps_nothing_else(private):
         begin=lambda client: seen.append(int(client.memory["place"])) or {},
         private=private,
     )
-    found = simulate(method, "loop", uneven(SIZES), **SETTING)
-    found.play(ROUNDS)
+    found = run(method)
     seen.clear()
     own(found, 4)
     assert {*seen} == {4}

@@ -36,9 +36,9 @@ def test_an_epsilon_that_cannot_be_had_is_refused():
 def test_a_run_logs_what_it_has_spent():
     made = methods("dp_fedavg", epsilon=2.0)
     run = simulate(made, "loop", two_clients(), pixel, **HAND | {"rounds": 3})
-    found = [run.engine.evaluate_server(run.run)["epsilon"]]
+    found = [run.engine.evaluation.evaluate_server(run.run)["epsilon"]]
     for _ in range(3):
-        found.append(run.engine.evaluate_server(run.play())["epsilon"])
+        found.append(run.engine.evaluation.evaluate_server(run.play())["epsilon"])
     assert found == sorted(found)
     assert (found[0], found[-1]) == (0.0, pytest.approx(2.0, abs=0.01))
 
@@ -47,7 +47,7 @@ def test_statistics_without_noise_have_no_epsilon():
     with pytest.raises(UsageError, match="without BatchNorm"):
         simulate(methods("dp_fedavg", epsilon=2.0))
     run = simulate(methods("dp_fedavg"))
-    assert run.engine.evaluate_server(run.play()) == {}
+    assert run.engine.evaluation.evaluate_server(run.play()) == {}
 
 
 def test_what_would_need_more_noise_is_refused():

@@ -204,7 +204,7 @@ def test_fedacg():
     made = simulate(method, "loop", uneven(SIZES), **SETTING)
     made.play(3)
     plain, expected = loop(FedACG)
-    torch.testing.assert_close(made.engine.deployed(made.run), expected, **CLOSE)
+    torch.testing.assert_close(made.engine.evaluation.deployed(made.run), expected, **CLOSE)
     of_params = names(plain.model)
     ahead = dict(zip(of_params, plain.ahead(), strict=True))
     sent = {name: made.run.server[name] for name in of_params}

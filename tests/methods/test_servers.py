@@ -302,19 +302,20 @@ def test_fedexp():
 
 def test_fedexp_is_evaluated_by_the_mean_of_the_last_two_models():
     made = simulate(methods("fedexp"), "loop", uneven(SIZES), **SETTING | LONG)
-    assert made.engine.deployed(made.run) == made.run.server
+    assert made.engine.evaluation.deployed(made.run) == made.run.server
     made.play(1)
-    torch.testing.assert_close(made.engine.deployed(made.run), made.run.server, rtol=0, atol=0)
+    found = made.engine.evaluation.deployed(made.run)
+    torch.testing.assert_close(found, made.run.server, rtol=0, atol=0)
     made.play(2)
     plain, expected = loop(FedExP, **LONG)
     names = [name for name, _ in plain.model.named_parameters()]
     for name, before in zip(names, plain.shared["before"], strict=True):
         expected[name] = (expected[name] + before) / 2
-    torch.testing.assert_close(made.engine.deployed(made.run), expected, **CLOSE)
+    torch.testing.assert_close(made.engine.evaluation.deployed(made.run), expected, **CLOSE)
     alone = simulate(methods("fedexp", average=False), "loop", uneven(SIZES), **SETTING | LONG)
     run = alone.play(3)
     torch.testing.assert_close(run.server, made.run.server, rtol=0, atol=0)
-    assert alone.engine.deployed(run) == run.server
+    assert alone.engine.evaluation.deployed(run) == run.server
 
 
 def test_fedexp_with_a_huge_epsilon_is_fedavg():

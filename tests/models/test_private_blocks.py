@@ -309,8 +309,8 @@ def test_no_private_entry_reaches_the_server_or_another_client(name, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_private_entries_persist_at_their_client_and_start_the_same(backend):
     made = simulate(methods("sp"), backend, participation=1 / 3)
-    initial = made.engine.memory(made.run, 0)["private"]
-    torch.testing.assert_close(made.engine.memory(made.run, 4)["private"], initial, rtol=0, atol=0)
+    initial, other = (made.engine.population.memory(made.run, k)["private"] for k in (0, 4))
+    torch.testing.assert_close(other, initial, rtol=0, atol=0)
     before: dict = {}
     for _ in range(6):
         run = made.play()
@@ -373,13 +373,14 @@ def test_the_servers_model_is_the_plain_model_of_the_shared_entries():
 def test_coefficients_are_recorded_at_every_evaluation():
     made = simulate(methods("autocs", form="code"))
     names = [f"{c}_{i}_{j}" for c in ("alpha", "beta") for i in (0, 1) for j in (0, 1)]
-    first = made.engine.evaluate_server(made.run)
+    first = made.engine.evaluation.evaluate_server(made.run)
     assert first == dict.fromkeys(names, 0.5)
     made.play(2)
-    later = made.engine.evaluate_server(made.run)
+    later = made.engine.evaluation.evaluate_server(made.run)
     assert later["alpha_0_1"] == made.run.server["alpha"][0, 1].item() != 0.5
     pair = simulate(methods("autosa"))
-    assert [*pair.engine.evaluate_server(pair.run)] == ["alpha_0", "alpha_1", "beta_0", "beta_1"]
+    found = pair.engine.evaluation.evaluate_server(pair.run)
+    assert [*found] == ["alpha_0", "alpha_1", "beta_0", "beta_1"]
 
 
 def test_a_private_copy_has_initial_weights_of_its_own():
@@ -485,7 +486,7 @@ def test_tokens_are_inputs_as_images_are(name, keywords, backend):
     other = simulate(methods(name, **keywords), "loop", speaking(), words, **fields).play(2)
     assert_same(run, other, rtol=1e-9, atol=1e-11)
     if made.engine.architecture.complete_server:
-        assert 0 <= made.engine.evaluate(run.server)["accuracy"] <= 1
+        assert 0 <= made.engine.evaluation.evaluate(run.server)["accuracy"] <= 1
 
 
 # --- bad input -------------------------------------------------------------------------------

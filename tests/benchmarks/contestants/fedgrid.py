@@ -20,7 +20,7 @@ def prepare(task, compiled: bool = False):
             for number in range(rounds):
                 state = engine.round(state)
                 if task.plan[number].evaluated:
-                    accuracies.append(engine.evaluate(state.server)["accuracy"])
+                    accuracies.append(engine.evaluation.evaluate(state.server)["accuracy"])
         return Outcome(dict(engine.complete(state.server)), accuracies)
 
     return play

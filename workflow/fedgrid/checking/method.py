@@ -125,8 +125,8 @@ class Trial:
             state = engine.round(state)
             watch.check()
         self.draws = self.draws or drew_numbers()
-        engine.evaluate_all_clients(state).results(engine.deployed(state))
-        engine.evaluate_server(state)
+        engine.evaluation.evaluate_all_clients(state).results(engine.evaluation.deployed(state))
+        engine.evaluation.evaluate_server(state)
         return engine, state
 
     def compare(self, state: RunState) -> Iterator[str]:

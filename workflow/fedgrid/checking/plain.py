@@ -111,7 +111,10 @@ class PlainLoop:
             given["momentum"] = asked["momentum"]
         else:
             given |= {"betas": (asked["beta1"], asked["beta2"]), "eps": asked["epsilon"]}
-        return OPTIMISERS[asked["optimiser"]](model.parameters(), **given)
+        made = OPTIMISERS[asked["optimiser"]](model.parameters(), **given)
+        if state := self.kept[client].get("optimiser"):
+            made.load_state_dict(made.state_dict() | {"state": state})
+        return made
 
     def sent(self) -> list[Tensor]:
         """Return the parameters that the server sent, in the order of `model.parameters()`."""
@@ -130,6 +133,7 @@ class PlainLoop:
             self.loss(client, model, x, y).backward()
             self.correct(client, model, x, y)
             optimiser.step()
+        self.remember(client, model, optimiser)
         return model
 
     def loss(self, client: int, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
@@ -138,6 +142,11 @@ class PlainLoop:
 
     def correct(self, client: int, model: nn.Module, x: Tensor, y: Tensor) -> None:
         """Change the gradients of the model's parameters before the optimiser's step."""
+
+    def remember(self, client: int, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+        """Keep what a client needs in later rounds: its optimiser's state, if it is kept."""
+        if self.protocol["optimiser_state"] == "kept":
+            self.kept[client]["optimiser"] = copy.deepcopy(optimiser.state_dict()["state"])
 
     # -- the server ------------------------------------------------------------------------------
 
@@ -148,7 +157,10 @@ class PlainLoop:
 
     def aggregate(self, clients: list[int], models: list[nn.Module]) -> None:
         """Change the server's model, in place: the weighted mean of the clients' models."""
-        weights = self.weights(clients, models)
+        self.average(models, self.weights(clients, models))
+
+    def average(self, models: list[nn.Module], weights: Tensor) -> None:
+        """Make the server's model the weighted sum of these models."""
         states = [model.state_dict() for model in models]
         for name, entry in self.model.state_dict().items():
             theirs = (a * state[name] for a, state in zip(weights, states, strict=True))
@@ -161,19 +173,25 @@ SIZES = (5, 9, 12, 6, 8, 7)  # samples of the clients, in batches of four
 SETTING: dict[str, Any] = {
     **{"clients": len(SIZES), "participation": 2 / 3, "rounds": 4, "local": 2, "batch": 4},
     **{"local_unit": "epochs", "smallest_batch": 2, "lr": 0.05, "lr_decay": 0.9, "momentum": 0.9},
-    **{"weight_decay": 0.01, "precision": "fp64", "evaluate_every": 2},
+    **{"weight_decay": 0.01, "precision": "fp64", "evaluate_every": 2, "augment": []},
 }
 
 
 def play_both(
-    plain: type[PlainLoop], method: Method, rounds: int = 3, backend: str = "loop", **fields: Any
+    plain: type[PlainLoop],
+    method: Method,
+    rounds: int = 3,
+    backend: str = "loop",
+    data: Federation | None = None,
+    **fields: Any,
 ) -> tuple[Any, PlainLoop]:
     """Return the engine's run of a method, and its plain loop, after the same rounds.
 
-    `fields` are those of the protocol that differ from SETTING.
+    `data` are clients of images (1, 6, 6) of three classes, by default six; `fields` are those of
+    the protocol that differ from SETTING.
     """
     protocol = changed_protocol(DEFAULTS, SETTING | fields)
-    data, seed = small.uneven(SIZES), 7
+    data, seed = data or small.uneven(SIZES), 7
     engine = Engine(small.tiny, method, protocol, data, backend)
     state = engine.start(seed)
     for _ in range(rounds):

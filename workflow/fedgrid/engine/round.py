@@ -1,16 +1,16 @@
 """One round of federated learning, for every method: send, train the cohort, aggregate.
 
-The engine owns the server's model and the clients' memories; a backend (`backends/`) takes the
-local steps of the clients that it is given. BatchNorm's running statistics are averaged with the
-round's weights scaled to sum to 1, also where a method aggregates parameters in another way: only
-such a mean of variances is a variance.
+The clients between their rounds are in `population.py`, and what is measured between two rounds is
+in `run_evaluation.py`. A backend (`backends/`) takes the local steps of a round's clients.
+
+BatchNorm's running statistics are averaged with the round's weights scaled to sum to 1, also where
+a method aggregates parameters in another way: only such a mean of variances is a variance.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +22,12 @@ from fedgrid.engine.aggregation import Kept, Running, Weights, start_sum, weigh
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
-from fedgrid.engine.client_evaluation import ClientEvaluation, evaluated_model
-from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
-from fedgrid.engine.gradients import differentiate_batch
-from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
-from fedgrid.engine.hooks.rules import alike
+from fedgrid.engine.client_evaluation import ClientEvaluation
+from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
 from fedgrid.engine.hooks.trial import try_step
-from fedgrid.engine.metrics import plain
-from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
+from fedgrid.engine.optimisers import STATE, of_entries
+from fedgrid.engine.population import Population
+from fedgrid.engine.run_evaluation import RunEvaluation
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
 from fedgrid.engine.traffic import count_bytes, count_traffic
@@ -38,13 +36,11 @@ from fedgrid.federation.federation import Federation
 from fedgrid.method import (
     Aggregated,
     Candidates,
-    Client,
     Cohort,
     Later,
     Memory,
     Method,
     Model,
-    Server,
     Start,
     relative,
 )
@@ -87,11 +83,8 @@ class Engine:
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
-        # The parameters whose optimiser's state the server averages, and those whose stays.
-        trained, averages = self.architecture.trainable, method.average_optimiser
-        private = [*self.private(dict.fromkeys(trained))] if averages else []
-        self.averaged = [name for name in trained if name not in private] if averages else []
-        self.own = trained if protocol["optimiser_state"] == "kept" else private
+        self.population = Population(self.architecture, method, protocol, self.samples)
+        self.evaluation = RunEvaluation(self.population)
 
     def count_steps(self) -> int:
         """Return how many local steps the client with the most samples could take in the run.
@@ -113,16 +106,11 @@ class Engine:
         sizes, rounds = counts.sum(1).to(self.dtype), self.protocol.get("rounds", 0)
         share, sampler = self.protocol.get("participation", 1.0), self.protocol.get("sampler", "")
         cohort = cohorts.size(len(counts), share, sampler)
-        self._start = Start(server, len(counts), sizes, counts, rounds, cohort, self.random, sent)
-        shared = self.method.shared(self._start) if self.method.shared else {}
-        return RunState(server, shared | self.first_optimiser(self.averaged))
-
-    def first_optimiser(self, names: list[str]) -> Memory:
-        """Return the optimiser's state of parameters before the first step, if it has any."""
-        if not names:
-            return {}
-        state = Optimiser(self.protocol).start([self._start.server[name] for name in names])
-        return {STATE: named(state, names)} if state else {}
+        first = Start(server, len(counts), sizes, counts, rounds, cohort, self.random, sent)
+        self.population.start = first
+        shared = self.method.shared(first) if self.method.shared else {}
+        optimiser = self.population.first_optimiser(self.population.averaged)
+        return RunState(server, shared | optimiser)
 
     def random(self, client: int) -> Model:
         """Return initial weights drawn for this client."""
@@ -136,95 +124,6 @@ class Engine:
         """Return the model with all taps (`dead_taps.py`)."""
         return self.architecture.complete(model, self.seed)
 
-    # -- evaluation ------------------------------------------------------------------------------
-
-    def evaluate(self, model: Model) -> dict[str, Any]:
-        """Return accuracy, loss, predictions and the protocol's metrics on the test set."""
-        batches = batches_of_test_set(self.samples)
-        asked = self.protocol.get("metrics", ())
-        return evaluate(self.architecture.forward_server, self.samples, model, batches, asked)
-
-    def deployed(self, state: RunState) -> Model:
-        """Return the model by which the server is evaluated."""
-        if not self.method.deploy:
-            return state.server
-        return state.server | self.method.deploy(self.server(state))
-
-    def server(self, state: RunState) -> Server:
-        """Return the server between two rounds, as the method's functions see it."""
-        clients, network = range(len(self.federation.members)), self.architecture
-        return Server(
-            model=network.of_server(state.server),
-            shared=state.shared,
-            round=state.round,
-            architecture=network.empty_served,
-            entries=state.server,
-            test=self.samples.total_test,
-            clients=lambda: (self.idle_client(state, number) for number in clients),
-            data=self.samples.of_server(),
-            noise=seeds.seed("server", *self.federation.names, state.round),
-        )
-
-    def evaluate_validation(
-        self, state: RunState, deployed: Model | None = None
-    ) -> dict[str, float]:
-        """Return accuracy and loss on the validation data, if there are any.
-
-        It is the server's model, `deployed`, that is evaluated. If this is not complete without
-        private entries, it is each client's own model, on its own validation data.
-        """
-        if not (pool := self.federation.validation):
-            return {}
-        forward, parts = (
-            self.architecture.forward_server,
-            [(deployed or self.deployed(state), pool.ids)],
-        )
-        if not self.architecture.complete_server:
-            forward, clients = self.architecture.forward, range(len(self.federation.members))
-            idle = (self.idle_client(state, k) for k in clients)
-            models = (evaluated_model(self.method, client) for client in idle)
-            parts = [(model, pool.of_client(k)) for k, model in enumerate(models)]
-        sums = {"accuracy": 0.0, "loss": 0.0}
-        for model, ids in parts:
-            if len(ids):
-                batches = batches_of_pool(pool, ids)
-                found = evaluate(forward, self.samples, model, batches)
-                sums = {name: sums[name] + len(ids) * found[name] for name in sums}
-        return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
-
-    @property
-    def has_own_models(self) -> bool:
-        """Whether clients have models that differ from the server's before local training."""
-        return bool(self.method.private or self.method.personal or self.method.begin)
-
-    def start_client_evaluation(self) -> ClientEvaluation:
-        """Return an evaluation that has not seen any client yet."""
-        asked = tuple(self.protocol["metrics"])
-        return ClientEvaluation(self.architecture, self.samples, self.method, asked)
-
-    def evaluate_all_clients(self, state: RunState) -> ClientEvaluation:
-        """Return the evaluation of all clients, each with the model that it would use next."""
-        found = self.start_client_evaluation()
-        for number in range(len(self.federation.members)):
-            client = partial(self.idle_client, state, number)
-            found.see(number, client, own=self.has_own_models)
-        return found
-
-    def idle_client(self, state: RunState, number: int) -> Client:
-        """Return a client with the model that it would use next, before it takes part again."""
-        memory = self.memory(state, number)
-        client = self.client(state, number, own_model(state.server, memory), memory, steps=0)
-        if self.method.begin:
-            client = replace(client, model=client.model | self.method.begin(client))
-        return client
-
-    def evaluate_server(self, state: RunState) -> dict[str, float | None]:
-        """Return the values of the method's `evaluate_server`, if it has any."""
-        if not self.method.evaluate_server:
-            return {}
-        found = self.method.evaluate_server(self.server(state))
-        return {name: plain(value) for name, value in found.items()}
-
     # -- a round ---------------------------------------------------------------------------------
 
     def round(self, state: RunState, seen: ClientEvaluation | None = None) -> RunState:
@@ -232,7 +131,7 @@ class Engine:
         work = self.plan(state)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
-        lr = self.lr(state.round)
+        lr = self.population.lr(state.round)
         cohort = self.cohort(state, work, lr)
         memories = self.send(cohort)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
@@ -244,7 +143,9 @@ class Engine:
             )
             losses.append(loss)
             if self.method.average_optimiser:
-                optimisers.append(tree_map(torch.clone, of_entries(optimiser, self.averaged)))
+                optimisers.append(
+                    tree_map(torch.clone, of_entries(optimiser, self.population.averaged))
+                )
             after += [memory for memory, _ in left]
             measured += [told for _, told in left if told is not None]
         cohort = replace(cohort, deltas=sums.deltas, memory=after, measured=measured)
@@ -270,9 +171,9 @@ class Engine:
     def plan(self, state: RunState) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
         federation, protocol = self.federation, self.protocol
-        names, population = (*federation.names, state.round), len(federation.members)
+        names, number = (*federation.names, state.round), len(self.population)
         share, sampler = protocol["participation"], protocol["sampler"]
-        clients = schedule.cohort(population, share, *names, sampler=sampler)
+        clients = schedule.cohort(number, share, *names, sampler=sampler)
         if self.method.choose:
             clients = self.choose(state, clients)
         clients = conditions.answering(clients, protocol["dropout"], *names)
@@ -286,10 +187,10 @@ class Engine:
             server=state.server,
             shared=state.shared,
             drawn=moved(drawn, self.device),
-            sizes=self._start.sizes,
-            counts=self._start.counts,
+            sizes=self.population.start.sizes,
+            counts=self.population.start.counts,
             trains=self.trains(),
-            client=partial(self.idle_client, state),
+            client=partial(self.population.idle_client, state),
             noise=seeds.seed("choice", *self.federation.names, state.round),
         )
         return np.sort(self.method.choose(candidates).cpu().numpy())
@@ -307,7 +208,7 @@ class Engine:
         return Cohort(
             round=state.round,
             server=state.server,
-            population=len(self.federation.members),
+            population=len(self.population),
             clients=clients,
             sizes=counts.sum(1).to(self.dtype),
             counts=counts,
@@ -315,7 +216,7 @@ class Engine:
             lr=lr,
             momentum=self.protocol["momentum"],
             deltas=Later("deltas"),
-            before=[self.memory(state, int(client)) for client in work.clients],
+            before=[self.population.memory(state, int(client)) for client in work.clients],
             memory=Later("memory"),
             measured=Later("measured"),
             shared=state.shared,
@@ -323,54 +224,13 @@ class Engine:
             noise=work.noise,
         )
 
-    def memory(self, state: RunState, client: int) -> Memory:
-        """Return a client's memory, or its initial memory if it has never taken part.
-
-        Without `remember` the initial memory of the method stays.
-        """
-        method, start, later = self.method, self._start, client in state.memory
-        if later and (method.remember or not method.memory):
-            return state.memory[client]
-        kept = method.memory(start, client) if method.memory else {}
-        if later:
-            return kept | state.memory[client]
-        own = {"private": self.private(start.server)} if method.private else {}
-        return kept | own | self.first_optimiser(self.own)
-
     def send(self, cohort: Cohort) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
-        memories = self.begin(cohort)
+        memories = self.population.begin(cohort)
         if not self.method.send:
             return memories
         sent = self.method.send(cohort)
         return [kept | more for kept, more in zip(memories, sent, strict=True)]
-
-    def begin(self, cohort: Cohort) -> list[Memory]:
-        """Return every client's memory before the round, without what a placebo takes from it."""
-        clients = cohort.clients.tolist()
-        if self.method.forgets:
-            own = [self.draw_private(cohort.round, client) for client in clients]
-        elif self.method.resets:
-            own = [self.private(self._start.server) for _ in clients]
-        else:
-            return cohort.before
-        pairs = zip(cohort.before, own, strict=True)
-        return [self.forget(memory) | {"private": first} for memory, first in pairs]
-
-    def forget(self, memory: Memory) -> Memory:
-        """Return a client's memory with the optimiser's first state of its private entries."""
-        names = [*self.private(dict.fromkeys(self.own))]
-        first = self.first_optimiser(names).get(STATE)
-        return memory | ({STATE: overlaid(memory[STATE], first)} if first else {})
-
-    def draw_private(self, *names: Any) -> Model:
-        """Return initial weights for the private entries, drawn from the names."""
-        drawn = self.architecture.draw(seeds.seed("private", *self.federation.names, *names))
-        return self.private(drawn)
-
-    def private(self, model: dict[str, Any]) -> dict[str, Any]:
-        """Return the entries of the model that never leave their client."""
-        return {name: w for name, w in model.items() if name in self.architecture.private}
 
     def train(
         self, state: RunState, work: schedule.Work, memories: list[Memory], lr: float
@@ -389,7 +249,7 @@ class Engine:
         if not self.method.begin:
             return [{} for _ in memories]
         clients = [
-            self.client(state, k, own_model(state.server, memory), memory, 0)
+            self.population.client(state, k, own_model(state.server, memory), memory, 0)
             for k, memory in zip(work.clients, memories, strict=True)
         ]
         first = [self.method.begin(client) for client in clients]
@@ -413,14 +273,14 @@ class Engine:
         for i, c in enumerate(range(*which.indices(len(work.clients)))):
             client = work.clients[c]
             model = {name: tensor[i] for name, tensor in models.items()}
-            trained = self.client(state, client, model, memories[c], work.steps[c])
+            trained = self.population.client(state, client, model, memories[c], work.steps[c])
             keep = method.remember(trained) if method.remember else {}
             if method.remember and not self.tried:
-                self.check_form(keep, int(client))
+                self.population.check_form(keep, int(client))
             if method.private:
                 keep = keep | {"private": {name: model[name] for name in memories[c]["private"]}}
-            if self.own:
-                state_of_own = of_entries(optimisers, self.own)
+            if self.population.own:
+                state_of_own = of_entries(optimisers, self.population.own)
                 keep = keep | {STATE: tree_map(lambda kept, i=i: kept[i], state_of_own)}
             told = tree_map(torch.clone, method.measure(trained)) if method.measure else None
             left.append((tree_map(torch.clone, keep), told))
@@ -432,47 +292,16 @@ class Engine:
         """Return the bytes that travel to and from a client of the round that has trained."""
         which = int(cohort.steps.argmax())
         kept, measured = cohort.memory[which], [*cohort.measured][which : which + 1]
-        begun = self.begin(cohort)[which]
+        begun = self.population.begin(cohort)[which]
         sent = {k: v for k, v in memories[which].items() if k not in begun}
         moving = {*self.architecture.trainable, *self.architecture.statistics}
         names = [name for of in self.sent for name in of if name in moving]
-        averaged = of_entries(cohort.shared.get(STATE, {}), self.averaged)
+        averaged = of_entries(cohort.shared.get(STATE, {}), self.population.averaged)
         model: Memory = {name: cohort.server[name] for name in names}
         model |= {STATE: averaged} if averaged else {}
         traffic = count_traffic(self.method, model, cohort.shared, sent, kept, measured)
         self.attack.check(traffic["up"] > count_bytes(model))
         return traffic
-
-    def check_form(self, kept: Memory, client: int) -> None:
-        """Refuse a memory after a round that has not the form of the initial one."""
-        initial = self.method.memory(self._start, client) if self.method.memory else {}
-        with hooks(self.method, "remember")[0].named():
-            alike(kept, initial, "the initial memory (`memory`)")
-
-    def client(
-        self, state: RunState, number: int, model: Model, memory: Memory, steps: int
-    ) -> Client:
-        """Return a client with this model, and with access to its data."""
-        return Client(
-            model=model,
-            server=own_model(state.server, memory),
-            memory=memory,
-            shared=state.shared,
-            counts=self.federation.counts[number],
-            steps=steps,
-            round=state.round,
-            lr=self.lr(state.round),
-            momentum=self.protocol["momentum"],
-            architecture=self.architecture.empty,
-            total=partial(self.samples.total, number),
-            epoch=partial(self.samples.epoch, number, state.round),
-            test=partial(self.samples.total_client_test, number),
-            gradient=partial(differentiate_batch, self.architecture),
-        )
-
-    def lr(self, number: int) -> float:
-        """Return the learning rate of a round."""
-        return self.protocol["lr"] * self.protocol["lr_decay"] ** number
 
     def aggregate(
         self, state: RunState, cohort: Cohort, sums: Running | Kept, optimisers: list[Memory]

@@ -6,6 +6,10 @@ gives, and of the client's memory what a server's function reads. What is read i
 round of a process, by entries at the first level of a memory. Frozen parameters and entries that
 stay at the client do not travel. Nothing is counted for compression or for names, nor for what
 `choose`, `deploy` and `refine` learn of clients and of data in other ways.
+
+A real system can send less. Of a table with a row for each client, as in FedPAC, it would send one
+row, and where a method sends a model in place of the server's, as FedAMP does, only that one. What
+comes up twice, in the model and in what the method measures or keeps, it would send once.
 """
 
 from typing import Any

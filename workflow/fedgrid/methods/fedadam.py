@@ -3,8 +3,6 @@
 v <- beta2 v + (1 - beta2) D^2
 """
 
-from torch import Tensor
-
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
@@ -17,8 +15,4 @@ def method(
     form: str = "paper",
 ) -> Method:
     """lr: the server's learning rate; betas in [0, 1); tau above 0; form: "paper" or "code"."""
-
-    def square(v: Tensor, now: Tensor) -> Tensor:
-        return beta2 * v + (1 - beta2) * now
-
-    return adapt("fedadam", square, lr, beta1, tau, form, beta2)
+    return adapt("fedadam", lambda v, d2: beta2 * v + (1 - beta2) * d2, lr, beta1, tau, form, beta2)

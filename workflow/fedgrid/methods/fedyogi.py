@@ -3,8 +3,6 @@
 v <- v - (1 - beta2) D^2 sign(v - D^2), so that v falls slower than Adam's where D is small.
 """
 
-from torch import Tensor
-
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
@@ -17,8 +15,6 @@ def method(
     form: str = "paper",
 ) -> Method:
     """lr: the server's learning rate; betas in [0, 1); tau above 0; form: "paper" or "code"."""
-
-    def square(v: Tensor, now: Tensor) -> Tensor:
-        return v - (1 - beta2) * now * (v - now).sign()
-
-    return adapt("fedyogi", square, lr, beta1, tau, form, beta2)
+    return adapt(
+        "fedyogi", lambda v, d2: v - (1 - beta2) * d2 * (v - d2).sign(), lr, beta1, tau, form, beta2
+    )

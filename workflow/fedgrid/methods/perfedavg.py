@@ -3,8 +3,10 @@
 Fallah, Mokhtari and Ozdaglar, "Personalized Federated Learning with Theoretical Guarantees: A
 Model-Agnostic Meta-Learning Approach". The first half D of each batch gives the step
 w' = w - alpha grad f(w; D), and the local model follows grad f(w'; D') of the second half D'. With
-an odd number of samples, the one in the middle belongs to both. A client is evaluated after one
-step with the rate alpha on a batch of its own.
+an odd number of samples, the one in the middle belongs to both. A half may have fewer samples than
+the protocol's `smallest_batch`: for a model with BatchNorm set this to 3 or more, because a half of
+one sample has no deviation. A client is evaluated after one step with the rate alpha on a batch of
+its own.
 
 Without the second derivative this is the paper's variant FO. With `hessian` it is HF: from the
 direction g is subtracted alpha times (grad f(w + e g; D) - grad f(w - e g; D)) / (2 e), an

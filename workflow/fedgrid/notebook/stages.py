@@ -132,5 +132,5 @@ def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) 
         for last in rounds(engine, start, history):  # noqa: B007
             bar.step(history[-1])
     facts = written.run_facts(engine, time.monotonic() - began, 0, last, machine.threads)
-    last = replace(last, server=engine.complete(engine.deployed(last)))
+    last = replace(last, server=engine.complete(engine.evaluation.deployed(last)))
     written.write(out, last, history, {"run": spec} | facts)

@@ -1,8 +1,9 @@
 """What travels in a round, and until a method is as accurate as the baseline in the end.
 
 A run's summary has the bytes that go to and come from one client in a round (`engine/traffic.py`).
-They are multiplied by the clients of a round. The target is an accuracy in percent, or by default
-the baseline's mean score in the same setting. A run reaches it in its first evaluated round with at
+They are multiplied by the clients of a round. They are too high for methods that send each client a
+model of its own (FedPAC, FedAMP). The target is an accuracy in percent, or by default the
+baseline's mean score in the same setting. A run reaches it in its first evaluated round with at
 least this accuracy. A method whose runs do not all reach it has no number of rounds.
 """
 

@@ -96,7 +96,7 @@ def accuracies(engine, state):
 
     model, found = engine.architecture.live.eval(), []
     for client in range(len(engine.federation.members)):
-        memory = engine.memory(state, client)
+        memory = engine.population.memory(state, client)
         fill(model, own_model(state.server, memory))
         counted = engine.samples.total_client_test(
             client, lambda x, y: (right(engine.architecture, x, y), torch.tensor(len(y)))

@@ -138,7 +138,8 @@ def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracke
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
-    return state, history, replace(state, server=engine.complete(engine.deployed(state))), facts
+    model = engine.complete(engine.evaluation.deployed(state))
+    return state, history, replace(state, server=model), facts
 
 
 class Interrupt:

@@ -27,7 +27,7 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
     while state.round < protocol["rounds"] and diverged(history[-1:]) is None:
         cohort = protocol["evaluate_clients"] == "cohort"
         watch = cohort and evaluates_clients(protocol, state.round + 1)
-        seen = engine.start_client_evaluation() if watch else None
+        seen = engine.evaluation.start_client_evaluation() if watch else None
         state = engine.round(state, seen)
         if is_evaluated(protocol, state.round):
             logged = {name: values.tolist() for name, values in state.logged.items()}
@@ -52,14 +52,14 @@ def evaluates_clients(protocol: Protocol, number: int) -> bool:
 
 def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None) -> dict[str, Any]:
     """Return all that is measured after a round; `seen` has evaluated the round's clients."""
-    complete = engine.architecture.complete_server
-    model = engine.deployed(state)
-    row = engine.evaluate(model) if complete else dict(NOT_COMPLETE)
-    row = join(row, engine.evaluate_server(state))
-    row = join(row, engine.evaluate_validation(state, model))
+    complete, evaluation = engine.architecture.complete_server, engine.evaluation
+    model = evaluation.deployed(state)
+    row = evaluation.evaluate(model) if complete else dict(NOT_COMPLETE)
+    row = join(row, evaluation.evaluate_server(state))
+    row = join(row, evaluation.evaluate_validation(state))
     everyone = engine.protocol["evaluate_clients"] == "all"
     if everyone and evaluates_clients(engine.protocol, state.round):
-        seen = engine.evaluate_all_clients(state)
+        seen = evaluation.evaluate_all_clients(state)
     return join(row, seen.results(model)) if seen and seen.clients else row
 
 
