@@ -46,7 +46,7 @@ UNITS = {
     "bytes",
 }
 UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
-UNITS |= {"rounds per second"}
+UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 # What the marks in names of columns stand for.
 FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
 FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}

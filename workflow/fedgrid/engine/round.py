@@ -29,6 +29,7 @@ from fedgrid.engine.hooks.calling import checked, hooks, unchanged_by_steps
 from fedgrid.engine.hooks.rules import alike
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.metrics import plain
+from fedgrid.engine.operations import count_operations
 from fedgrid.engine.optimisers import STATE, Optimiser, named, of_entries, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import RunState, add_to_log, effective, moved, own_model
@@ -85,6 +86,7 @@ class Engine:
             protocol, len(federation.members), moving, *federation.names
         )
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
+        self.operations: float | None = None  # of a sample in a local step, from then on
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
@@ -381,6 +383,8 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
+            given = self.method, self.architecture, self.protocol
+            self.operations = count_operations(*given, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
 

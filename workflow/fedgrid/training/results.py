@@ -32,7 +32,21 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
     about |= {"class_names": [*names]} if names else {}
     about |= {f"bytes_{way}": count for way, count in engine.traffic.items()}
-    return machine_facts(engine, seconds, threads) | done | about
+    return machine_facts(engine, seconds, threads) | done | about | count_work(engine)
+
+
+def count_work(engine: Engine) -> dict[str, float]:
+    """Return the size of the model, and what a client computes in a round.
+
+    Without a round, or for a network whose operations cannot be counted, these are left out.
+    """
+    sizes = map(len, engine.federation.members)
+    counted = engine.operations is not None
+    return {
+        "parameters": sum(entry.numel() for entry in engine.architecture.live.parameters()),
+        "samples_per_round": round(schedule.mean_samples(sizes, engine.protocol), 3),
+        **({"flops_per_sample": engine.operations} if counted else {}),
+    }
 
 
 def count_idle(engine: Engine) -> int:
