@@ -89,7 +89,13 @@ def caption(table: pd.DataFrame) -> str:
         "Operations of a client's local steps (a multiplication and its addition are two; nothing "
         "that a method computes before or after them), counted in one step of the method; seconds "
         "with evaluations and the peak memory of the process, measured on "
-        f"{machines}, {tables.join_values(table, 'threads')} threads: "
-        f"{tables.join_values(table, 'seeds')} seeds, {tables.join_values(table, 'scale')} scale."
+        f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, "
+        f"{tables.join_values(table, 'scale')} scale."
         + others
     )
+
+
+def count(table: pd.DataFrame, name: str) -> str:
+    """Return the number of seeds or threads in words: `1 thread`, `2 seeds`."""
+    number = tables.join_values(table, f"{name}s")
+    return f"{number} {name}{'s' * (number != '1')}"
