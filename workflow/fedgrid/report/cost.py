@@ -90,8 +90,7 @@ def caption(table: pd.DataFrame) -> str:
         "that a method computes before or after them), counted in one step of the method; seconds "
         "with evaluations and the peak memory of the process, measured on "
         f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, "
-        f"{tables.join_values(table, 'scale')} scale."
-        + others
+        f"{tables.join_values(table, 'scale')} scale." + others
     )
 
 

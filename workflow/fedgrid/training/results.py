@@ -145,6 +145,8 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
 
 
 PREDICTIONS = ("round", "class", "predicted")
+# The beginnings of the columns with the samples of each class, by the name of the confusion.
+OF_CLASS = {"confusion": "of_class_", "own_confusion": "own_of_class_"}
 
 
 def apart(
@@ -154,11 +156,16 @@ def apart(
 
     `classes` has the names of the classes, if they have some.
     """
-    listed = ("predicted", "clients", "logged")
+    listed = ("predicted", "clients", "logged", *OF_CLASS)
     metrics = [{n: value for n, value in row.items() if n not in listed} for row in history]
     predictions = [
         dict(zip(PREDICTIONS, (row["round"], label, count), strict=True))
         | ({"class_name": classes[label]} if classes else {})
+        | {
+            f"{beginning}{of}": counts[label]
+            for name, beginning in OF_CLASS.items()
+            for of, counts in enumerate(row.get(name) or ())
+        }
         for row in history
         for label, count in enumerate(row.get("predicted", ()))
     ]
