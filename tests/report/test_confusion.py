@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from test_any_study import assert_same_after_reading
 
 import made
 from fedgrid.report import confusion
@@ -78,6 +79,11 @@ def test_runs_that_did_not_count_it_are_refused():
     plain = counted(FIRST).drop(columns=["of_class_0", "of_class_1"])
     with pytest.raises(UsageError, match=r"metrics: \[confusion\]"):
         drawn(plain)
+
+
+def test_its_files_are_the_same_after_reading(tmp_path):
+    table = drawn(counted(FIRST), counted(SECOND, method="moon"))
+    assert_same_after_reading(confusion, table, tmp_path, "csv", "html", "svg", "tex")
 
 
 def test_a_panel_per_method_on_one_scale_of_colours():

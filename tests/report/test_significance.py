@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from test_any_study import assert_same_after_reading
 from test_ranks import sources
 
 import made
@@ -116,11 +117,11 @@ def test_with_settings_the_best_candidate_of_each_family_counts():
     assert row(table, "good", "dir0.5")["difference"] == pytest.approx(80 - 81)
 
 
-def test_its_forms():
+def test_its_forms(tmp_path):
     table = drawn()
     assert next(iter(significance.wide(table))) == significance.OVERALL
     assert "at least 0.25" in significance.caption(table)
-    assert significance.plot(table, made.STUDY).axes
+    assert_same_after_reading(significance, table, tmp_path, "csv", "html", "svg", "tex")
 
 
 def test_what_has_nothing_to_compare_and_what_is_no_method():

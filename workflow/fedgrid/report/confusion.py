@@ -95,7 +95,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     index = ["method_label", "dataset_label", "partition", *several]
     cells = right.pivot(index=index, columns="class", values="cell")
     cells = cells.reindex(right.set_index(index).index.unique())
-    labels = right.groupby("class")["class_label"]
+    labels = right["class_label"].astype(str).groupby(right["class"])
     names = labels.first()[labels.nunique() == 1]  # datasets may name a class differently
     named = [name.removesuffix("_label") for name in index]
     return cells.fillna("").rename(columns=names).rename_axis(index=named, columns=None)
@@ -133,7 +133,7 @@ def plot_panel(axes: Axes, part: pd.DataFrame):
     axes.set_aspect("equal")
     axes.invert_yaxis()
     if len(shares) <= MANY:
-        names = part.drop_duplicates("class").set_index("class")["class_label"]
+        names = part.drop_duplicates("class").set_index("class")["class_label"].astype(str)
         turned = 90 if names.str.len().max() > 1 else 0
         axes.set_xticks(names.index, names, rotation=turned)
         axes.set_yticks(names.index, names)
