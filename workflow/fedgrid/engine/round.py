@@ -383,8 +383,8 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
-            given = self.method, self.architecture, self.protocol
-            self.operations = count_operations(*given, clients.one(busy))
+            made = self.method, self.architecture, self.protocol
+            self.operations = count_operations(*made, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
 

@@ -6,6 +6,8 @@ numbers are those after the last round, as shares of the images of a class, and 
 run that ended early diverged, and its setting has no numbers. A class without images has none.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -128,7 +130,12 @@ def plot_panel(axes: Axes, part: pd.DataFrame):
     """Draw the matrix of one method and setting; the first class is at the top."""
     shares = part.pivot(index="class", columns="taken_for", values="mean")
     axes.grid(visible=False)
-    style = {"cmap": "Blues", "vmin": 0, "vmax": 100, "rasterized": len(shares) > MANY}
+    style: dict[str, Any] = {
+        "cmap": "Blues",
+        "vmin": 0,
+        "vmax": 100,
+        "rasterized": len(shares) > MANY,
+    }
     mesh = axes.pcolormesh(shares.columns, shares.index, shares, shading="nearest", **style)
     axes.set_aspect("equal")
     axes.invert_yaxis()

@@ -38,14 +38,13 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
 def count_work(engine: Engine) -> dict[str, float]:
     """Return the size of the model, and what a client computes in a round.
 
-    Without a round, or for a network whose operations cannot be counted, these are left out.
+    Operations are left out without a round, or if those of the network cannot be counted.
     """
-    sizes = map(len, engine.federation.members)
-    counted = engine.operations is not None
+    sizes, each = map(len, engine.federation.members), engine.operations
     return {
         "parameters": sum(entry.numel() for entry in engine.architecture.live.parameters()),
         "samples_per_round": round(schedule.mean_samples(sizes, engine.protocol), 3),
-        **({"flops_per_sample": engine.operations} if counted else {}),
+        **({} if each is None else {"flops_per_sample": each}),
     }
 
 
