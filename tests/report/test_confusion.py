@@ -92,3 +92,11 @@ def test_a_panel_per_method_on_one_scale_of_colours():
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["FedAvg", "MOON"]
     assert {axes.collections[0].get_clim() for axes in panels} == {(0, 100)}
+
+
+def test_each_setting_begins_a_row():
+    methods = ("fedavg", "moon", "fedlc", "fedrs", "fedntd")
+    parts = [counted(FIRST, method=m, partition=p) for p in ("iid", "dir0.1") for m in methods]
+    rows = confusion.arrange_panels(drawn(*parts))
+    assert [len(row) for row in rows] == [4, 1, 4, 1]
+    assert [row[0]["partition"].iloc[0] for row in rows] == ["iid", "iid", "dir0.1", "dir0.1"]

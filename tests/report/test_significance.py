@@ -96,6 +96,12 @@ def test_a_run_that_diverged_leaves_no_difference():
         assert row(drawn(lost), "good", partition)[["difference", "p"]].isna().all()
 
 
+def test_runs_that_all_diverged_can_be_drawn(tmp_path):
+    table = drawn({"iid": {"fedavg": [None, None], "good": [None, None]}})
+    assert_same_after_reading(significance, table, tmp_path, "csv", "html", "svg", "tex")
+    assert row(table, "good", "iid")[["difference", "low", "high", "p"]].isna().all()
+
+
 def test_one_cell_has_no_test_over_cells():
     table = drawn({"dir0.1": CELLS["dir0.1"]})
     assert [*table["test"].unique()] == [significance.T_TEST]

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL, RUN, strict_mean
+from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
@@ -104,26 +104,34 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per method and setting, all on one scale of colours."""
-    parts = [*table.groupby(CELL, sort=False)]
-    columns = min(len(parts), figures.ROW)
-    size = {"width": PANEL, "height": PANEL + 0.25}
-    figure, grid = figures.panels(-(-len(parts) // columns), columns, **size)
-    places = [axes for row in grid for axes in row]
-    several = len({cell[1:] for cell, _ in parts}) > 1
-    for axes, (_, part) in zip(places, parts, strict=False):
-        mesh = plot_panel(axes, part)
-        first = part.iloc[0]
-        setting = figures.write_setting(study, first["dataset"], first["partition"])
-        axes.set_title(first["method_label"] + f"\n{setting}" * several)
-    for axes in places[len(parts) :]:
-        axes.set_visible(False)
-    for row in grid:
-        row[0].set_ylabel("class")
-    for axes in places[max(len(parts) - columns, 0) : len(parts)]:
+    """Draw a panel per method, all on one scale of colours; each setting begins a row."""
+    rows = arrange_panels(table)
+    columns = max(map(len, rows))
+    figure, grid = figures.panels(len(rows), columns, PANEL, PANEL + 0.25)
+    several = len(table[SETTING].drop_duplicates()) > 1
+    for panels, parts in zip(grid, rows, strict=True):
+        for axes, part in zip(panels, parts, strict=False):
+            mesh = plot_panel(axes, part)
+            first = part.iloc[0]
+            setting = figures.write_setting(study, first["dataset"], first["partition"])
+            axes.set_title(first["method_label"] + f"\n{setting}" * several)
+        for axes in panels[len(parts) :]:
+            axes.set_visible(False)
+        panels[0].set_ylabel("class")
+    for axes in grid[-1]:
         axes.set_xlabel("taken for")
+    places = [axes for panels in grid for axes in panels]
     figure.colorbar(mesh, ax=places, label="images of the class (%)")
     return figure
+
+
+def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
+    """Return the rows of panels, each with the rows of its method, at most ROW in a row."""
+    rows = []
+    for _, setting in table.groupby(SETTING, sort=False):
+        parts = [part for _, part in setting.groupby("method", sort=False)]
+        rows += [parts[at : at + figures.ROW] for at in range(0, len(parts), figures.ROW)]
+    return rows
 
 
 def plot_panel(axes: Axes, part: pd.DataFrame):

@@ -55,8 +55,8 @@ def draw(
     pairs = list_pairs([*scores["method"].unique()], baseline)
     rows = [row for pair in pairs for row in compare_pair(scores, *pair)]
     if not rows:
-        others = "another method" if baseline is None else baseline
-        raise NothingToDrawError(f"this needs runs of {others} in a cell and seed of each method")
+        methods = "two methods" if baseline is None else f"{baseline} and another method"
+        raise NothingToDrawError(f"this needs runs of {methods} with the same seeds in a cell")
     table = pd.DataFrame(rows)
     table["p_holm"] = table.groupby("test")["p"].transform(correct_by_holm)
     for axis in (*PAIR, "dataset", "protocol"):
