@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from conftest import BACKENDS, PROTOCOL, assert_same, methods, simulate, uneven
-from fedgrid.engine import round as rounds
 from fedgrid.federation import schedule
 from fedgrid.method import Method
 from fedgrid.models import Classifier
@@ -36,7 +35,11 @@ class Rows(nn.Module):
 def played(method: Method, backend: str = "loop", body=layers, **protocol):
     """A run after its first round, of a network whose operations can be counted by hand."""
     run = simulate(
-        method, backend, uneven(SIZES), lambda seed: Classifier(body(), HIDDEN, CLASSES), **protocol
+        method,
+        backend,
+        uneven(SIZES),
+        lambda seed: Classifier(body(), HIDDEN, CLASSES),
+        **{"metrics": ["operations"]} | protocol,
     )
     run.play(1)
     return run
@@ -74,6 +77,10 @@ def test_what_cannot_be_counted_is_left_out_of_the_summary():
     assert results.count_work(run.engine).keys() == {"parameters", "samples_per_round"}
 
 
+def test_nothing_is_counted_if_nobody_asks():
+    assert played(Method(), metrics=[]).engine.operations is None
+
+
 def test_the_summary_has_size_and_work():
     engine = played(Method(), local=2, local_unit="epochs").engine
     assert results.count_work(engine) == {
@@ -93,7 +100,6 @@ def test_samples_of_a_round_by_hand():
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["fedavg", "moon", "fedrep"])
-def test_counting_changes_no_number(backend, name, monkeypatch):
-    counted = simulate(methods(name), backend, uneven(SIZES)).play(3)
-    monkeypatch.setattr(rounds, "count_operations", lambda *given: None)
+def test_counting_changes_no_number(backend, name):
+    counted = simulate(methods(name), backend, uneven(SIZES), metrics=["operations"]).play(3)
     assert_same(counted, simulate(methods(name), backend, uneven(SIZES)).play(3))

@@ -9,6 +9,7 @@
                         classes in place of their numbers, if the data have them
     confusion           how many samples of each class are taken for each class: a table (K, K),
                         which is written to predictions.csv
+    operations          floating point operations of a local step, once per run (`operations.py`)
 
 All others are from 0 to 1. A value that is not a finite number is None: the recall of a class
 without samples, AUROC if a class has no sample, or any metric of a model that has diverged.
@@ -23,7 +24,9 @@ from torch import Tensor
 
 from fedgrid.runtime.names import UsageError, known
 
+OF_RUN = ("operations",)  # which no evaluation computes
 NAMES = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error", "recall", "confusion")
+NAMES += OF_RUN
 BINS = 15
 
 
@@ -36,6 +39,7 @@ def compute(
     """
     for name in names:
         known("metric", name, NAMES)
+    names = [name for name in names if name not in OF_RUN]
     probabilities = torch.softmax(logits.double(), 1)
     if not probabilities.isfinite().all():
         nothing = {name: torch.full((logits.shape[1],), math.nan) for name in names}

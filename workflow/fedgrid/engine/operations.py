@@ -1,6 +1,6 @@
 """Floating point operations of a client's local step, counted by torch's `FlopCounterMode`.
 
-In the first round of a process one real step of the backend `loop` is counted, with all passes that
+If the protocol's `metrics` ask for `operations`, in the first round of a process one real step of the backend `loop` is counted, with all passes that
 the method's functions make, forward and backward. Products of matrices, convolutions and attention
 count, with two operations for a multiplication and its addition; what works element by element does
 not. LSTMs are unrolled, because PyTorch does not count its fused ones. For a network with another

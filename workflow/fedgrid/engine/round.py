@@ -86,7 +86,7 @@ class Engine:
             protocol, len(federation.members), moving, *federation.names
         )
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
-        self.operations: float | None = None  # of a sample in a local step, from then on
+        self.operations: float | None = None  # of a sample in a local step, if asked for
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         # The parameters whose optimiser's state the server averages, and those whose stays.
@@ -383,8 +383,9 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
-            made = self.method, self.architecture, self.protocol
-            self.operations = count_operations(*made, clients.one(busy))
+            if "operations" in self.protocol.get("metrics", ()):
+                made = self.method, self.architecture, self.protocol
+                self.operations = count_operations(*made, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
 

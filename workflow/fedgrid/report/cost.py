@@ -1,7 +1,8 @@
 """What a run costs: operations of a client, seconds, memory and the size of the model.
 
 Operations are counted in a real local step of the method (`engine/operations.py`), with all passes
-that it makes, and are multiplied by the samples that a client goes through in a round. What a
+that it makes, if the protocol has `metrics: [operations]`. They are multiplied by the samples that
+a client goes through in a round. What a
 method computes before and after its local steps, on the server and in evaluations costs seconds,
 and is not in the operations. Seconds and memory are those of the machine that trained the run, with
 evaluations. Runs that trained beside others on the same machine took longer than alone.
@@ -87,11 +88,18 @@ def caption(table: pd.DataFrame) -> str:
     others = " Seconds of different machines cannot be compared." * (" or " in machines)
     return (
         "Operations of a client's local steps (a multiplication and its addition are two; nothing "
-        "that a method computes before or after them), counted in one step of the method; seconds "
+        f"that a method computes before or after them), {write_counted(table)}; seconds "
         "with evaluations and the peak memory of the process, measured on "
         f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, "
         f"{tables.join_values(table, 'scale')} scale." + others
     )
+
+
+def write_counted(table: pd.DataFrame) -> str:
+    """Say how operations were counted, or how to have them counted."""
+    if table["client_gflop"].isna().all():
+        return "which only runs with `metrics: [operations]` in their protocol count"
+    return "counted in one step of the method"
 
 
 def count(table: pd.DataFrame, name: str) -> str:
