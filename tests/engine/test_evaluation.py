@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -39,6 +40,7 @@ from fedgrid.federation.members import (
 )
 from fedgrid.method import Client, Method, Server
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import tables
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training import results
@@ -451,6 +453,7 @@ def test_metrics_agree_with_scikit_learn():
     )
     recalls = sklearn_metrics.recall_score(labels, said, average=None)
     assert [found[f"recall_{c}"] for c in range(4)] == pytest.approx(list(recalls), abs=1e-6)
+    assert found["confusion"] == sklearn_metrics.confusion_matrix(labels, said).tolist()
 
 
 def test_calibration_error_by_hand():
@@ -482,6 +485,30 @@ def test_metrics_join_the_columns_by_name():
     _, history = run_of(Method(), metrics=["macro_f1", "recall"])
     last = history[-1]
     assert {"macro_f1", "recall_0", "recall_2", "own_macro_f1", "own_recall_1"} <= last.keys()
+
+
+def test_the_confusion_is_beside_the_predictions(tmp_path):
+    found, history = run_of(Method(), metrics=["confusion", "recall"])
+    results.write(tmp_path, found.run, history, {})
+    said = tables.read_predictions(tmp_path / "predictions.csv")
+    classes = [f"of_class_{c}" for c in range(3)]
+    assert said[classes].sum(axis=1).tolist() == said["predicted"].tolist()
+    last = said[said["round"] == 4].set_index("class")
+    counts = found.engine.federation.test_labels.bincount(minlength=3).tolist()
+    assert last[classes].sum().tolist() == counts
+    right = [last.loc[c, f"of_class_{c}"] / counts[c] for c in range(3)]
+    assert right == pytest.approx([history[-1][f"recall_{c}"] for c in range(3)])
+    assert last[[f"own_{name}" for name in classes]].sum().sum() == sum(map(len, TESTED))
+    assert not {"confusion", "own_confusion"} & {*pd.read_csv(tmp_path / "metrics.csv")}
+
+
+def test_without_a_server_the_confusion_is_that_of_own_models(tmp_path):
+    found, history = run_of(methods("fedper"), metrics=["confusion"])
+    results.write(tmp_path, found.run, history, {})
+    said = tables.read_predictions(tmp_path / "predictions.csv")
+    classes = [f"own_of_class_{c}" for c in range(3)]
+    assert [*said] == ["round", "class", "predicted", *classes]
+    assert said[classes].sum(axis=1).tolist() == said["predicted"].tolist()
 
 
 # --- a method's own values -----------------------------------------------------------------------

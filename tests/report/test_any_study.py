@@ -578,7 +578,10 @@ def test_clients_by_hand(tmp_path):
     first = found.loc["fedavg"]
     # seed 0: (450 * 10 + 110 * 100) / 210 weighted; seed 1: 25
     assert first["own_weighted"] == pytest.approx(((10 * 450 + 110 * 100) / 210 + 25) / 2, abs=1e-3)
-    assert (first["own_mean"], first["own_worst"]) == (37.5, 0)
+    assert (first["own_mean"], first["own_worst"], first["own_best"]) == (37.5, 0, 75)
+    # The variance of 0, 10, ..., 100 is 1000; that of their halves 250.
+    assert first["own_spread"] == pytest.approx(0.75 * np.sqrt(1000), abs=1e-3)
+    assert first["own_spread_std"] == pytest.approx(np.sqrt(1000 / 8), abs=1e-3)
     assert [first[f"own_decile{k}"] for k in range(1, 10)] == [7.5 * k for k in range(1, 10)]
     assert first["own_mean_std"] == pytest.approx(25 / np.sqrt(2), abs=1e-3)
     assert (first["server_mean"], first["seeds"], first["clients"]) == (60, 2, 11)
@@ -596,7 +599,7 @@ def test_clients_are_lines_over_deciles():
     figure = plotted(clients, clients.draw(rows, STUDY, "quick"))
     assert [axes.get_title() for axes in figure.axes] == [f"CIFAR-10, alpha={k}" for k in (1, 2)]
     own, server = figure.axes[1].lines
-    assert own.get_ydata().tolist() == [10 * k for k in range(10)]
+    assert own.get_ydata().tolist() == [10 * k for k in range(11)]
     assert (own.get_linestyle(), server.get_linestyle()) == ("-", "--")
     assert own.get_color() == server.get_color()
     (legend,) = figure.legends

@@ -7,9 +7,12 @@
                         2017): the mean distance between confidence and accuracy
     recall              recall of each class, as recall_0, recall_1 and so on; with names of
                         classes in place of their numbers, if the data have them
+    confusion           how many samples of each class are taken for each class: a table (K, K),
+                        which is written to predictions.csv
+    operations          floating point operations of a local step, once per run (`operations.py`)
 
-All are from 0 to 1. A value that is not a finite number is None: the recall of a class without
-samples, AUROC if a class has no sample, or any metric of a model that has diverged.
+All others are from 0 to 1. A value that is not a finite number is None: the recall of a class
+without samples, AUROC if a class has no sample, or any metric of a model that has diverged.
 """
 
 import math
@@ -21,24 +24,41 @@ from torch import Tensor
 
 from fedgrid.runtime.names import UsageError, known
 
-NAMES = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error", "recall")
+NAMES = (
+    "balanced_accuracy",
+    "macro_f1",
+    "auroc",
+    "calibration_error",
+    "recall",
+    "confusion",
+    "operations",
+)
+OF_RUN = ("operations",)  # which no evaluation computes
 BINS = 15
 
 
 def compute(
     names: Iterable[str], logits: Tensor, labels: Tensor, classes: Sequence[str] = ()
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
     """Return metrics of logits (n, K) and labels (n,); UsageError for an unknown name.
 
     `classes` has the names of the classes, if they have some.
     """
     for name in names:
         known("metric", name, NAMES)
+    names = [name for name in names if name not in OF_RUN]
     probabilities = torch.softmax(logits.double(), 1)
     if not probabilities.isfinite().all():
         nothing = {name: torch.full((logits.shape[1],), math.nan) for name in names}
         return columns(nothing, classes)
     return columns({name: globals()[name](probabilities, labels) for name in names}, classes)
+
+
+def confusion(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Return (K, K): how many samples of a class, by row, are taken for each class, by column."""
+    classes = probabilities.shape[1]
+    pairs = labels * classes + probabilities.argmax(1)
+    return pairs.bincount(minlength=classes**2).view(classes, classes)
 
 
 def check(names: Iterable[str], labels: Tensor, classes: int) -> None:
@@ -51,13 +71,13 @@ def check(names: Iterable[str], labels: Tensor, classes: int) -> None:
         )
 
 
-def columns(found: dict[str, Tensor], classes: Sequence[str] = ()) -> dict[str, float | None]:
-    """Return one value per column; the recall of each class has a column."""
+def columns(found: dict[str, Tensor], classes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return one value per column; the recall of each class has a column, a table is a list."""
     flat: dict[str, Any] = {}
     for name, value in found.items():
         of = [f"recall_{c}" for c in classes or range(value.numel())]
         flat |= dict(zip(of, value, strict=True)) if name == "recall" else {name: value}
-    return {name: plain(value) for name, value in flat.items()}
+    return {n: plain(value) if value.dim() < 2 else value.tolist() for n, value in flat.items()}
 
 
 def plain(value: Any) -> float | None:

@@ -25,6 +25,7 @@ from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
 from fedgrid.engine.hooks.trial import try_step
+from fedgrid.engine.operations import count_operations
 from fedgrid.engine.optimisers import STATE, of_entries
 from fedgrid.engine.population import Population
 from fedgrid.engine.run_evaluation import RunEvaluation
@@ -81,6 +82,7 @@ class Engine:
             protocol, len(federation.members), moving, *federation.names
         )
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
+        self.operations: float | None = None  # of a sample in a local step, if asked for
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         self.population = Population(self.architecture, method, protocol, self.samples)
@@ -241,6 +243,9 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
+            if "operations" in self.protocol.get("metrics", ()):
+                made = self.method, self.architecture, self.protocol
+                self.operations = count_operations(*made, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
 

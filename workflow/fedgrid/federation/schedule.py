@@ -135,6 +135,17 @@ def count_idle(sizes: Iterable[int], protocol: Protocol) -> int:
     return sum(not trains(size, batch, smallest) for size in sizes)
 
 
+def mean_samples(sizes: Iterable[int], protocol: Protocol) -> float:
+    """Return the samples that a client goes through in a round, repeated ones counted again.
+
+    It is the mean over the clients that train, without stragglers. `sizes` are all clients' numbers
+    of samples.
+    """
+    rng = np.random.default_rng(0)  # the numbers do not depend on the order
+    counts = [sum(map(len, batches(size, protocol, rng))) for size in sizes]
+    return float(np.mean([count for count in counts if count] or [0]))
+
+
 def check_someone_trains(sizes: list[int], protocol: Protocol) -> None:
     """Raise a UsageError if no client has enough samples for a batch."""
     if count_idle(sizes, protocol) == len(sizes):

@@ -34,7 +34,7 @@ NO_ROWS = "There is nothing to draw: {}."
 # missing value, such as NA.
 NAMES = (
     *("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method"),
-    *("as_protocol", "family", "setting", "series", "code"),
+    *("as_protocol", "family", "setting", "series", "code", "class_label", "taken_for_label"),
 )
 
 

@@ -1,8 +1,9 @@
 """How accuracy is spread over clients, at the last round in which the clients were evaluated.
 
 Every client has a test set of its own. On it, its own model and the server's model are evaluated.
-Deciles, mean and worst are over clients; `weighted` is the mean weighted by test samples. A run
-that ended before others of its setting diverged; its setting has no numbers.
+Deciles, mean, worst, best and the standard deviation `spread` are over clients; `weighted` is the
+mean weighted by test samples. A run that ended before others of its setting diverged; its setting
+has no numbers.
 """
 
 from typing import Any
@@ -19,9 +20,10 @@ from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
 DECILES = [f"decile{k}" for k in range(1, 10)]
-STATISTICS = ["weighted", "mean", "worst", *DECILES]
-SHOWN = {"weighted": "weighted mean", "mean": "mean", "worst": "worst"}  # columns for readers
-SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9"}
+CURVE = ["worst", *DECILES, "best"]  # what a figure shows, from left to right
+STATISTICS = ["weighted", "mean", "spread", *CURVE]
+SHOWN = {"weighted": "weighted mean", "mean": "mean", "spread": "deviation", "worst": "worst"}
+SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9", "best": "best"}
 MARKS = "os^"  # methods beyond the number of colours differ by their marks
 
 
@@ -58,8 +60,8 @@ def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
     """Compute the values of STATISTICS over clients; missing without a client."""
     if not len(percent):
         return [np.nan] * len(STATISTICS)
-    deciles = np.quantile(percent, np.arange(1, 10) / 10)
-    return [np.average(percent, weights=samples), percent.mean(), percent.min(), *deciles]
+    curve = np.quantile(percent, np.arange(11) / 10)
+    return [np.average(percent, weights=samples), percent.mean(), percent.std(), *curve]
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -93,7 +95,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             for facts in here.to_dict("records"):
                 plot_curves(axes, facts, look[facts["line"]])
             axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(range(10), ["worst", *range(1, 10)])
+            axes.set_xticks(range(len(CURVE)), ["worst", *range(1, 10), "best"])
         row[0].set_ylabel("accuracy on clients'\ntest sets (%)")
     for axes in grid[-1]:
         axes.set_xlabel("decile of clients")
@@ -123,14 +125,14 @@ def choose_looks(names: pd.Series) -> dict[str, dict]:
 def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
     """Draw the line of clients' own models solid, that of the server's model dashed, with bands."""
     for model in MODELS:
-        names = [f"{model}_{name}" for name in ("worst", *DECILES)]
+        names = [f"{model}_{name}" for name in CURVE]
         mean = np.array([facts[name] for name in names], dtype=float)
         std = np.array([facts[f"{name}_std"] for name in names], dtype=float)
         own = model == "own"
         style = {"linestyle": "-", "label": facts["line"]} if own else {"linestyle": "--"}
         axes.plot(mean, markersize=3, **look, **style)
         low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
-        axes.fill_between(range(10), low, high, color=look["color"], alpha=0.1, lw=0)
+        axes.fill_between(range(len(CURVE)), low, high, color=look["color"], alpha=0.1, lw=0)
 
 
 def caption(table: pd.DataFrame) -> str:

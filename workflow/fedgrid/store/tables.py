@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -167,10 +168,17 @@ def read_summary(path: Path):
     return pd.DataFrame([flat]).rename(columns={"rounds": "rounds_done"})
 
 
+OF_PREDICTIONS = re.compile(r"class_name|(own_)?of_class_\d+")
+
+
 def read_predictions(path: Path):
-    """Read how many test images a model predicts as each class, by evaluated round."""
+    """Read how many test images a model predicts as each class, by evaluated round.
+
+    With the metric `confusion` there are columns with those of each class, too.
+    """
     table, needed = read_typed(path), ["round", "class", "predicted"]
-    if table.empty or [*table] not in (needed, [*needed, "class_name"]):
+    others = [name for name in table if name not in needed]
+    if table.empty or [*table][:3] != needed or not all(map(OF_PREDICTIONS.fullmatch, others)):
         raise ValueError("it is not a table of predictions")
     return table.astype(dict.fromkeys(needed, int))
 

@@ -32,7 +32,20 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
     about |= {"class_names": [*names]} if names else {}
     about |= {f"bytes_{way}": count for way, count in engine.traffic.items()}
-    return machine_facts(engine, seconds, threads) | done | about
+    return machine_facts(engine, seconds, threads) | done | about | count_work(engine)
+
+
+def count_work(engine: Engine) -> dict[str, float]:
+    """Return the size of the model, and what a client computes in a round.
+
+    Operations are left out without a round, or if those of the network cannot be counted.
+    """
+    sizes, each = map(len, engine.federation.members), engine.operations
+    return {
+        "parameters": sum(entry.numel() for entry in engine.architecture.live.parameters()),
+        "samples_per_round": round(schedule.mean_samples(sizes, engine.protocol), 3),
+        **({} if each is None else {"flops_per_sample": each}),
+    }
 
 
 def count_idle(engine: Engine) -> int:
@@ -131,6 +144,8 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
 
 
 PREDICTIONS = ("round", "class", "predicted")
+# The beginnings of the columns with the samples of each class, by the name of the confusion.
+OF_CLASS = {"confusion": "of_class_", "own_confusion": "own_of_class_"}
 
 
 def apart(
@@ -140,11 +155,16 @@ def apart(
 
     `classes` has the names of the classes, if they have some.
     """
-    listed = ("predicted", "clients", "logged")
+    listed = ("predicted", "clients", "logged", *OF_CLASS)
     metrics = [{n: value for n, value in row.items() if n not in listed} for row in history]
     predictions = [
         dict(zip(PREDICTIONS, (row["round"], label, count), strict=True))
         | ({"class_name": classes[label]} if classes else {})
+        | {
+            f"{beginning}{of}": counts[label]
+            for name, beginning in OF_CLASS.items()
+            for of, counts in enumerate(row.get(name) or ())
+        }
         for row in history
         for label, count in enumerate(row.get("predicted", ()))
     ]

@@ -1,0 +1,62 @@
+"""What a run costs: `fedgrid.report.cost`."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_any_study import assert_same_after_reading
+
+import made
+from fedgrid.report import cost
+from fedgrid.runtime.names import UsageError
+
+ABOUT = made.NAMES | made.SUMMED  # two of four clients in a round
+RUN = {
+    **{"parameters": 1000, "samples_per_round": 50.0, "flops_per_sample": 4e6},
+    **{"rounds_done": 10, "resumed_at": 0, "seconds": 20.0, "peak_memory_mb": 300},
+    **{"peak_gpu_memory_mb": 0, "device": "a processor", "threads": 2},
+}
+
+
+def drawn(*runs: dict) -> pd.Series:
+    """The table of runs of one method, which have these values besides those of RUN."""
+    rows = [ABOUT | RUN | {"seed": seed} | run for seed, run in enumerate(runs)]
+    return cost.draw(pd.DataFrame(rows), made.STUDY, "quick")
+
+
+def test_costs_by_hand():
+    row = drawn({}, {"seconds": 40.0, "peak_memory_mb": 500}).iloc[0]
+    assert row["client_gflop"] == pytest.approx(4e6 * 50 / 1e9)
+    assert row["total_tflop"] == pytest.approx(4e6 * 50 * 2 * 10 / 1e12)
+    assert row["seconds_per_round"] == pytest.approx((2 + 4) / 2)
+    assert row["training_seconds"] == pytest.approx((20 + 40) / 2)
+    assert row[["peak_memory_mb", "parameters", "seeds"]].tolist() == [500, 1000, 2]
+
+
+def test_seconds_of_a_resumed_run_are_those_of_the_rounds_since_then():
+    row = drawn({"resumed_at": 6}).iloc[0]
+    assert row[["seconds_per_round", "training_seconds"]].tolist() == [5, 50]
+    assert np.isnan(drawn({"resumed_at": 10}).iloc[0]["seconds_per_round"])
+
+
+def test_machines_are_named_and_different_ones_are_not_compared():
+    table = drawn({}, {"device": "another"})
+    assert table["device"].tolist() == ["a processor or another"]
+    assert "cannot be compared" in cost.caption(table)
+    assert "cannot be compared" not in cost.caption(drawn({}))
+
+
+def test_a_network_that_cannot_be_counted_has_seconds_only():
+    table = drawn({"flops_per_sample": np.nan})
+    assert "GFLOP, a client and round" in cost.wide(drawn({}))
+    assert not any("FLOP" in name for name in cost.wide(table))
+    assert table["training_seconds"].tolist() == [20]
+
+
+def test_its_files_are_the_same_after_reading(tmp_path):
+    assert_same_after_reading(cost, drawn({}, {}), tmp_path, "csv", "html", "tex")
+
+
+def test_runs_of_earlier_versions_are_refused():
+    earlier = pd.DataFrame([ABOUT | RUN]).drop(columns="parameters")
+    with pytest.raises(UsageError, match="train them again"):
+        cost.draw(earlier, made.STUDY, "quick")

@@ -1,0 +1,168 @@
+"""For which classes a model takes the test images of each class, and its accuracy on each class.
+
+A run of a protocol with `metrics: [confusion]` counts this in `predictions.csv`: for the server's
+model on the test set, and for clients' own models on their own test samples, all together. The
+numbers are those after the last round, as shares of the images of a class, and means over seeds. A
+run that ended early diverged, and its setting has no numbers. A class without images has none.
+"""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import UsageError, known
+from fedgrid.study.records import Study
+
+COLUMNS = {"server": "of_class_", "own": "own_of_class_"}  # of predictions.csv, before the class
+MODELS = {"server": "the server's model", "own": "clients' own models"}
+PAIR = ["class", "taken_for"]
+MANY = 12  # classes, from which on not each one is written at an axis
+PANEL = 1.6  # inches
+
+
+def draw(
+    predictions: pd.DataFrame, study: Study, scale: str, model: str = "server"
+) -> pd.DataFrame:
+    """Return a row per method, setting, class and class that it is taken for: percent over seeds.
+
+    `model` is `server` or `own`.
+    """
+    known("value of `model`", model, COLUMNS)
+    shares = compute_shares(select_last(predictions), COLUMNS[model])
+    groups = shares.groupby([*CELL, *PAIR], sort=False)
+    table = groups.agg(
+        mean=("share", strict_mean),
+        std=("share", lambda values: values.std(skipna=False)),
+        seeds=("seed", "nunique"),
+        rounds=("rounds", "first"),
+    ).reset_index()
+    names = find_names(predictions)
+    for name in PAIR:
+        pairs = zip(table["dataset"], table[name], strict=True)
+        table[f"{name}_label"] = [names.get(pair, str(pair[1])) for pair in pairs]
+    for axis in ("method", "dataset", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return table.assign(model=model, scale=scale).round({"mean": 4, "std": 4})
+
+
+def select_last(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each run's last evaluation; `whole` says whether it came to its end."""
+    last = predictions["round"] == predictions.groupby(RUN)["round"].transform("max")
+    return predictions.assign(whole=predictions["round"] == predictions["rounds"])[last]
+
+
+def compute_shares(predictions: pd.DataFrame, beginning: str) -> pd.DataFrame:
+    """Return a row per run, class and class that it is taken for, with the share in percent.
+
+    UsageError if the runs have not counted this.
+    """
+    columns = [name for name in predictions if name.startswith(beginning)]
+    if predictions[columns].isna().all(axis=None):
+        raise UsageError(
+            "the predictions of these runs do not say of which class the images are: write "
+            "`metrics: [confusion]` in the protocol, and `with: {model: own}` if clients keep a "
+            "part of the model"
+        )
+    classes = predictions.groupby(RUN)["class"].transform("nunique")  # datasets may differ
+    about = [*RUN, "rounds", "whole", "classes", "taken_for"]
+    named = predictions.assign(classes=classes).rename(columns={"class": "taken_for"})
+    long = named.melt(about, columns, "class", "images")
+    long["class"] = long["class"].str.removeprefix(beginning).astype(int)
+    long = long[long["class"] < long["classes"]]
+    images = long.groupby([*RUN, "class"])["images"].transform("sum", min_count=1)
+    share = 100 * long["images"] / images.where(images > 0)
+    return long.assign(share=share.where(long["whole"])).sort_values(PAIR, kind="stable")
+
+
+def find_names(predictions: pd.DataFrame) -> dict[tuple[str, int], str]:
+    """Return the names of classes by dataset and number, if the data have them."""
+    if "class_name" not in predictions:
+        return {}
+    named = predictions.dropna(subset="class_name").drop_duplicates(["dataset", "class"])
+    return {(row["dataset"], row["class"]): row["class_name"] for _, row in named.iterrows()}
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method and setting: the accuracy on each class."""
+    right = table[table["class"] == table["taken_for"]]
+    right = right.assign(diverged=0, partition=right["partition"].map(write_label))
+    right["cell"] = [tables.write_cell(row) for row in right.to_dict("records")]
+    several = ["protocol_label"] * (table["protocol"].nunique() > 1)
+    index = ["method_label", "dataset_label", "partition", *several]
+    cells = right.pivot(index=index, columns="class", values="cell")
+    cells = cells.reindex(right.set_index(index).index.unique())
+    labels = right["class_label"].astype(str).groupby(right["class"])
+    names = labels.first()[labels.nunique() == 1]  # datasets may name a class differently
+    named = [name.removesuffix("_label") for name in index]
+    return cells.fillna("").rename(columns=names).rename_axis(index=named, columns=None)
+
+
+def plot(table: pd.DataFrame, study: Study) -> Figure:
+    """Draw a panel per method, all on one scale of colours; each setting begins a row."""
+    rows = arrange_panels(table)
+    columns = max(map(len, rows))
+    figure, grid = figures.panels(len(rows), columns, PANEL, PANEL + 0.25)
+    several = len(table[SETTING].drop_duplicates()) > 1
+    for panels, parts in zip(grid, rows, strict=True):
+        for axes, part in zip(panels, parts, strict=False):
+            mesh = plot_panel(axes, part)
+            first = part.iloc[0]
+            setting = figures.write_setting(study, first["dataset"], first["partition"])
+            axes.set_title(first["method_label"] + f"\n{setting}" * several)
+        for axes in panels[len(parts) :]:
+            axes.set_visible(False)
+        panels[0].set_ylabel("class")
+    for axes in grid[-1]:
+        axes.set_xlabel("taken for")
+    places = [axes for panels in grid for axes in panels]
+    figure.colorbar(mesh, ax=places, label="images of the class (%)")
+    return figure
+
+
+def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
+    """Return the rows of panels, each with the rows of its method, at most ROW in a row."""
+    rows = []
+    for _, setting in table.groupby(SETTING, sort=False):
+        parts = [part for _, part in setting.groupby("method", sort=False)]
+        rows += [parts[at : at + figures.ROW] for at in range(0, len(parts), figures.ROW)]
+    return rows
+
+
+def plot_panel(axes: Axes, part: pd.DataFrame):
+    """Draw the matrix of one method and setting; the first class is at the top."""
+    shares = part.pivot(index="class", columns="taken_for", values="mean")
+    axes.grid(visible=False)
+    style: dict[str, Any] = {
+        "cmap": "Blues",
+        "vmin": 0,
+        "vmax": 100,
+        "rasterized": len(shares) > MANY,
+    }
+    mesh = axes.pcolormesh(shares.columns, shares.index, shares, shading="nearest", **style)
+    axes.set_aspect("equal")
+    axes.invert_yaxis()
+    if len(shares) <= MANY:
+        names = part.drop_duplicates("class").set_index("class")["class_label"].astype(str)
+        turned = 90 if names.str.len().max() > 1 else 0
+        axes.set_xticks(names.index, names, rotation=turned)
+        axes.set_yticks(names.index, names)
+    return mesh
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Describe the numbers, and say where there are none."""
+    lost = " A setting with a run that diverged, and a class without images, have no numbers."
+    return (
+        "Test images of each class by the class that "
+        f"{MODELS[table['model'].iloc[0]]} take{'s' * (table['model'].iloc[0] == 'server')} them "
+        "for, in percent of the images of the class after the last round; the accuracy on a class "
+        f"is where both are one class. Means over seeds: {tables.describe_scope(table)}."
+        + lost
+        * bool(np.isnan(table["mean"]).any())
+    )

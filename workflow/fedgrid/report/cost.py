@@ -1,0 +1,108 @@
+"""What a run costs: operations of a client, seconds, memory and the size of the model.
+
+Operations are counted in a real local step of the method (`engine/operations.py`), with all passes
+that it makes, if the protocol has `metrics: [operations]`. They are multiplied by the samples that
+a client goes through in a round. What a method computes before and after its local steps, on the
+server and in evaluations costs seconds, and is not in the operations. Seconds and memory are those
+of the machine that trained the run, with evaluations. Runs that trained beside others on the same
+machine took longer than alone.
+"""
+
+import pandas as pd
+
+from fedgrid.analysis import figures, tables
+from fedgrid.analysis.scores import CELL, list_cohort_sizes, strict_mean
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.records import Study
+
+GIGA, TERA = 1e9, 1e12
+NEEDED = ("parameters", "samples_per_round")  # of a summary; earlier ones lack them
+MEANS = ("client_gflop", "total_tflop", "seconds_per_round", "training_seconds")
+PEAKS = ("peak_memory_mb", "peak_gpu_memory_mb")
+MACHINE = ("device", "threads")
+
+
+def draw(seconds: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
+    """Return a row per method and setting: means over seeds, and the highest peaks of memory."""
+    if missing := [name for name in NEEDED if name not in seconds]:
+        raise UsageError(
+            f"the summaries of these runs lack {' and '.join(missing)}, as those of earlier "
+            "versions do: train them again"
+        )
+    groups = compute_costs(seconds).groupby(CELL, sort=False)
+    table = groups[[*MEANS]].agg(strict_mean)
+    table = table.join(groups[["parameters", "samples_per_round", *PEAKS]].max())
+    table = table.join(groups[[*MACHINE]].agg(join_machines))
+    table = table.assign(seeds=groups["seed"].nunique()).reset_index()
+    for axis in ("method", "dataset", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    return table.assign(scale=scale).round(9)
+
+
+def compute_costs(seconds: pd.DataFrame) -> pd.DataFrame:
+    """Add the costs of every run; a resumed run knows only the seconds of its last part."""
+    timed = seconds["rounds_done"] - seconds["resumed_at"]
+    each = seconds["seconds"] / timed.where(timed > 0)
+    per_sample = seconds.get("flops_per_sample", pd.Series(float("nan"), seconds.index))
+    client = per_sample * seconds["samples_per_round"]
+    clients = seconds["rounds_done"] * list_cohort_sizes(seconds)
+    return seconds.assign(
+        client_gflop=client / GIGA,
+        total_tflop=client * clients / TERA,
+        seconds_per_round=each,
+        training_seconds=each * seconds["rounds_done"],
+    )
+
+
+def join_machines(values: pd.Series) -> str:
+    """Join the machines of a setting's runs, or their numbers of threads."""
+    return " or ".join(dict.fromkeys(map(str, values)))
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per method and setting, with the numbers in words."""
+    form = "{:.4g}".format
+    columns = {
+        "GFLOP, a client and round": table["client_gflop"],
+        "TFLOP in all": table["total_tflop"],
+        "s, a round": table["seconds_per_round"],
+        "s in all": table["training_seconds"],
+        "MiB": table["peak_memory_mb"],
+        "MiB of the GPU": table["peak_gpu_memory_mb"].where(table["peak_gpu_memory_mb"] > 0),
+    }
+    shown = pd.DataFrame({
+        "method": table["method_label"], "dataset": table["dataset_label"],
+        "partition": table["partition"].map(write_label), "protocol": table["protocol_label"],
+        "parameters": table["parameters"].map("{:,.0f}".format),
+        **{name: values.map(form) for name, values in columns.items() if values.notna().any()},
+    })  # fmt: skip
+    several = table["protocol"].nunique() > 1
+    shown = shown if several else shown.drop(columns="protocol")
+    return shown.replace("nan", "").set_index("method")
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Say what is counted, what is measured, and on which machine."""
+    machines = tables.join_values(table, "device")
+    others = " Seconds of different machines cannot be compared." * (" or " in machines)
+    return (
+        "Operations of a client's local steps (a multiplication and its addition are two; nothing "
+        f"that a method computes before or after them), {write_counted(table)}; seconds "
+        "with evaluations and the peak memory of the process, measured on "
+        f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, "
+        f"{tables.join_values(table, 'scale')} scale." + others
+    )
+
+
+def write_counted(table: pd.DataFrame) -> str:
+    """Say how operations were counted, or how to have them counted."""
+    if table["client_gflop"].isna().all():
+        return "which only runs with `metrics: [operations]` in their protocol count"
+    return "counted in one step of the method"
+
+
+def count(table: pd.DataFrame, name: str) -> str:
+    """Return the number of seeds or threads in words: `1 thread`, `2 seeds`."""
+    number = tables.join_values(table, f"{name}s")
+    return f"{number} {name}{'s' * (number != '1')}"

@@ -1,0 +1,216 @@
+"""Differences between methods, and whether chance explains them: over seeds and over cells.
+
+A cell is a dataset, partition and protocol. In each cell the runs of a seed form a pair, and
+Student's paired t-test is over these. Over cells it is Wilcoxon's signed-rank test of the cells'
+mean differences (Demšar, JMLR 2006), which does not take them for normal. Holm's correction is for
+the number of tests in the table, apart for the t-tests of all cells and for the tests over cells.
+Intervals are not corrected.
+
+A single pair has no p-value, nor have equal differences other than 0: their deviation is not known.
+A cell with a run that diverged has no difference, and then there is none over cells either.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.scores import score_runs
+from fedgrid.analysis.verdicts import LEVEL, confidence_interval
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import NothingToDrawError, known, registered
+from fedgrid.study.records import Study
+
+OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
+CELL = ["dataset", "partition", "protocol"]
+PAIR = ["method", "over"]
+T_TEST, WILCOXON = "paired t-test over seeds", "signed-rank test over cells"
+OVERALL = "all cells"
+LEAST = 2  # differences that have a p-value
+
+
+def draw(
+    runs: pd.DataFrame,
+    study: Study,
+    scale: str,
+    metric: str = "accuracy",
+    baseline: str | None = "fedavg",
+) -> pd.DataFrame:
+    """Return a row per pair of methods and cell, and one over all cells if there are several.
+
+    A method is compared with the baseline, or with `baseline: null` with each method before it.
+    """
+    scores = score_runs(runs, metric).rename(columns={metric: "score"})
+    pairs = list_pairs([*scores["method"].unique()], baseline)
+    rows = [row for pair in pairs for row in compare_pair(scores, *pair)]
+    if not rows:
+        methods = "two methods" if baseline is None else f"{baseline} and another method"
+        raise NothingToDrawError(f"this needs runs of {methods} with the same seeds in a cell")
+    table = pd.DataFrame(rows)
+    table["p_holm"] = table.groupby("test")["p"].transform(correct_by_holm)
+    for axis in (*PAIR, "dataset", "protocol"):
+        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    rounded = dict.fromkeys(("difference", "low", "high"), 4)
+    return table.assign(of=metric, scale=scale).round(rounded)
+
+
+# -- tests ----------------------------------------------------------------------------------------
+
+
+def list_pairs(methods: list[str], baseline: str | None) -> list[tuple[str, str]]:
+    """Return the pairs of methods that are compared; the second one is subtracted."""
+    if baseline is None:
+        return [(later, earlier) for earlier, later in combinations(methods, 2)]
+    known("method of these runs", baseline, {*methods, *registered("methods")})
+    return [(method, baseline) for method in methods if method != baseline]
+
+
+def compare_pair(scores: pd.DataFrame, method: str, over: str) -> Iterator[dict]:
+    """Yield a row per cell that has runs of both methods, and one over these cells."""
+    ours, theirs = (
+        scores.loc[scores["method"] == name, [*CELL, "seed", "score"]] for name in (method, over)
+    )
+    pairs = ours.merge(theirs, on=[*CELL, "seed"])
+    pairs = pairs.assign(apart=pairs["score_x"] - pairs["score_y"])
+    means, names = [], {"method": method, "over": over}
+    for cell, rows in pairs.groupby(CELL, sort=False):
+        row = describe_sample(rows["apart"].to_numpy(), T_TEST, run_t_test)
+        means.append(row["difference"])
+        yield names | dict(zip(CELL, cell, strict=True)) | row
+    if len(means) >= LEAST:
+        yield names | describe_sample(np.array(means), WILCOXON, run_wilcoxon)
+
+
+def describe_sample(apart: np.ndarray, test: str, run: Callable[[np.ndarray], float]) -> dict:
+    """Describe differences: their mean with its interval, p, and how many there are.
+
+    What a single difference, equal ones or missing ones do not tell is missing.
+    """
+    spread = len(apart) >= LEAST and np.isfinite(apart).all()
+    spread = spread and (len({*apart.round(10)}) > 1 or not apart.any())
+    low, high = confidence_interval(apart) if spread else (np.nan, np.nan)
+    p = run(apart) if spread and apart.any() else 1.0 if spread else np.nan
+    numbers = {"difference": apart.mean(), "low": low, "high": high, "p": p}
+    return numbers | {"pairs": len(apart), "test": test}
+
+
+def run_t_test(apart: np.ndarray) -> float:
+    """Return p of Student's two-sided test that the mean is 0."""
+    return float(stats.ttest_1samp(apart, 0).pvalue)
+
+
+def run_wilcoxon(apart: np.ndarray) -> float:
+    """Return p of Wilcoxon's two-sided signed-rank test; differences of 0 are left out."""
+    return float(stats.wilcoxon(apart).pvalue)
+
+
+def correct_by_holm(p: pd.Series) -> pd.Series:
+    """Return p-values corrected by Holm for their number; missing ones do not count."""
+    ordered = p.dropna().sort_values()
+    factors = np.arange(len(ordered), 0, -1)
+    return (ordered * factors).cummax().clip(upper=1).reindex(p.index)
+
+
+# -- forms ----------------------------------------------------------------------------------------
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per pair: over all cells and in each, the difference and its corrected p."""
+    shown = table.assign(where=name_cells(table), text=[*map(write_row, table.to_dict("records"))])
+    index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
+    columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
+    rows = shown.set_index(index).index.unique()
+    cells = shown.pivot(index=index, columns="where", values="text").reindex(rows, columns=columns)
+    return cells.fillna("").rename_axis(columns=None).rename_axis(
+        index=[name.removesuffix("_label") for name in index]
+    )  # fmt: skip
+
+
+def name_cells(table: pd.DataFrame) -> list[str]:
+    """Return the cell of each row in words, with its protocol if there are several."""
+    several = table["protocol"].nunique() > 1
+    return [
+        OVERALL
+        if pd.isna(row.dataset)
+        else f"{row.dataset_label} {write_label(row.partition)}" + f" {row.protocol}" * several
+        for row in table.itertuples()
+    ]
+
+
+def write_row(row: dict) -> str:
+    """Write a difference with its interval and its corrected p: `+1.20 [0.31, 2.09], p = 0.012`."""
+    text = tables.write_interval(row["difference"], row["low"], row["high"], sign="+")
+    return text if pd.isna(row["p_holm"]) else f"{text}, p = {row['p_holm']:.2g}"
+
+
+def plot(table: pd.DataFrame, study: Study) -> Figure:
+    """Draw the differences of each pair: grey in cells, black over cells or in the only one."""
+    pairs = [*table[PAIR].drop_duplicates().itertuples(index=False, name=None)]
+    height = 0.7 + 0.1 * len(pairs) + 0.06 * len(table)
+    figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, height)
+    for place, pair in enumerate(pairs):
+        rows = table[(table["method"] == pair[0]) & (table["over"] == pair[1])]
+        plot_pair(axes, place, rows)
+    first, several = table.drop_duplicates(PAIR), table["over"].nunique() > 1
+    names = first["method_label"]
+    names = names + " \N{MINUS SIGN} " + first["over_label"] if several else names
+    axes.set_yticks(range(len(pairs)), names)
+    axes.set_ylim(len(pairs) - 0.5, -0.5)
+    axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
+    words = metrics.describe_metric(table["of"].iloc[0])
+    over = "" if several else f" to {first['over_label'].iloc[0]}"
+    axes.set_xlabel(f"difference of the {words}{over}\n{write_points(table)}")
+    return figure
+
+
+def plot_pair(axes: Axes, place: int, rows: pd.DataFrame) -> None:
+    """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
+    for at, row in enumerate(rows.to_dict("records")):
+        main = at == len(rows) - 1  # the row over cells is the last one
+        colour = "black" if main else "0.6"
+        y = place + 0.7 * ((at + 0.5) / len(rows) - 0.5)
+        found = row["p_holm"] < LEVEL
+        axes.hlines(y, row["low"], row["high"], color=colour, linewidth=1.2 if main else 0.6)
+        face = colour if found else "white"
+        axes.plot(row["difference"], y, "o", color=colour, markerfacecolor=face, markersize=4)
+
+
+def write_points(table: pd.DataFrame) -> str:
+    """Return the unit of differences, if they have one."""
+    return " (points of percent)" * metrics.in_percent(table["of"].iloc[0])
+
+
+def caption(table: pd.DataFrame) -> str:
+    """Say what was tested, with how many pairs, and how small p can be at most."""
+    words = metrics.describe_metric(table["of"].iloc[0])
+    others = " or ".join(dict.fromkeys(table["over_label"]))
+    return (
+        f"Differences of the {words}{write_points(table)} to {others}, with 95 % intervals. In "
+        f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
+        "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
+        f"of a method is black, and filled marks have a p below {LEVEL:g}: "
+        f"{tables.join_values(table, 'scale')} scale."
+    )
+
+
+def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
+    """Say over how many pairs a test is, and that few of them give no p-value."""
+    rows = table[table["test"] == test]
+    number = tables.join_values(rows, "pairs")
+    name, several = test.partition(" over ")[0], "s" * (number != "1")
+    nothing = " (empty where it cannot be had)" * bool(rows["p"].isna().any())
+    return f"p is of the {name} over {number} {of}{several}{nothing}"
+
+
+def describe_cells(table: pd.DataFrame) -> str:
+    """Say over how many cells the test is, and how small its p can be; empty with one cell."""
+    cells = table.loc[table["test"] == WILCOXON, "pairs"]
+    if cells.empty:
+        return ""
+    least = 2.0 ** (1 - cells.max())
+    return f"; over cells {describe_test(table, WILCOXON, 'cell')}, at least {least:.2g}"
