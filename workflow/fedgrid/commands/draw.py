@@ -60,7 +60,8 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     )  # fmt: skip
     asked = parser.parse_args(arguments)
     if asked.show:
-        return show(asked)
+        show(asked)
+        return None
     if not (asked.out and asked.study):
         parser.error("--show, or --study and --out are needed")
     asked.scale = asked.scale or "quick"
@@ -70,7 +71,9 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     product = load_product(path.stem, asked.product, about)
     paths = sources(asked.sources, product)
     tables = {name: read_table(path) for name, path in paths.items()}
-    said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
+    said = describe_kept(
+        asked.product, paths, tables, store_folder(path.stem, asked.scale, path.parent)
+    )
     tables = {name: drop_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
     write_product(product, add_kept_column(table, said), study, asked.out)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
-from fedgrid.store.kept import read_index
+from fedgrid.store.kept import CHANGED, read_index
 from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
@@ -99,10 +99,11 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     return loaded
 
 
-def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Write what the caption says of kept runs; "" if no source has any.
+def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Path) -> str:
+    """Write what the caption of a product says of kept runs; "" if no source has any.
 
-    The folder of a source is its kind. A source in any other folder counts as a table of runs.
+    A warning says what has changed in the code since they were made. The folder of a source is its
+    kind. A source in any other folder counts as a table of runs.
     """
     if not any(KEPT in table for table in tables.values()):
         return ""
@@ -110,7 +111,10 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
 
     kinds = {name: path.parent.name for name, path in paths.items()}
     sources = [(kinds[n] if kinds[n] in COLLECTED else "runs", tables[n]) for n in paths]
-    return kept.describe_kept(sources, read_index(store))
+    changes = kept.describe_changes(sources)
+    for sentence in changes:
+        cli.warn(f"{product}: {sentence} To train them again, add --config kept=false")
+    return " ".join([kept.describe_kept(sources, read_index(store)), *changes])
 
 
 def add_kept_column(table, said: str):
@@ -119,8 +123,8 @@ def add_kept_column(table, said: str):
 
 
 def drop_kept(table):
-    """Drop the column about kept runs, which the functions of products do not expect."""
-    return table.drop(columns=KEPT) if KEPT in table else table
+    """Drop the columns about kept runs, which the functions of products do not expect."""
+    return table.drop(columns=[KEPT, CHANGED], errors="ignore")
 
 
 def add_kept(caption: Callable, table) -> str:
