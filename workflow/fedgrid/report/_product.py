@@ -24,6 +24,7 @@ from fedgrid.study.records import Product, Study
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
+CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
 
 
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
@@ -95,7 +96,8 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     if BEST in options and hasattr(loaded, "caption"):
         loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
     if hasattr(loaded, "caption"):
-        loaded.caption = partial(add_kept, partial(add_empty, loaded.caption))
+        cited = partial(add_citations, partial(add_empty, loaded.caption))
+        loaded.caption = partial(add_kept, cited)
     return loaded
 
 
@@ -138,6 +140,12 @@ def add_empty(caption: Callable, table) -> str:
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
+
+
+def add_citations(caption: Callable, table) -> str:
+    """Add to a product's caption where its published values are from, if from several sources."""
+    said = f" {table[CITED].iloc[0]}" if CITED in table and len(table) else ""
+    return f"{caption(table)}{said}"
 
 
 def add_choice(caption: Callable, best: dict, table) -> str:
