@@ -19,7 +19,6 @@ import sys
 from pathlib import Path
 
 from fedgrid.report._cited import cite_runs
-from fedgrid.report._kept import describe_code
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
@@ -52,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def keep(asked: argparse.Namespace, everything: Grid) -> None:
     """Keep the finished runs of a study's grids at a scale; say how many are kept, and missing."""
+    from fedgrid.report._kept import describe_code
+
     scales = everything.studies[known("study", asked.study, everything.studies)]["scales"]
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
