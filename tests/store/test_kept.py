@@ -599,6 +599,11 @@ def test_a_changed_engine_is_a_weaker_warning_than_a_changed_method(changed, sai
     assert describe_code([(changed, "m")]) == [f"1 kept run was made {said}"]
 
 
+def test_many_methods_are_counted():
+    (said,) = describe_code((identity.ENGINE, f"m{number}") for number in range(40))
+    assert said.endswith(": 40 methods.")
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
 KEPT = "kept"  # the column of a collected table, and that of a product
+NAMED = 12  # methods that a sentence names; more are counted
 Sources = Iterable[tuple[str, pd.DataFrame]]  # collected tables with their kinds
 
 
@@ -64,7 +65,8 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
 
 def describe_change(changed: str, methods: list[str]) -> str:
     """Write what has changed since kept runs were made; `methods` has the method of each run."""
-    number, names = len(methods), in_words(dict.fromkeys(methods))
+    number, names = len(methods), [*dict.fromkeys(methods)]
+    named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
     made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
     if not changed:
         said = f"{made} by the code that is here now"
@@ -74,7 +76,7 @@ def describe_change(changed: str, methods: list[str]) -> str:
         said = f"{made} by other code than is here now, it is not recorded by which"
     else:
         said = f"{made} before a change of {in_words(changed.split())}"
-    return f"{said}: {names}."
+    return f"{said}: {named}."
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
