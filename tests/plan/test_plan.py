@@ -20,6 +20,7 @@ from fedgrid.plan.runs import Runs, growing, partition_specification
 from fedgrid.runtime import forced
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, registered
+from fedgrid.store import kept
 from fedgrid.store.identity import hash_content
 from fedgrid.store.kept import hash_rows, item_path
 from fedgrid.study.jobs import STATES_READ, memory_mb
@@ -244,10 +245,10 @@ def test_later_attempts_get_more():
 
 def test_a_snakemake_in_a_group_runs_all_other_jobs_if_one_fails():
     execution = SimpleNamespace(keep_going=False)
-    for words, kept in ([[], False], [["--local-groupid", "1"], True]):
+    for words, keeps_going in ([[], False], [["--local-groupid", "1"], True]):
         started = snakemake(words, remote_exec=True, execution_settings=execution)
         Runs(plan_of(started)).resolve(wildcards(**QUICK))
-        assert execution.keep_going is kept
+        assert execution.keep_going is keeps_going
 
 
 def test_an_interpolation_whose_state_is_not_kept_is_refused(monkeypatch):
@@ -378,7 +379,7 @@ def with_kept(plan: Plan, *methods: str) -> Plan:
             made = dict.fromkeys(("fedgrid", "code", "device", "threads", "torch"), "1")
             kinds = f"runs={hash_rows([{'round': '0'}])}"
             index[path] = {"id": str(number), "path": path, "content": content, "kinds": kinds}
-            index[path] |= made
+            index[path] |= made | {kept.FILES: ""}
     return replace(plan, kept={("fedsls", "quick"): index})
 
 
@@ -411,6 +412,21 @@ def test_what_a_kept_run_was_made_with_counts():
     (entry,) = plan.kept["fedsls", "quick"].values()
     entry["device"] = "another"
     assert answers(plan).tables.hash_grid(*place) != before
+
+
+@pytest.mark.parametrize("changed", ["methods/fedavg.py", "engine"])
+def test_a_change_of_the_code_since_a_run_was_kept_makes_its_table_stale(changed, monkeypatch):
+    plan = with_kept(plan_of(**PART, method=["fedavg"]), "fedavg")
+    place = ("runs", "fedsls", "quick", "table1")
+
+    def planned(said: str) -> tuple[str, str]:
+        monkeypatch.setattr(kept, "list_changed_code", lambda code, files, run: said)
+        tables = answers(plan).tables
+        return tables.hash_grid(*place), tables.words(*place)[-1]
+
+    before, now = planned(""), planned(changed)
+    assert before[0] != now[0]
+    assert now[1] == f"{before[1]}={changed}"
 
 
 def test_no_kept_run_is_read_if_none_is_wanted():

@@ -15,7 +15,7 @@ from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.store import identity, kept, verifying
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import run_of_stage
+from fedgrid.study.jobs import run_of_stage, stage_modules
 from fedgrid.study.paths import RUN, input_paths
 from made import STUDIES
 from planned import CONFIG, answers, plan_of, wildcards
@@ -76,10 +76,7 @@ def change(what: str, results: Path, monkeypatch) -> Present:
         longer = PROTOCOLS["shorter"] | {"lr": 0.5, "clients": 4}
         now = Present(THEN.config | {"protocols": {"shorter": longer}}, NAMES)
     elif what == "code":
-        read = source.text
-        added = {f"federation.{name}" for name in registered("federation")}
-        monkeypatch.setattr(source, "text", lambda m: read(m) + "\nADDED = 1\n" * (m in added))
-        source.forget()
+        edit_code(monkeypatch, *(f"federation.{name}" for name in registered("federation")))
     elif what == "inputs":
         for path in (results / "data/digits").glob("meta.json"):
             path.write_text(path.read_text() + " ")
@@ -89,6 +86,13 @@ def change(what: str, results: Path, monkeypatch) -> Present:
         other = {"other": PROTOCOLS["shorter"]}
         now = Present(THEN.config | {"protocols": other}, NAMES | {"protocol": "other"})
     return now
+
+
+def edit_code(monkeypatch, *modules: str) -> None:
+    """Add a line to modules, as they are read from now on."""
+    read = source.text
+    monkeypatch.setattr(source, "text", lambda m: read(m) + "\nADDED = 1\n" * (m in modules))
+    source.forget()
 
 
 # -- askers ---------------------------------------------------------------------------------------
@@ -177,3 +181,46 @@ def test_each_notices_the_changes_that_the_table_says(what, results, monkeypatch
     monkeypatch.undo()
     source.forget()
     assert noticed == said
+
+
+# -- what has changed in the code since a run was made --------------------------------------------
+
+
+@pytest.fixture
+def restored(monkeypatch):
+    """What was read of edited modules is forgotten at last."""
+    yield monkeypatch
+    monkeypatch.undo()
+    source.forget()
+
+
+@pytest.mark.parametrize(
+    ("modules", "said"),
+    [
+        ((), ""),
+        (("engine.round",), identity.ENGINE),
+        (("method",), identity.ENGINE),
+        (("methods.fedntd",), "methods/fedntd.py"),
+        (("methods._distillation",), "methods/fedntd.py"),
+        (
+            ("methods.fedntd", "methods.fedprox", "engine.round"),
+            "methods/fedntd.py methods/fedprox.py",
+        ),
+        (("methods.moon",), ""),
+    ],
+)
+def test_a_change_is_of_the_files_of_a_method_or_of_the_engine(modules, said, restored):
+    config = {"variants": {"both": {"fedntd": {}, "fedprox": {}}}}
+    run = grid_of(config).resolve(NAMES | {"protocol": "fedsls-quick", "method": "both"})
+    code = source.fingerprint(*stage_modules("train", run))
+    files = identity.hash_method_files(run)
+    edit_code(restored, *modules)
+    assert identity.list_changed_code(code, files, run) == said
+    unknown = identity.UNRECORDED if said else ""
+    assert identity.list_changed_code(code, {}, run) == unknown
+
+
+def test_a_run_records_the_files_of_its_method(results):
+    made = summary(results)
+    assert [*made["method_files"]] == ["fedavg"]
+    assert identity.list_changed_code(made["code"], made["method_files"], THEN.run) == ""

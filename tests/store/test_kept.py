@@ -22,7 +22,7 @@ import pytest
 from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
 from fedgrid.report import _product
-from fedgrid.report._kept import describe_kept
+from fedgrid.report._kept import describe_code, describe_kept
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import identity, keeping, kept
 from fedgrid.store import tables as collected
@@ -134,7 +134,15 @@ def store(tmp_path, monkeypatch) -> Path:
             module, "store_folder", lambda study, scale, *_: reference / study / scale
         )
     monkeypatch.setattr(keep, "read_grid", lambda *_: GRID)
+    by_code_of_today(monkeypatch)
     return reference / "mini/quick"
+
+
+def by_code_of_today(monkeypatch, **changed: str) -> None:
+    """Let the made-up code of runs count as today's, but for what has changed of some methods."""
+    monkeypatch.setattr(
+        kept, "list_changed_code", lambda code, files, run: changed.get(run["name"]["method"], "")
+    )
 
 
 @pytest.fixture
@@ -536,6 +544,66 @@ def test_a_link_to_another_run_took_no_time(results, store):
     assert float(of[kept.item_path("runs", resolved(seed=1))]) == 12.5
 
 
+# -- by whose code runs were made ---------------------------------------------------------------
+
+
+def test_the_files_of_a_method_are_kept_if_its_run_recorded_them(results, store):
+    summary = results / path_of("seconds", "fedprox")
+    files = {"fedprox": "0123456789ab", "_helper": "ba9876543210"}
+    write(summary, content("seconds", resolved("fedprox")) | {"method_files": files})
+    keep_all(results)
+    index = kept.read_index(store)
+    recorded = {path for path, entry in index.items() if entry[kept.FILES]}
+    assert recorded == {kept.item_path("runs", resolved("fedprox"))}
+    assert kept.read_pairs(index[min(recorded)][kept.FILES]) == files
+
+
+def test_an_index_of_runs_that_recorded_no_files_has_no_column_of_them(results, store):
+    keep_all(results)
+    assert rows_of(store / "index.csv")[0].keys() == {*kept.COLUMNS}
+    assert all(entry[kept.FILES] == "" for entry in kept.read_index(store).values())
+
+
+def test_a_product_and_the_command_say_what_has_changed_since(
+    study, results, store, capsys, monkeypatch, caplog
+):
+    by_code_of_today(monkeypatch, fedprox="methods/fedprox.py")
+    keep_all(results)
+    said = "2 kept runs were made before a change of methods/fedprox.py: fedprox."
+    kept_now = capsys.readouterr().out
+    assert said in kept_now
+    assert "2 kept runs were made by the code that is here now: fedavg." in kept_now
+    found = drawn(study, "table", NOWHERE, "csv", "tex", "html")
+    assert all(said in text for text in found.values())
+    assert said in caplog.text
+    assert "code_changed" not in found["csv"]
+    assert said in shown(study, "table", NOWHERE, capsys)
+    assert "methods/fedprox.py" in drawn(study, "convergence", NOWHERE, "svg")["svg"]
+
+
+def test_nothing_is_said_of_runs_by_the_code_of_today(study, results, caplog):
+    keep_all(results)
+    found = drawn(study, "table", NOWHERE, "csv")
+    assert "made by" not in found["csv"] + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (identity.ENGINE, "before a change of the engine, by the same files of the methods: m."),
+        (identity.UNRECORDED, "by other code than is here now, it is not recorded by which: m."),
+        ("methods/a.py methods/b.py", "before a change of methods/a.py and methods/b.py: m."),
+    ],
+)
+def test_a_changed_engine_is_a_weaker_warning_than_a_changed_method(changed, said):
+    assert describe_code([(changed, "m")]) == [f"1 kept run was made {said}"]
+
+
+def test_many_methods_are_counted():
+    (said,) = describe_code((identity.ENGINE, f"m{number}") for number in range(40))
+    assert said.endswith(": 40 methods.")
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 
@@ -807,9 +875,8 @@ def test_files_that_runs_share_are_counted_by_themselves():
 
 
 def test_a_source_in_another_folder_is_one_of_runs(store):
-    said = _product.describe_kept(
-        {"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}, store
-    )
+    paths, tables = {"a": Path("here/main.csv")}, {"a": flags(kept_seeds=(0,))}
+    said = _product.describe_kept("table", paths, tables, store)
     assert said == "Of 3 runs 1 is kept with the study."
 
 

@@ -50,8 +50,14 @@ UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 # What the marks in names of columns stand for.
 FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
 FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
-FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d"}
-ANYWHERE = {"kept", "chosen", "chosen_by"}  # in collected tables and products, if there are any
+FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<source>": r".+"}
+ANYWHERE = {
+    "kept",
+    "code_changed",
+    "chosen",
+    "chosen_by",
+    "cited",
+}  # in collected tables and products, if there are any
 FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 

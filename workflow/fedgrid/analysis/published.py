@@ -8,22 +8,39 @@ from fedgrid.analysis.scores import CELL, strict_mean
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
+OWN = ""  # the source of a published table without a heading: the study's paper
+BY = "published by "  # begins the name of a column with the values of another source
+STD = " (std)"  # ends that of the column with their deviations
+DROPPED = "other speed-up"
+CITED = "cited"  # the column with the citations, if there are several sources
+KEYS = ["method", "dataset", "partition", "as_protocol"]
+VALUES = ["published", "published_std", "published_speedup"]
 MAKERS = ["device", "threads", "torch", "code"]  # the machine and code of a run
 
 
 def list_published_cells(study: Study) -> pd.DataFrame:
-    """Return a row per cell of the published tables: percent, deviation and printed speed-up.
+    """Return a row per cell of the paper's own tables: percent, deviation and printed speed-up.
 
     A cell that several tables show occurs once. `as_protocol` is empty for cells of the study's
     main setting.
     """
-    tables = study.get("published", {}).values()
+    return list_cells(group_by_source(study)[OWN])
+
+
+def group_by_source(study: Study) -> dict[str, list[dict]]:
+    """Return the published tables by whose they are: OWN, or the heading of another source."""
+    by_source: dict[str, list[dict]] = {OWN: []}
+    for table in study.get("published", {}).values():
+        by_source.setdefault(table.get("heading", OWN), []).append(table)
+    return by_source
+
+
+def list_cells(tables: list[dict]) -> pd.DataFrame:
+    """Return a row per cell of published tables, as `list_published_cells` does."""
     rows = [row for table in tables for row in list_published_rows(table)]
-    keys = ["method", "dataset", "partition", "as_protocol"]
-    columns = [*keys, "published", "published_std", "published_speedup"]
-    cells = pd.DataFrame(rows, columns=columns)
+    cells = pd.DataFrame(rows, columns=[*KEYS, *VALUES])
     cells = cells.astype(dict.fromkeys(("published", "published_std"), float))
-    return cells.groupby(keys, sort=False, as_index=False).first()
+    return cells.groupby(KEYS, sort=False, as_index=False).first()
 
 
 def list_published_rows(table: dict) -> Iterator[tuple]:
@@ -44,19 +61,54 @@ def list_printed_speedups(table: dict, method: str) -> list:
 def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add the published values to cells, by method and setting.
 
+    The values of another source than the study's paper have columns of their own (`name_source`).
     Published columns without a protocol belong to the protocols in the study's `main`, or else to
     all protocols that no published column names.
     """
-    cells, protocols = list_published_cells(study), table["protocol"]
-    named = protocols.isin(cells["as_protocol"])
-    main = protocols.isin(listed(study["main"])) if "main" in study else ~named
-    as_protocol = protocols.where(named).mask(main, "")
-    keys = ["method", "dataset", "partition", "as_protocol"]
-    return (
-        table.assign(as_protocol=as_protocol)
-        .merge(cells, how="left", on=keys)
-        .drop(columns="as_protocol")
-    )
+    by_source = group_by_source(study)
+    every = list_cells([one for tables in by_source.values() for one in tables])
+    named = table["protocol"].isin(every["as_protocol"])
+    main = table["protocol"].isin(listed(study["main"])) if "main" in study else ~named
+    joined = table.assign(as_protocol=table["protocol"].where(named).mask(main, ""))
+    cited = cite_sources(joined, by_source)
+    for heading, tables in by_source.items():
+        if heading == OWN or heading in cited:
+            cells = list_cells(tables).rename(columns=name_source(heading))
+            joined = joined.merge(cells.drop(columns=DROPPED, errors="ignore"), how="left", on=KEYS)
+    joined = joined.drop(columns="as_protocol")
+    return joined.assign(**{CITED: write_citations(cited)}) if {*cited} - {OWN} else joined
+
+
+def name_source(heading: str) -> dict[str, str]:
+    """Return the names of the columns with the values of a source, by those of the paper's own."""
+    if heading == OWN:
+        return {}
+    name = f"{BY}{heading}"
+    return {"published": name, "published_std": f"{name}{STD}", "published_speedup": DROPPED}
+
+
+def list_sources(table: pd.DataFrame) -> list[str]:
+    """Return the columns of a table with the values of other sources than the study's paper."""
+    return [name for name in table if name.startswith(BY) and not name.endswith(STD)]
+
+
+def cite_sources(cells: pd.DataFrame, by_source: dict[str, list[dict]]) -> dict[str, list[str]]:
+    """Return the citations of those published tables that have one of the cells, by source."""
+    cited: dict[str, list[str]] = {}
+    for heading, tables in by_source.items():
+        for one in tables:
+            if "rows" in one and len(cells[KEYS].merge(list_cells([one])[KEYS])):
+                cited.setdefault(heading, []).append(one.get("source", "no source is named"))
+    return cited
+
+
+def write_citations(cited: dict[str, list[str]]) -> str:
+    """Write where published values are from: `Published: A, table 1. Published by B: B, 2020.`"""
+    sentences = []
+    for heading, texts in cited.items():
+        by = f"Published by {heading}" if heading else "Published"
+        sentences.append(f"{by}: {'; '.join(dict.fromkeys(texts))}.")
+    return " ".join(sentences)
 
 
 def join_reference(table: pd.DataFrame, study: Study) -> pd.DataFrame:

@@ -19,7 +19,8 @@ The kinds of tables:
     interpolation  a row per run, alpha and beta: the clients' accuracies between two branches
 
 With `--kept fedsls/small --ids 0 1 2` the items of these ids are read from what is kept with the
-study (`store/kept.py`), and the column `kept` says which rows are theirs.
+study (`store/kept.py`), and the column `kept` says which rows are theirs. What has changed in the
+code since an item was made may follow its id, as in `2=engine`: the column `code_changed` has it.
 """
 
 import json
@@ -51,7 +52,8 @@ def main(arguments: list[str] | None = None) -> records.Work:
     if not runs:
         raise UsageError("the grid has no runs")
     found = find_files(asked.kind, runs, protocols, asked.results)
-    stored = read_store(asked.kind, asked.kept, asked.ids, asked.results) if asked.kept else {}
+    ids = dict(text.partition("=")[::2] for text in asked.ids)
+    stored = read_store(asked.kind, asked.kept, ids, asked.results) if asked.kept else {}
     write_table(asked.kind, found, stored, asked.out)
     read = [path for path, _ in found if path not in stored]
     return records.Work([asked.out], read, code=["store.tables"])

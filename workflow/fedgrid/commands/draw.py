@@ -1,17 +1,21 @@
 """Draw a table or figure from its sources, in one or several formats.
 
     python -m fedgrid draw table1 --study fedsls --sources runs=runs/table1.csv --out table1.csv
-    python -m fedgrid draw table1 --study fedsls --show table1.csv
+    python -m fedgrid draw table1 --show
+    python -m fedgrid draw table1 --show --config study=fedlmd scale=small method=fedavg,fedlmd
+    python -m fedgrid draw claims --show results/claims/3.csv
 
-A product is an entry of its study, and a file of fedgrid/report/ draws it. --show prints an
-existing table. If runs are kept with the study, the product's column `kept` says how many, and its
-caption ends with this sentence; the product's file does not see the column.
+A product is an entry of its study or of config.yaml, and a file of fedgrid/report/ draws it. --show
+prints the table that Snakemake has made with the same configuration, of a figure its numbers; or
+the table in a file. If runs are kept with the study, the product's column `kept` says how many, and
+its caption ends with this sentence; the product's file does not see the column.
 
 If the runs allow no row, because only a part of the grid was asked for, the files say so: the .csv
 has the reason in its only column `nothing`, and the others have it as their caption.
 """
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,8 +27,8 @@ from fedgrid.report._product import (
     drop_kept,
     load_product,
     read_table,
-    write_text,
 )
+from fedgrid.report._shown import find_entry, show_product
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store.kept import store_folder
@@ -32,38 +36,56 @@ from fedgrid.study.products import product_module
 from fedgrid.study.reading import find_study, read_study
 from fedgrid.study.records import Product
 
+FIND = Path()  # --show without a file
+
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
     """Run the command."""
     parser = cli.parser(__doc__)
     parser.add_argument("product", help="a product of the study, or a file of fedgrid/report/")
-    parser.add_argument("--study", required=True, help="a study's name, or its .yaml")
+    parser.add_argument("--study", help="a study's name, or its .yaml")
     parser.add_argument(
         "--sources", nargs="*", default=[], metavar="NAME=CSV", help="what it is drawn from"
     )
     parser.add_argument("--entry", help="the product's entry as JSON, instead of the study's")
-    parser.add_argument("--scale", default="quick", help="the scale of the sources")
+    parser.add_argument("--scale", help="the scale of the sources (default: quick)")
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
-    parser.add_argument("--show", type=Path, help="only print this .csv, for reading")
+    parser.add_argument(
+        "--show", type=Path, nargs="?", const=FIND, metavar="CSV",
+        help="only print the finished table, or that in this file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--config", nargs="+", default=[], metavar="WORD",
+        help="with --show: what Snakemake was given, as files or KEY=VALUE (default: config.yaml)",
+    )  # fmt: skip
     asked = parser.parse_args(arguments)
+    if asked.show:
+        show(asked)
+        return None
+    if not (asked.out and asked.study):
+        parser.error("--show, or --study and --out are needed")
+    asked.scale = asked.scale or "quick"
     path = find_study(asked.study)
     study = read_study(path)
-    entry = study["products"].get(asked.product, Product())
-    about = entry if asked.entry is None else read_entry(asked.entry)
+    about = read_entry(asked.entry) if asked.entry else find_entry(asked.product, path.stem, study)
     product = load_product(path.stem, asked.product, about)
-    if asked.show:
-        print(write_text(product, asked.show))
-        return None
-    if not asked.out:
-        parser.error("--out or --show is needed")
     paths = sources(asked.sources, product)
     tables = {name: read_table(path) for name, path in paths.items()}
-    said = describe_kept(paths, tables, store_folder(path.stem, asked.scale, path.parent))
+    said = describe_kept(
+        asked.product, paths, tables, store_folder(path.stem, asked.scale, path.parent)
+    )
     tables = {name: drop_kept(table) for name, table in tables.items()}
     product, table = draw_or_explain(product, tables, study, asked)
     write_product(product, add_kept_column(table, said), study, asked.out)
     code = ["report._formats", product_module(path.stem, asked.product, about)]
     return records.Work(asked.out, paths.values(), code=code)
+
+
+def show(asked: Namespace) -> None:
+    """Print a finished table."""
+    words = asked.config + [f"scale={asked.scale}"] * bool(asked.scale)
+    path = None if asked.show == FIND else asked.show
+    print(show_product(asked.product, path, asked.study, words))
 
 
 def read_entry(text: str) -> Product:

@@ -7,7 +7,7 @@ The first command writes small tables to workflow/studies/reference/fedsls/small
 says what they hold) from those runs of the study's grids at this scale that are finished in
 results/. Runs that are missing there, or were made with other settings, are skipped. What is kept
 already stays. A run that is kept again replaces its rows, and a new one gets a new id, so that it
-only adds lines.
+only adds lines. It says of how many runs of each method the code has changed since they were made.
 
 The second prints the runs of a folder as CSV, one row per run, or with --rounds one row per
 evaluation. A study that names such a file (`reference:` or `curves:`) cites the accuracies in its
@@ -51,6 +51,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def keep(asked: argparse.Namespace, everything: Grid) -> None:
     """Keep the finished runs of a study's grids at a scale; say how many are kept, and missing."""
+    from fedgrid.report._kept import describe_code
+
     scales = everything.studies[known("study", asked.study, everything.studies)]["scales"]
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
@@ -65,6 +67,13 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
         index = keep_items(there, folder, asked.results)
     missing = count_runs(wanted) - count_runs(there)
     print(f"{count_runs(index)} runs are kept in {folder}")
+    made = (
+        (kept.find_changed_code(index[path], item.run), item.run["name"]["method"])
+        for path, item in wanted.items()
+        if path in index and count_runs([path])
+    )
+    for sentence in describe_code(made):
+        print(sentence)
     print(f"{missing} runs of the grids are not finished in {asked.results}")
 
 

@@ -34,16 +34,22 @@ def inputs_of(data: Data, statistics: tuple[list[float], list[float]]) -> Inputs
 
 
 @torch.no_grad()
-def predict(module: nn.Module, inputs: Inputs, samples: Any) -> Tensor:
-    """Return the probabilities (n, K) of all classes for samples (n, ...), in parts of the samples.
+def forward(module: nn.Module, inputs: Inputs, samples: Any) -> tuple[Tensor, Tensor]:
+    """Return the features (n, D) and logits (n, K) of samples (n, ...), in parts of the samples.
 
     The parts are those in which the test set is evaluated. UsageError for other samples than the
     dataset's.
     """
     samples = checked(samples, inputs)
     parts = np.array_split(samples, max(math.ceil(len(samples) / EVALUATION_BATCH), 1))
-    found = [module(normalised(torch.from_numpy(part.copy()), inputs))[1] for part in parts]
-    return torch.cat(found).softmax(1)
+    found = [module(normalised(torch.from_numpy(part.copy()), inputs)) for part in parts]
+    features, logits = map(torch.cat, zip(*found, strict=True))
+    return features, logits
+
+
+def predict(module: nn.Module, inputs: Inputs, samples: Any) -> Tensor:
+    """Return the probabilities (n, K) of all classes for samples, as `forward` takes them."""
+    return forward(module, inputs, samples)[1].softmax(1)
 
 
 def classes(probabilities: Tensor) -> Tensor:

@@ -76,7 +76,10 @@ def run(
         spec = resolve_run(names, convert_numpy(values), config, own)
         with open_folder(results) as folder:
             paths = make_inputs(spec, folder, Path(data_root).expanduser(), machine)
-            return train_run(spec, own, paths, folder, machine)
+            result = train_run(spec, own, paths, folder, machine)
+            if results is None:
+                result.own_models.hold()
+            return result
 
 
 def load_method(name: str, **values: Any) -> Method:

@@ -1,7 +1,7 @@
 """The result of a run in a notebook: tables, model, settings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedgrid.engine.prediction import Inputs
 from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
+from fedgrid.notebook.own_models import Opened, OwnModels
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.tables import read_typed
@@ -41,6 +42,8 @@ class Result:
     private: list[str]  # the names of entries that the server has no values for
     build: Callable[[], nn.Module]  # returns the server's network, with other weights
     inputs: Inputs  # what samples of the dataset are, and how the protocol normalises them
+    own_models: OwnModels  # the models of clients
+    build_own: Callable[[], nn.Module]  # returns a client's network, with other weights
 
     @cached_property
     def model(self) -> nn.Module:
@@ -52,13 +55,32 @@ class Result:
             kept = list_beginnings(self.private)
             raise UsageError(
                 f"the server has no complete model, because clients keep {kept} for themselves: "
-                "use `parameters`, which has what all clients share"
+                "use `parameters`, which has what all clients share, or `client_model`"
             )
         return fill(self.build(), self.parameters).eval()
 
-    def predict(self, samples: Any, probabilities: bool = False) -> np.ndarray:
+    def client_model(self, client: int) -> nn.Module:
+        """Return the model by which a client is evaluated after the last round, as `model` is.
+
+        It has what the client keeps for itself, and is fitted to the client if the method does
+        that. UsageError if the method gives clients no models of their own.
+        """
+        return fill(self.build_own(), self.own_models.parameters(client)).eval()
+
+    def features(self, samples: Any, client: int | None = None) -> np.ndarray:
+        """Return the features (n, D) of samples: what the last layer of the model is given.
+
+        The model is the server's last one, or that of a client. `samples` are as in `predict`.
+        """
+        model = self.model if client is None else self.client_model(client)
+        return prediction.forward(model, self.inputs, samples)[0].numpy()
+
+    def predict(
+        self, samples: Any, probabilities: bool = False, client: int | None = None
+    ) -> np.ndarray:
         """Return the class (n,) that the server's last model predicts for each sample.
 
+        With `client` it is the model of this client (`client_model`).
         `samples` are as they are in the data, not normalised: images uint8 (n, channels, height,
         width), in data of one's own also floats or vectors, or tokens (n, length). They are
         normalised as in the run, and evaluated in parts like the test set, in single precision on
@@ -66,7 +88,8 @@ class Result:
         The class is -1 where these are not numbers, as in a run that diverged. UsageError for
         other samples, and where `model` raises one.
         """
-        predicted = prediction.predict(self.model, self.inputs, samples)
+        model = self.model if client is None else self.client_model(client)
+        predicted = prediction.predict(model, self.inputs, samples)
         return (predicted if probabilities else prediction.classes(predicted)).numpy()
 
     @property
@@ -82,8 +105,10 @@ class Result:
         )
 
 
-def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
-    """Return the result in the files of a finished run."""
+def read_result(
+    out: Path, method: Method, paths: dict[str, Path], find: Callable[[], Opened]
+) -> Result:
+    """Return the result in the files of a finished run; `find` opens its last state."""
     summary = written.read_summary(out)
     tables = {name: read_typed(out / f"{name}.csv") for name in TABLES}
     entries = load_file(out / "model.safetensors")
@@ -91,11 +116,14 @@ def read_result(out: Path, method: Method, paths: dict[str, Path]) -> Result:
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
     build = partial(build_network, spec, method, inputs, data.classes)
+    build_own = partial(build_network, spec, replace(method, served=None), inputs, data.classes)
     kept = () if method.served else method.private
     private = choose_names(kept, build(), entries) if kept else []
     shared = {name: value for name, value in entries.items() if name not in private}
-    facts = {"spec": spec, "summary": summary, "inputs": inputs}
-    return Result(**tables, **facts, parameters=shared, private=private, build=build)
+    own = OwnModels(find, bool(method.private or method.personal or method.begin))
+    facts = {"spec": spec, "summary": summary, "inputs": inputs, "own_models": own}
+    facts |= {"build": build, "build_own": build_own}
+    return Result(**tables, **facts, parameters=shared, private=private)
 
 
 def build_network(spec: Run, method: Method, inputs: Inputs, classes: int) -> nn.Module:

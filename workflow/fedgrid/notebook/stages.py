@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +14,7 @@ from typing import Any
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
 from fedgrid.method import Method
+from fedgrid.notebook.own_models import Opened, find_models
 from fedgrid.notebook.result import Result, read_result
 from fedgrid.notebook.session import save_on_interrupt
 from fedgrid.runtime import files, records
@@ -43,11 +45,12 @@ def train_run(
     """Train a run whose inputs are there; return its result."""
     if own:
         with open_folder(None) as out:
-            train_own(spec, own, paths, out, machine)
-            return read_result(out, own, paths)
+            last = train_own(spec, own, paths, out, machine)
+            return read_result(out, own, paths, lambda: last)
     with save_on_interrupt():
         run_stage("train", spec, folder, machine)
-    return read_result(folder / "runs" / RUN.format(**spec["name"]), build_method(spec), paths)
+    out, find = folder / "runs" / RUN.format(**spec["name"]), partial(find_models, spec, paths)
+    return read_result(out, build_method(spec), paths, partial(find, folder))
 
 
 def make_inputs(spec: Run, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:
@@ -118,8 +121,8 @@ def list_options(machine: Machine) -> list[str]:
     return [text for key, value in machine._asdict().items() for text in (f"--{key}", str(value))]
 
 
-def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) -> None:
-    """Train a method of the notebook, and write the files of its run."""
+def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) -> Opened:
+    """Train a method of the notebook, and write the files of its run; return its last state."""
     plain, _ = build_engine(spec, paths, machine)
     make_model, data = plain.architecture.make, plain.federation
     engine = Engine(
@@ -132,5 +135,6 @@ def train_own(spec: Run, own: Method, paths: dict, out: Path, machine: Machine) 
         for last in rounds(engine, start, history):  # noqa: B007
             bar.step(history[-1])
     facts = written.run_facts(engine, time.monotonic() - began, 0, last, machine.threads)
-    last = replace(last, server=engine.complete(engine.evaluation.deployed(last)))
-    written.write(out, last, history, {"run": spec} | facts)
+    whole = replace(last, server=engine.complete(engine.evaluation.deployed(last)))
+    written.write(out, whole, history, {"run": spec} | facts)
+    return engine, last

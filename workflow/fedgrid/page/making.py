@@ -15,7 +15,7 @@ from fedgrid.study.paths import COLLECTED
 from fedgrid.study.records import Product, Study
 
 PRODUCTS = ("claims", "controls")  # what the page is about
-MAKERS = ["kept", *kept.MAKERS]
+MAKERS = ["kept", *kept.MAKERS, kept.CHANGED]
 ABOUT = ["kept", "diverged", "clients", "participation", "sampler", "recipe"]  # of a run
 HOUR = 3600
 
@@ -52,7 +52,8 @@ def list_finished_runs(
             collected.append(read(entry).get("runs"))
         except UsageError:
             continue  # the page already shows this error, from the table of claims
-    collected = [table[[*RUN, *ABOUT]] for table in collected if table is not None]
+    columns = [*RUN, *ABOUT, kept.CHANGED]
+    collected = [table.reindex(columns=columns) for table in collected if table is not None]
     return pd.concat(collected).groupby(RUN, sort=False).last().reset_index() if collected else None
 
 
@@ -120,11 +121,13 @@ def write_command(name: str, scale: str) -> str:
 def count_by_maker(name: str, scale: str, finished: pd.DataFrame, results: Path) -> pd.DataFrame:
     """Count the runs and their hours for every combination of versions, code and machine.
 
-    A run that is a link to another run took no time.
+    Of kept runs it says what has changed in the code since they were made. A run that is a link to
+    another run took no time.
     """
     index = kept.read_index(kept.store_folder(name, scale))
     facts = [
-        index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {}) | {"kept": True}
+        index.get(kept.folder_of_run(COLLECTED["runs"].format(**run)), {})
+        | {"kept": True, kept.CHANGED: run[kept.CHANGED]}
         if run["kept"]
         else read_maker(results / COLLECTED["seconds"].format(**run))
         for run in finished.to_dict("records")

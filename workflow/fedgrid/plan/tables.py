@@ -10,7 +10,7 @@ from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.store.kept import INDEX, list_facts, store_folder
+from fedgrid.store.kept import INDEX, find_changed_code, list_facts, store_folder
 from fedgrid.study.jobs import fingerprint_stages
 from fedgrid.study.paths import collected_fields, collected_path, collecting_stage
 from fedgrid.study.resolving import remember_answers
@@ -49,10 +49,16 @@ class Tables:
 
     @remember_answers
     def kept_ids(self, kind: str, study: str, scale: str, grid: str) -> list[str]:
-        """Return the ids of what a table takes from the runs that are kept."""
-        runs = self.plan.grid.runs(study, scale, grid)
-        entries = [self.runs.kept_entry(kind, study, scale, tuple(run.items())) for run in runs]
-        return [str(number) for number in sorted({int(entry["id"]) for entry in entries if entry})]
+        """Return the ids of what a table takes from the runs that are kept.
+
+        An id is followed by what has changed in the code since the run was made, if anything has.
+        """
+        found = {}
+        for run in self.plan.grid.runs(study, scale, grid):
+            names = tuple(run.items())
+            if entry := self.runs.kept_entry(kind, study, scale, names):
+                found[int(entry["id"])] = find_changed_code(entry, self.runs.resolve_names(names))
+        return [f"{number}={found[number]}".removesuffix("=") for number in sorted(found)]
 
     def arguments(self, kind: str) -> Asked:
         """Return the path of a file with the arguments of the command that are about the grid.
@@ -89,7 +95,8 @@ class Tables:
         """Return `hash_run`; of a kept run what it was made with, and a hash of what is kept."""
         entry = self.runs.kept_entry(kind, study, scale, names)
         if entry:
-            return list_facts(entry, kind)
+            changed = find_changed_code(entry, self.runs.resolve_names(names))
+            return [*list_facts(entry, kind), changed]
         return self.hash_run(collecting_stage(kind), names)
 
     @remember_answers  # a run is in several tables

@@ -1,17 +1,24 @@
-"""Say in a caption how many of a product's runs are kept with the study, and what made them."""
+"""Say in a caption how many of a product's runs are kept with the study, and what made them.
+
+It also says what has changed in the code since they were made (`store/identity.py`).
+"""
 
 from collections.abc import Iterable
 
 import pandas as pd
 
-from fedgrid.store.kept import Entry
+from fedgrid.runtime.names import in_words
+from fedgrid.store.identity import ENGINE, UNRECORDED
+from fedgrid.store.kept import CHANGED, Entry
 from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
 KEPT = "kept"  # the column of a collected table, and that of a product
+NAMED = 12  # methods that a sentence names; more are counted
+Sources = Iterable[tuple[str, pd.DataFrame]]  # collected tables with their kinds
 
 
-def describe_kept(sources: Iterable[tuple[str, pd.DataFrame]], index: dict[str, Entry]) -> str:
+def describe_kept(sources: Sources, index: dict[str, Entry]) -> str:
     """Write sentences for a caption: how many runs are kept, and what made them; "" if none is.
 
     `sources` are collected tables with their kinds. Files that runs share, such as partitions, are
@@ -30,6 +37,46 @@ def describe_kept(sources: Iterable[tuple[str, pd.DataFrame]], index: dict[str, 
     return " ".join(
         count_kept(what, table, index) for what, table in counted.items() if table[KEPT].any()
     )
+
+
+def describe_changes(sources: Sources) -> list[str]:
+    """Write a sentence for each change of the code since kept runs were made."""
+    tables = [
+        table[table[KEPT]].assign(changed=table[CHANGED].fillna(""))
+        for kind, table in sources
+        if kind in OF_RUN and {KEPT, CHANGED, *AXES} <= {*table}
+    ]
+    if not tables:
+        return []
+    runs = pd.concat([table[[*AXES, "changed"]] for table in tables]).drop_duplicates()
+    return describe_code((run.changed, run.method) for run in runs.itertuples() if run.changed)
+
+
+def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
+    """Write by whose code kept runs were made: a sentence for each change of the code since.
+
+    Of each run there is what has changed (`store/identity.py`), and the name of its method.
+    """
+    by_change: dict[str, list[str]] = {}
+    for changed, method in runs:
+        by_change.setdefault(changed, []).append(method)
+    return [describe_change(changed, by_change[changed]) for changed in sorted(by_change)]
+
+
+def describe_change(changed: str, methods: list[str]) -> str:
+    """Write what has changed since kept runs were made; `methods` has the method of each run."""
+    number, names = len(methods), [*dict.fromkeys(methods)]
+    named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
+    made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
+    if not changed:
+        said = f"{made} by the code that is here now"
+    elif changed == ENGINE:
+        said = f"{made} before a change of the engine, by the same files of the methods"
+    elif changed == UNRECORDED:
+        said = f"{made} by other code than is here now, it is not recorded by which"
+    else:
+        said = f"{made} before a change of {in_words(changed.split())}"
+    return f"{said}: {named}."
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:

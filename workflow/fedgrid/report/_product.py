@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
-from fedgrid.store.kept import read_index
+from fedgrid.store.kept import CHANGED, read_index
 from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
@@ -24,6 +24,7 @@ from fedgrid.study.records import Product, Study
 
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
+CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
 
 
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
@@ -95,14 +96,16 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     if BEST in options and hasattr(loaded, "caption"):
         loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
     if hasattr(loaded, "caption"):
-        loaded.caption = partial(add_kept, partial(add_empty, loaded.caption))
+        cited = partial(add_citations, partial(add_empty, loaded.caption))
+        loaded.caption = partial(add_kept, cited)
     return loaded
 
 
-def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
-    """Write what the caption says of kept runs; "" if no source has any.
+def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Path) -> str:
+    """Write what the caption of a product says of kept runs; "" if no source has any.
 
-    The folder of a source is its kind. A source in any other folder counts as a table of runs.
+    A warning says what has changed in the code since they were made. The folder of a source is its
+    kind. A source in any other folder counts as a table of runs.
     """
     if not any(KEPT in table for table in tables.values()):
         return ""
@@ -110,7 +113,10 @@ def describe_kept(paths: dict[str, Path], tables: dict, store: Path) -> str:
 
     kinds = {name: path.parent.name for name, path in paths.items()}
     sources = [(kinds[n] if kinds[n] in COLLECTED else "runs", tables[n]) for n in paths]
-    return kept.describe_kept(sources, read_index(store))
+    changes = kept.describe_changes(sources)
+    for sentence in changes:
+        cli.warn(f"{product}: {sentence} To train them again, add --config kept=false")
+    return " ".join([kept.describe_kept(sources, read_index(store)), *changes])
 
 
 def add_kept_column(table, said: str):
@@ -119,8 +125,8 @@ def add_kept_column(table, said: str):
 
 
 def drop_kept(table):
-    """Drop the column about kept runs, which the functions of products do not expect."""
-    return table.drop(columns=KEPT) if KEPT in table else table
+    """Drop the columns about kept runs, which the functions of products do not expect."""
+    return table.drop(columns=[KEPT, CHANGED], errors="ignore")
 
 
 def add_kept(caption: Callable, table) -> str:
@@ -134,6 +140,12 @@ def add_empty(caption: Callable, table) -> str:
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
+
+
+def add_citations(caption: Callable, table) -> str:
+    """Add to a product's caption where its published values are from, if from several sources."""
+    said = f" {table[CITED].iloc[0]}" if CITED in table and len(table) else ""
+    return f"{caption(table)}{said}"
 
 
 def add_choice(caption: Callable, best: dict, table) -> str:

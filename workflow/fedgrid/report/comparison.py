@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.published import join_published, join_reference
+from fedgrid.analysis.published import STD, join_published, join_reference, list_sources
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.analysis.speedups import compute_speedups
 from fedgrid.partitions import write_label
@@ -18,7 +18,6 @@ from fedgrid.study.records import Study
 
 OPTIONS = {"over": "method"}  # what they name (study/options.py)
 FAILED = "Failed"  # the speed-up of a run that diverged
-ROWS = ["ours", "last round", "smoothed", "reference", "published"]
 
 
 def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> pd.DataFrame:
@@ -48,11 +47,12 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     texts["smoothed"] = table.apply(write_smoothed, axis=1)
     texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
     texts["published"] = table.apply(write_published, axis=1)
+    texts |= {name: table.apply(write_source, axis=1, name=name) for name in list_sources(table)}
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
     long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
     methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
     cells = long.pivot(index=["method_", "what"], columns=columns, values="cell")
-    rows = [(m, what) for m in methods for what in ROWS if (m, what) in cells.index]
+    rows = [(m, what) for m in methods for what in texts if (m, what) in cells.index]
     cells = cells.reindex(index=pd.MultiIndex.from_tuples(rows), columns=order).fillna("")
     named = [name.removesuffix("_label") for name in columns]
     return cells.rename_axis(columns=named).rename(columns=write_label)
@@ -93,6 +93,11 @@ def write_published(row: pd.Series) -> str:
     if isinstance(speedup, str):
         return f"{text} ({speedup})"
     return text if pd.isna(speedup) else f"{text} ({speedup:.2f}x)"
+
+
+def write_source(row: pd.Series, name: str) -> str:
+    """Write the accuracy by another source than the study's paper in percent."""
+    return tables.write_cell({"mean": row[name], "std": row[f"{name}{STD}"], "diverged": 0})
 
 
 def caption(table: pd.DataFrame) -> str:

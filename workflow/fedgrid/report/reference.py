@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import curves, figures, metrics, tables
-from fedgrid.analysis.published import average_kept_runs, join_published
+from fedgrid.analysis.published import average_kept_runs, join_published, list_sources
 from fedgrid.analysis.scores import CELL, SMOOTHING
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
@@ -43,6 +43,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "method": table["method_label"], "dataset": table["dataset_label"],
         "partition": table["partition"].map(write_label), "protocol": table["protocol"],
         "seeds": table["seeds"].astype(int), "published": table["published"],
+        **{name: table[name] for name in list_sources(table)},
         "ours": table["mean"],
         "difference": table["difference"].map("{:+.2f}".format, na_action="ignore"),
         "last round": table["final"], "smoothed": table["smoothed"],

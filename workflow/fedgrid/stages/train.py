@@ -13,7 +13,7 @@ from pathlib import Path
 from fedgrid.runtime import cli, forced
 from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import trackers
-from fedgrid.store.identity import identify
+from fedgrid.store.identity import hash_method_files, identify
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import is_state_read
 from fedgrid.training import same_work
@@ -72,6 +72,7 @@ def train(
             last, history, whole, facts = run_rounds(run, paths, saved, machine, rows)
             with saved.safe(last, history):
                 about = {"run": run, "key": key} | facts | {"code": identity.code}
+                about["method_files"] = hash_method_files(run)
                 written = results.write(out, whole, history, about)
                 results.keep(out, kept)
             saved.end(last, history)

@@ -114,6 +114,31 @@ def has_other_code(code: dict) -> bool:
     return source.fingerprint(*code["modules"]) != code["fingerprint"]
 
 
+ENGINE = "engine"  # the code has changed since a run was made, the files of its method have not
+UNRECORDED = "unrecorded"  # the code has changed; the files of the method were not recorded
+
+
+def list_changed_code(code: str, files: dict[str, str], run: Run) -> str:
+    """Return what has changed in the code of a run since it was made: files, ENGINE, or "".
+
+    `code` is the fingerprint of the code that made it, and `files` those of its method's files, by
+    `hash_method_files`. Changed files of the method are listed with spaces between them. Without
+    fingerprints of all files it is UNRECORDED whether one of them has changed.
+    """
+    if code == source.fingerprint(*stage_modules("train", run)):
+        return ""
+    now = hash_method_files(run)
+    if files.keys() != now.keys():
+        return UNRECORDED
+    changed = [source.file(f"methods.{name}") for name in now if now[name] != files[name]]
+    return " ".join(changed) or ENGINE
+
+
+def hash_method_files(run: Run) -> dict[str, str]:
+    """Return the fingerprint of each file of a run's method, with what it imports of methods/."""
+    return {name: source.fingerprint_of_file(f"methods.{name}") for name in run["method"]}
+
+
 def changed_inputs(record: dict, results: Path, checksum: Checksum = files.checksum) -> list[str]:
     """Return the recorded inputs that have other content now; a missing file is no change."""
     return [

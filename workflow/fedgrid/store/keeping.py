@@ -72,7 +72,7 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
         hashes = {kind: kept.hash_rows(kind_rows) for kind, kind_rows in rows.items()}
         index[path] = describe_item(path, kinds[0], item.run, results) | {
             "id": before["id"],
-            "kinds": " ".join(f"{kind}={digest}" for kind, digest in hashes.items()),
+            "kinds": kept.write_pairs(hashes),
         }
     write_store(folder, index, tables)
     return index
@@ -104,7 +104,7 @@ def write_value(value: Any) -> str:
 
 def describe_item(path: str, kind: str, run: Run, results: Path) -> kept.Entry:
     """Describe an item for the index, without id and kinds; for a run also what made it."""
-    entry = dict.fromkeys(kept.COLUMNS, "") | {
+    entry = dict.fromkeys((*kept.COLUMNS, kept.FILES), "") | {
         "path": path,
         "content": identity.hash_content(kind, run),
     }
@@ -122,6 +122,7 @@ def read_makers(summary: Path) -> kept.Entry:
     facts |= {"fedgrid": __version__, "torch": facts_of_run["versions"]["torch"]}
     facts["seconds"] *= "trained_as" not in facts_of_run  # a link to another run took no time
     facts["diverged"] = facts_of_run["diverged"] is not None
+    facts[kept.FILES] = kept.write_pairs(facts_of_run.get(kept.FILES, {}))
     return {name: write_value(value) for name, value in facts.items()}
 
 
@@ -134,7 +135,8 @@ def write_store(folder: Path, index: dict, tables: dict[str, dict[str, kept.Rows
     order = [index[path] for path in sorted(index)]
     with ExitStack() as all_of:
         index_file = all_of.enter_context(files.replacing(folder / kept.INDEX))
-        write_rows(index_file, kept.COLUMNS, order)
+        columns = [*kept.COLUMNS, *[kept.FILES] * any(entry[kept.FILES] for entry in order)]
+        write_rows(index_file, columns, [{name: e[name] for name in columns} for e in order])
         for kind, by_id in tables.items():
             rows = [{"id": e["id"]} | row for e in order for row in by_id.get(e["id"], ())]
             path = folder / f"{kind}.csv"

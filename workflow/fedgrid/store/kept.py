@@ -20,19 +20,22 @@ from pathlib import Path
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.resolved import Run
-from fedgrid.store.identity import hash_content
+from fedgrid.store.identity import hash_content, list_changed_code
 from fedgrid.study.paths import COLLECTED, collected_path
 from fedgrid.study.reading import STUDIES
 
 INDEX = "index.csv"
 MAKERS = ("fedgrid", "code", "device", "threads", "torch")  # versions, code and machine of a run
 COLUMNS = ("id", "path", "content", "kinds", *MAKERS, "seconds", "rounds", "diverged")
+FILES = "method_files"  # the fingerprints of a method's files; runs kept earlier have none
+CHANGED = "code_changed"  # the column with what has changed in the code since a kept run was made
 MEND = "restore the folder from the repository, or delete it and keep the runs again"
 
 FORMS = {  # of values that are read as more than text
     "id": re.compile("[0-9]+"),
     "kinds": re.compile("([a-z]+=[0-9a-f]+( [a-z]+=[0-9a-f]+)*)?"),
     "seconds": re.compile(r"([0-9.]+(e[+-]?[0-9]+)?)?"),
+    FILES: re.compile(r"(\w+=[0-9a-f]+( \w+=[0-9a-f]+)*)?"),
 }
 
 Entry = dict[str, str]  # a row of the index
@@ -66,7 +69,7 @@ def read_index(folder: Path) -> dict[str, Entry]:
     path = folder / INDEX
     if not folder.exists():
         return {}
-    rows = read_rows(path, COLUMNS)
+    rows = [{FILES: ""} | row for row in read_rows(path, COLUMNS)]
     for column in ("id", "path"):
         counted = Counter(row[column] for row in rows)
         if twice := {value for value, times in counted.items() if times > 1}:
@@ -93,7 +96,17 @@ def read_rows(path: Path, columns: Iterable[str]) -> Rows:
 
 def read_hashes(entry: Entry) -> dict[str, str]:
     """Return the hash of an entry's rows, by kind."""
-    return dict(text.split("=") for text in entry["kinds"].split())
+    return read_pairs(entry["kinds"])
+
+
+def read_pairs(text: str) -> dict[str, str]:
+    """Return the pairs in a text `name=hash name=hash`."""
+    return dict(pair.split("=") for pair in text.split())
+
+
+def write_pairs(hashes: dict[str, str]) -> str:
+    """Write hashes with their names as `name=hash name=hash`."""
+    return " ".join(f"{name}={digest}" for name, digest in hashes.items())
 
 
 def find_kept(index: dict[str, Entry], kind: str, run: Run) -> Entry | None:
@@ -102,6 +115,16 @@ def find_kept(index: dict[str, Entry], kind: str, run: Run) -> Entry | None:
     if entry and kind in read_hashes(entry) and entry["content"] == hash_content(kind, run):
         return entry
     return None
+
+
+def find_changed_code(entry: Entry, run: Run) -> str:
+    """Return what has changed in the code since a kept run was made (`list_changed_code`).
+
+    Of files that runs share no code is kept, and nothing is said.
+    """
+    if not entry["code"]:
+        return ""
+    return list_changed_code(entry["code"], read_pairs(entry[FILES]), run)
 
 
 def list_facts(entry: Entry, kind: str) -> list[str]:

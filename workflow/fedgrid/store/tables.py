@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Path, "pd.DataFrame"]:
+def read_store(
+    kind: str, where: str, ids: dict[str, str], results: Path
+) -> dict[Path, "pd.DataFrame"]:
     """Read the tables of kept items; each has the path that its file would have in `results`.
 
-    `where` is STUDY/SCALE. UsageError if nothing of this kind is kept for an id.
+    `where` is STUDY/SCALE. `ids` has for each id what has changed in the code since the item was
+    made; the table has it in its column `code_changed`, if anything has. UsageError if nothing of
+    this kind is kept for an id.
     """
     study, _, scale = where.partition("/")
     folder = kept.store_folder(study, scale)
@@ -34,8 +38,10 @@ def read_store(kind: str, where: str, ids: list[str], results: Path) -> dict[Pat
         known(f"id of {kind} in {folder / kept.INDEX}", item_id, paths)
     rows = kept.read_items(folder, kind, index)
     return {
-        results / kept.file_of_item(kind, paths[item_id]): parse_rows(rows[item_id])
-        for item_id in ids
+        results / kept.file_of_item(kind, paths[item_id]): parse_rows(rows[item_id]).assign(
+            **({kept.CHANGED: changed} if changed else {})
+        )
+        for item_id, changed in ids.items()
     }
 
 
@@ -63,14 +69,14 @@ def collect_finished(
     runs = everything.runs(study, scale, grid)
     protocols = everything.list_protocols(everything.narrow_blocks(study, scale, grid))
     index = kept.read_index(kept.store_folder(study, scale))
-    available, ids = [], []
+    available, ids = [], {}
     for path, names in find_files(kind, runs, protocols, results):
         run = everything.resolve(names)
         if identity.is_finished(kind, run, results):
             available.append((path, names))
         elif entry := kept.find_kept(index, kind, run):
             available.append((path, names))
-            ids.append(entry["id"])
+            ids[entry["id"]] = kept.find_changed_code(entry, run)
     if not available:
         return None
     stored = read_store(kind, f"{study}/{scale}", ids, results) if ids else {}

@@ -7,6 +7,8 @@ inside of `--config protocols={...}` as text.
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL
@@ -24,6 +26,19 @@ def read_given(config: dict, files: dict[Path, dict]) -> dict:
         check_config(path.name, ours, required=False)
         config = restore_values(config, theirs, ours)
     return convert_config(read_flags(config))
+
+
+def read_word(text: str) -> Any:
+    """Read the value in a word KEY=VALUE as Snakemake does: a number, or YAML of texts."""
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)
+    except yaml.YAMLError:
+        return text
 
 
 def restore_values(value: Any, theirs: Any, ours: Any) -> Any:

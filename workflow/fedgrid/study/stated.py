@@ -34,6 +34,7 @@ OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median"
 MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
 IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")
 LEAST_POINTS = 0.1  # a bound nearer to zero is a share, such as 0.02 for 2 points
+HEADING = "heading"  # of a published table of another source than the study's paper
 PICTURE = "svg"  # the format of a figure on the front page
 
 
@@ -82,7 +83,7 @@ def check_claims(
 
 def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[str]]:
     """Return the names on each axis of the printed tables; protocols as claims call them."""
-    tables = [table for table in published.values() if "rows" in table]
+    tables = [one for one in published.values() if "rows" in one and HEADING not in one]
     columns = [column for table in tables for column in table["columns"]]
     return {
         "method": {method for table in tables for method in table["rows"]},
@@ -151,7 +152,17 @@ def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames)
             with within(f"published.{name}"):
                 check_columns(table["columns"], grid_names)
                 check_rows(table, grid_names)
+                check_source(table)
                 refuse_second(name, table, seen)
+
+
+def check_source(table: dict) -> None:
+    """Refuse a table of another source without its citation."""
+    if HEADING in table and not table.get("source"):
+        raise UsageError(
+            f"the values under the heading {shown(table[HEADING])} have no citation: write it as "
+            "`source`"
+        )
 
 
 def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
@@ -196,8 +207,9 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
     """Refuse a cell with another value than before, in this table or an earlier; add to `seen`."""
     for method, at in product(table["rows"], range(len(table["columns"]))):
         cell = (method, *table["columns"][at])
+        key = (table.get(HEADING), *cell)
         value = [table["rows"][method][at], *table.get("speedups", {}).get(method, [])[at : at + 1]]
-        first, other = seen.setdefault(cell, (name, value))
+        first, other = seen.setdefault(key, (name, value))
         if any(a != b for a, b in zip(value, other, strict=False)):
             raise UsageError(
                 f"{' '.join(cell)} has the value {shown(value[0])}, and in published.{first} "

@@ -8,7 +8,7 @@ cell with a diverged run has no mean; it says how many runs diverged.
 import pandas as pd
 
 from fedgrid.analysis import tables
-from fedgrid.analysis.published import join_published
+from fedgrid.analysis.published import STD, join_published, list_sources
 from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
 from fedgrid.study.records import Study
 
@@ -26,13 +26,19 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the paper's layout: a row per method, a column per dataset and partition.
 
-    If any of these is published, the published values stand beside ours.
+    If any of these is published, the published values stand beside ours, source by source.
     """
     ours = tables.lay_out(table)
-    if table["published"].isna().all():
+    printed = {"published": "published_std"} | {
+        name: f"{name}{STD}" for name in list_sources(table)
+    }
+    printed = {mean: std for mean, std in printed.items() if table[mean].notna().any()}
+    if not printed:
         return ours
-    printed = table.assign(mean=table["published"], std=table["published_std"], diverged=0)
-    parts = {OURS: ours, "published": tables.lay_out(printed).fillna("")}
+    parts = {OURS: ours} | {
+        mean: tables.lay_out(table.assign(mean=table[mean], std=table[std], diverged=0)).fillna("")
+        for mean, std in printed.items()
+    }
     both = pd.concat(parts, axis=1).reorder_levels([*range(1, ours.columns.nlevels + 1), 0], axis=1)
     order = [(*column, part) for column in ours.columns for part in parts]
     shown = [column for column in order if (both[column] != "").any()]
@@ -41,7 +47,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def ranked(row: tuple, column: tuple) -> bool:
     """Whether a cell is compared with those below and above it: ours, not the published ones."""
-    return column[-1] != "published"
+    return not column[-1].startswith("published")
 
 
 def caption(table: pd.DataFrame) -> str:

@@ -292,6 +292,17 @@ def fingerprint(*modules: str) -> str:
     return find_once("code", modules, "[0-9a-f]{12}", find)
 
 
+@cache
+def fingerprint_of_file(module: str) -> str:
+    """Return a hash of a module with what it imports from its own folder, such as methods/.
+
+    Unlike `fingerprint`, it does not change if anything outside of the folder does.
+    """
+    folder, _, _ = module.partition(".")
+    own = sorted(one for one in counted(module) if one.startswith(f"{folder}."))
+    return hash_codes(map(code, own))
+
+
 def find_once(what: str, modules: Iterable[str], form: str, find: Callable[[], str]) -> str:
     """Return what is found of modules; it is noted for the next process with the same files.
 
@@ -339,6 +350,11 @@ def of(modules: list[str]) -> str:
     own = [module for module in modules if counts(module)]
     named = frozenset().union(*map(borrowed, own))
     codes = [*map(code, own), *map(_code_of, sorted(one for one in named if not counts(one[0])))]
+    return hash_codes(codes)
+
+
+def hash_codes(codes: Iterable[str]) -> str:
+    """Return a hash of the code of modules."""
     return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 
