@@ -324,11 +324,37 @@ def test_a_client_that_lacks_a_class_has_finite_losses():
 # --- other steps -------------------------------------------------------------------------------
 
 
-def around(model: torch.nn.Module, w: dict, x, y, times: int = 3) -> torch.nn.Module:
-    """A copy of a model after inner steps near the parameters w."""
-    for _ in range(times):
+class Coasting(Keeping):
+    """FedRep where the classifier gets gradients of zero while the body is trained."""
+
+    def keeps(self, name):
+        return name.startswith("head.")
+
+    def train(self, client):
+        self.trained, self.all = 0, len([*self.batches(client)])
+        return super().train(client)
+
+    def correct(self, client, model, x, y):
+        first = self.trained < self.all / 2
+        for p in model.body.parameters():
+            p.grad = None if first else p.grad
+        for p in model.head.parameters():
+            p.grad = p.grad if first else torch.zeros_like(p)
+        self.trained += 1
+
+
+def test_fedrep_without_rest():
+    compare(Coasting, methods("fedrep", rest=False))
+    rests, coasts = (own(run(methods("fedrep", rest=rest)), 1) for rest in (True, False))
+    assert (rests["head.weight"] - coasts["head.weight"]).abs().max() > 1e-3
+
+
+def around(model: torch.nn.Module, w: dict, x, y, mu: float = 0.0) -> torch.nn.Module:
+    """A copy of a model after three inner steps near the parameters w."""
+    for _ in range(3):
         found, at = gradient(model, x, y), dict(model.named_parameters())
-        model = moved(model, {n: g + 4.0 * (at[n] - w[n]) for n, g in found.items()}, 0.1)
+        way = {n: g + mu * at[n] + 4.0 * (at[n] - w[n]) for n, g in found.items()}
+        model = moved(model, way, 0.1)
     return model
 
 
@@ -337,11 +363,11 @@ def parameters(model: torch.nn.Module) -> dict:
 
 
 class PFedMe(PlainLoop):
-    beta = 1.0
+    beta, mu = 1.0, 0.0
 
     def correct(self, client, model, x, y):
         w = parameters(model)
-        theta = parameters(around(model, w, x, y))
+        theta = parameters(around(model, w, x, y, self.mu))
         for name, p in model.named_parameters():
             p.grad = 4.0 * (w[name] - theta[name])
 
@@ -354,7 +380,7 @@ class PFedMe(PlainLoop):
     def own(self, client):
         theta, w = self.model, parameters(self.model)
         for x, y in self.epoch(client):
-            theta = around(theta, w, x, y)
+            theta = around(theta, w, x, y, self.mu)
         return theta.state_dict()
 
 
@@ -362,9 +388,13 @@ class Ahead(PFedMe):
     beta = 1.5
 
 
-@pytest.mark.parametrize("kind", [PFedMe, Ahead])
+class Decayed(PFedMe):
+    mu = 0.5
+
+
+@pytest.mark.parametrize("kind", [PFedMe, Ahead, Decayed])
 def test_pfedme(kind):
-    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta))
+    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta, mu=kind.mu))
 
 
 def test_one_inner_step_of_the_inverse_rate_is_fedavg():
@@ -813,6 +843,7 @@ WRONG = [
     ("fedphp", {"lam": 2.0}),
     ("pfedme", {"delta": 0.0}),
     ("pfedme", {"inner": 0}),
+    ("pfedme", {"mu": -1.0}),
     ("perfedavg", {"alpha": -0.1}),
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),

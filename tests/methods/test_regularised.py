@@ -215,9 +215,29 @@ def test_fedacg_without_momentum_and_penalty_is_fedavg():
     is_fedavg(methods("fedacg", momentum=0.0, beta=0.0))
 
 
+class FedRSOfItsCode(PlainLoop):
+    """FedRepo's local steps: the rule by counts, applied to its own factors again."""
+
+    alpha = 0.3
+
+    def train(self, client):
+        self.factors = self.data.counts[client].double()
+        return super().train(client)
+
+    def loss(self, client, model, x, y):
+        largest = self.factors / self.factors.max()
+        self.factors = largest * (1 - self.alpha) + self.alpha
+        return torch.nn.functional.cross_entropy(self.factors * model(x)[1], y)
+
+
+def test_fedrs_fades_as_in_the_authors_code():
+    compare(FedRSOfItsCode, methods("fedrs", alpha=0.3, by="fading"))
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
+        ("fedrs", {"by": "size"}),
         ("feddyn", {"alpha": 0.0}),
         ("feddyn", {"by": "size"}),
         ("fedlc", {"tau": -1.0}),
