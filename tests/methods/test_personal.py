@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -319,6 +320,58 @@ def test_a_client_that_lacks_a_class_has_finite_losses():
     found = run(methods("fedrod"))
     assert (found.engine.federation.counts == 0).any()
     assert all(w.isfinite().all() for w in own(found, 1).values())
+
+
+def recalled(model, stored, x, lam, k, weight):
+    """The probabilities of kNN-Per for inputs x, sample by sample."""
+    samples, labels = stored
+    with torch.no_grad():
+        features, logits = model(x)
+        far = model(samples)[0] if len(samples) else samples
+    found = []
+    for f, own in zip(features, logits.softmax(1), strict=True):
+        near = sorted((float((f - g).norm()), c) for g, c in zip(far, labels.tolist(), strict=True))
+        votes = torch.zeros_like(own)
+        for distance, c in near[:k]:
+            votes[c] += weight(distance)
+        found.append(lam * votes / votes.sum() + (1 - lam) * own if near else own)
+    return torch.stack(found)
+
+
+KERNELS = {
+    "plain": lambda d: math.exp(-d),
+    "squared": lambda d: math.exp(-(d**2) / (4 * 0.5)),  # of four features
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_knnper(kernel):
+    options = {"lam": 0.3, "k": 4, "capacity": 12, "kernel": kernel, "scale": 0.5}
+    found, plain = run(methods("knnper", **options)), played(PlainLoop)
+    shared = plain.model.state_dict()
+    torch.testing.assert_close({n: found.run.server[n] for n in shared}, dict(shared), **EXACT)
+    model = plain.model.eval()
+    x = torch.cat([plain.samples(client)[0] for client in range(len(SIZES))])
+    for client in range(len(SIZES)):
+        expected = recalled(model, plain.samples(client), x, 0.3, 4, KERNELS[kernel])
+        logits = found.engine.architecture.forward(own(found, client), x)[1]
+        torch.testing.assert_close(logits.softmax(1), expected, **EXACT)
+    logits = found.engine.architecture.forward_server(found.run.server, x)[1]
+    torch.testing.assert_close(logits, model(x)[1].detach(), **EXACT)
+
+
+def test_knnper_stores_as_many_samples_as_there_is_room():
+    found = run(methods("knnper", capacity=5, k=9))
+    stores = [own(found, client)["store.classes"] for client in range(len(SIZES))]
+    assert [int(rows.sum()) for rows in stores] == [min(5, n) for n in SIZES]
+    engine = found.engine
+    client = replace(engine.idle_client(found.run, 1), total=lambda f: f(x[:0], y[:0]))
+    x, y = engine.federation.images[:1].double(), engine.federation.labels[:1]
+    empty = client.model | engine.method.personal(client)
+    assert not empty["store.classes"].any()
+    logits = engine.architecture.forward(empty, x)[1]
+    plain = engine.architecture.forward_server(found.run.server, x)[1]
+    torch.testing.assert_close(logits, plain.log_softmax(1), **EXACT)
 
 
 # --- other steps -------------------------------------------------------------------------------
@@ -844,6 +897,9 @@ WRONG = [
     ("pfedme", {"delta": 0.0}),
     ("pfedme", {"inner": 0}),
     ("pfedme", {"mu": -1.0}),
+    ("knnper", {"lam": 1.5}),
+    ("knnper", {"k": 0}),
+    ("knnper", {"kernel": "cubic"}),
     ("perfedavg", {"alpha": -0.1}),
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),
