@@ -247,6 +247,7 @@ def test_fedmlb(kind):
     sent = {n.removeprefix("sent."): w for n, w in found.items() if n not in expected}
     assert {n for n in expected if not n.startswith("body.0.")} >= {*sent} > {"head.weight"}
     assert all(torch.equal(w, found[n]) for n, w in sent.items())
+    assert not {w.data_ptr() for w in sent.values()} & {found[n].data_ptr() for n in sent}
 
 
 def test_fedmlb_without_paths_is_fedavg():

@@ -47,7 +47,8 @@ def method(lam1: float = 1.0, lam2: float = 1.0, tau: float = 1.0) -> Method:
         return own.cross_entropy() + lam1 * hybrid + lam2 * torch.stack(apart).mean()
 
     def send(end: Aggregated) -> Model:
-        return {n: end.model[n.removeprefix(SENT)] for n in end.model if n.startswith(SENT)}
+        copied = [n for n in end.model if n.startswith(SENT)]
+        return {n: end.model[n.removeprefix(SENT)].clone() for n in copied}
 
     hybrids: Any = Hybrids
     branched = Method(architecture=hybrids, frozen=(SENT,), loss=loss, padded=True)

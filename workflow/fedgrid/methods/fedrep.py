@@ -11,6 +11,7 @@ this, equal to that code with such gradients, to 1e-15.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,14 +36,14 @@ def method(head_share: float = 0.5, rest: bool = True) -> Method:
 def coasting(trained: Method) -> Method:
     """Return the method whose classifier gets zero gradients where it would rest."""
 
+    phase: Any = trained.rate
+
     def rate(step: Step) -> dict[str, Tensor]:
-        assert trained.rate
-        found = trained.rate(step).items()
+        found = phase(step).items()
         return {n: torch.ones_like(a) if n.startswith(PRIVATE) else a for n, a in found}
 
     def correct(step: Step, gradient: Model) -> Model:
-        assert trained.rate
-        return {n: gradient[n] * a for n, a in trained.rate(step).items() if n in gradient}
+        return {n: gradient[n] * a for n, a in phase(step).items() if n in gradient}
 
     return replace(trained, rate=rate, correct=correct)
 
