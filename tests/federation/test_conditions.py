@@ -110,3 +110,91 @@ def test_an_attacker_leaves_frozen_parameters_alone():
     run = simulate(methods("fedbabu"), "loop", uneven(SIZES), **fields)
     before = run.run.server["head.weight"].clone()
     torch.testing.assert_close(run.play().server["head.weight"], before, rtol=0, atol=0)
+
+
+# --- availability ------------------------------------------------------------------------------
+
+NAMES = ("a", "b", 0)
+THERE = {"available": 0.25, "available_rounds": 8.0}
+
+
+def presence(kind: str, rounds: int, clients: int = 40, **fields) -> np.ndarray:
+    """(rounds, clients): who is there."""
+    protocol = PROTOCOL | THERE | {"availability": kind} | fields
+    found = np.zeros((rounds, clients), bool)
+    for number in range(rounds):
+        found[number, conditions.available(clients, protocol, *NAMES, number)] = True
+    return found
+
+
+def test_clients_that_are_always_there_are_drawn_as_ever():
+    for number in range(20):
+        drawn = schedule.cohort_of(40, PROTOCOL, *NAMES, number)
+        usual = schedule.cohort(40, PROTOCOL["participation"], *NAMES, number)
+        np.testing.assert_array_equal(drawn, usual)
+
+
+def test_clients_come_and_go_once_in_a_cycle():
+    there = presence("cyclic", 32)
+    assert {*there.sum(1).tolist()} == {10}
+    np.testing.assert_array_equal(there[:8], there[8:16])
+    arrives = there & ~np.roll(there, 1, axis=0)
+    assert {*arrives.sum(0).tolist()} == {4}
+    assert {*there.sum(0).tolist()} == {8}
+    assert len({*map(bytes, there.T)}) == 8
+
+
+def test_sticky_clients_stay_as_long_as_they_should_and_are_as_many():
+    there = presence("sticky", 3000)
+    assert there[0].mean() == pytest.approx(0.25, abs=0.2)
+    assert there.mean() == pytest.approx(0.25, abs=0.02)
+    leaves = there[:-1] & ~there[1:]
+    assert leaves.sum() / there[:-1].sum() == pytest.approx(1 / 8, abs=0.01)
+    once = presence("sticky", 3000, available_rounds=1.0)
+    assert not (once[:-1] & once[1:]).any()
+
+
+def test_who_is_there_does_not_depend_on_the_rounds_that_were_asked_before():
+    protocol = PROTOCOL | THERE | {"availability": "sticky"}
+    there = presence("sticky", 30)
+    conditions.stays_of.cache_clear()
+    for number in (7, 29, 3, 0):
+        found = conditions.available(40, protocol, *NAMES, number)
+        np.testing.assert_array_equal(found, np.flatnonzero(there[number]))
+
+
+@pytest.mark.parametrize("kind", ["cyclic", "sticky"])
+@pytest.mark.parametrize("sampler", ["seeded", "round"])
+def test_a_round_draws_from_those_that_are_there(kind, sampler):
+    fields = THERE | {"availability": kind, "participation": 0.2, "sampler": sampler}
+    there = presence(kind, 200)
+    drawn = np.zeros_like(there)
+    for number in range(200):
+        drawn[number, schedule.cohort_of(40, PROTOCOL | fields, *NAMES, number)] = True
+    assert not (drawn & ~there).any()
+    np.testing.assert_array_equal(drawn.sum(1), np.minimum(there.sum(1), 8))
+    assert (drawn.sum(0) > 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_round_without_anybody_changes_nothing(backend):
+    fields = WHOLE | {"availability": "cyclic", "available": 0.01, "available_rounds": 7.0}
+    run = simulate(methods("fedavg"), backend, uneven(SIZES), **fields)
+    planned = []
+    for _ in range(14):
+        before, clients = run.run.server, run.engine.plan(run.run).clients
+        after = run.play().server
+        same = all(torch.equal(w, after[n]) for n, w in before.items())
+        assert same == (len(clients) == 0)
+        planned.append(len(clients))
+    assert 0 in planned
+    assert max(planned) == 1
+
+
+def test_a_method_chooses_among_those_that_are_there():
+    fields = WHOLE | {"participation": 1 / 3, "availability": "sticky", **THERE}
+    run = simulate(methods("power_of_choice", d=6), "loop", uneven(SIZES), **fields)
+    for number in range(30):
+        there = conditions.available(6, run.engine.protocol, *run.engine.federation.names, number)
+        assert {*run.engine.plan(run.run).clients.tolist()} <= {*there.tolist()}
+        run.play()

@@ -39,7 +39,7 @@ def test_local_training_alone():
 class FedDF(PlainLoop):
     """After averaging, Adam on the server's images, with the formulas of its paper."""
 
-    steps, lr, batch = 7, 0.02, 4
+    steps, lr, batch, average = 7, 0.02, 4, "logits"
 
     def positions(self):
         members, names = self.data.members, (*self.data.names, self.round)
@@ -59,11 +59,13 @@ class FedDF(PlainLoop):
         mean, square = ([torch.zeros_like(p) for p in params] for _ in range(2))
         for number, positions in enumerate(self.positions()):
             x = self.inputs(self.data.server[positions])
-            teacher = sum(model(x)[1] for model in models) / len(models)
+            teachers = [model(x)[1] for model in models]
+            if self.average == "logits":
+                teachers = [sum(teachers) / len(teachers)]
             with torch.enable_grad():
                 student = self.model(x)[1].log_softmax(1)
-                each = (teacher.softmax(1) * (teacher.log_softmax(1) - student)).sum(1)
-                slopes = torch.autograd.grad(each.mean(), params)
+                each = [(t.softmax(1) * (t.log_softmax(1) - student)).sum(1) for t in teachers]
+                slopes = torch.autograd.grad(torch.stack(each).mean(), params)
             norm = math.sqrt(sum(float((g**2).sum()) for g in slopes))
             rate = self.lr * (1 + math.cos(math.pi * number / self.steps)) / 2
             for i, g in enumerate(slopes):
@@ -75,8 +77,13 @@ class FedDF(PlainLoop):
         self.model.train()
 
 
-def test_feddf():
-    compare(FedDF, methods("feddf", steps=7, lr=0.02, batch=4))
+class FedDFOfLosses(FedDF):
+    average = "losses"
+
+
+@pytest.mark.parametrize("kind", [FedDF, FedDFOfLosses])
+def test_feddf(kind):
+    compare(kind, methods("feddf", steps=7, lr=0.02, batch=4, average=kind.average))
 
 
 def test_feddf_without_a_step_is_fedavg():
@@ -178,6 +185,7 @@ def test_a_server_in_single_precision_stays_in_it(name):
         ("ccvr", {"epochs": -1}),
         ("feddf", {"steps": -1}),
         ("feddf", {"batch": 0}),
+        ("feddf", {"average": "models"}),
     ],
 )
 def test_a_hyper_parameter_without_a_meaning_is_refused(name, wrong):

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
@@ -303,14 +304,92 @@ def test_a_client_that_lacks_a_class_has_finite_losses():
     assert all(w.isfinite().all() for w in own(found, 1).values())
 
 
+def recalled(model, stored, x, lam, k, weight):
+    """The probabilities of kNN-Per for inputs x, sample by sample."""
+    samples, labels = stored
+    with torch.no_grad():
+        features, logits = model(x)
+        far = model(samples)[0] if len(samples) else samples
+    found = []
+    for f, own in zip(features, logits.softmax(1), strict=True):
+        near = sorted((float((f - g).norm()), c) for g, c in zip(far, labels.tolist(), strict=True))
+        votes = torch.zeros_like(own)
+        for distance, c in near[:k]:
+            votes[c] += weight(distance)
+        found.append(lam * votes / votes.sum() + (1 - lam) * own if near else own)
+    return torch.stack(found)
+
+
+KERNELS = {
+    "plain": lambda d: math.exp(-d),
+    "squared": lambda d: math.exp(-(d**2) / (4 * 0.5)),  # of four features
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_knnper(kernel):
+    options = {"lam": 0.3, "k": 4, "capacity": 12, "kernel": kernel, "scale": 0.5}
+    found, plain = run(methods("knnper", **options)), played(PlainLoop)
+    shared = plain.model.state_dict()
+    torch.testing.assert_close({n: found.run.server[n] for n in shared}, dict(shared), **EXACT)
+    model = plain.model.eval()
+    x = torch.cat([plain.samples(client)[0] for client in range(len(SIZES))])
+    for client in range(len(SIZES)):
+        expected = recalled(model, plain.samples(client), x, 0.3, 4, KERNELS[kernel])
+        logits = found.engine.architecture.forward(own(found, client), x)[1]
+        torch.testing.assert_close(logits.softmax(1), expected, **EXACT)
+    logits = found.engine.architecture.forward_server(found.run.server, x)[1]
+    torch.testing.assert_close(logits, model(x)[1].detach(), **EXACT)
+
+
+def test_knnper_stores_as_many_samples_as_there_is_room():
+    found = run(methods("knnper", capacity=5, k=9))
+    stores = [own(found, client)["store.classes"] for client in range(len(SIZES))]
+    assert [int(rows.sum()) for rows in stores] == [min(5, n) for n in SIZES]
+    engine = found.engine
+    client = replace(engine.idle_client(found.run, 1), total=lambda f: f(x[:0], y[:0]))
+    x, y = engine.federation.images[:1].double(), engine.federation.labels[:1]
+    empty = client.model | engine.method.personal(client)
+    assert not empty["store.classes"].any()
+    logits = engine.architecture.forward(empty, x)[1]
+    plain = engine.architecture.forward_server(found.run.server, x)[1]
+    torch.testing.assert_close(logits, plain.log_softmax(1), **EXACT)
+
+
 # --- other steps -------------------------------------------------------------------------------
 
 
-def around(model: torch.nn.Module, w: dict, x, y, times: int = 3) -> torch.nn.Module:
-    """A copy of a model after inner steps near the parameters w."""
-    for _ in range(times):
+class Coasting(Keeping):
+    """FedRep where the classifier gets gradients of zero while the body is trained."""
+
+    def keeps(self, name):
+        return name.startswith("head.")
+
+    def train(self, client):
+        self.trained, self.all = 0, len([*self.batches(client)])
+        return super().train(client)
+
+    def correct(self, client, model, x, y):
+        first = self.trained < self.all / 2
+        for p in model.body.parameters():
+            p.grad = None if first else p.grad
+        for p in model.head.parameters():
+            p.grad = p.grad if first else torch.zeros_like(p)
+        self.trained += 1
+
+
+def test_fedrep_without_rest():
+    compare(Coasting, methods("fedrep", rest=False))
+    rests, coasts = (own(run(methods("fedrep", rest=rest)), 1) for rest in (True, False))
+    assert (rests["head.weight"] - coasts["head.weight"]).abs().max() > 1e-3
+
+
+def around(model: torch.nn.Module, w: dict, x, y, mu: float = 0.0) -> torch.nn.Module:
+    """A copy of a model after three inner steps near the parameters w."""
+    for _ in range(3):
         found, at = gradient(model, x, y), dict(model.named_parameters())
-        model = moved(model, {n: g + 4.0 * (at[n] - w[n]) for n, g in found.items()}, 0.1)
+        way = {n: g + mu * at[n] + 4.0 * (at[n] - w[n]) for n, g in found.items()}
+        model = moved(model, way, 0.1)
     return model
 
 
@@ -319,11 +398,11 @@ def parameters(model: torch.nn.Module) -> dict:
 
 
 class PFedMe(PlainLoop):
-    beta = 1.0
+    beta, mu = 1.0, 0.0
 
     def correct(self, client, model, x, y):
         w = parameters(model)
-        theta = parameters(around(model, w, x, y))
+        theta = parameters(around(model, w, x, y, self.mu))
         for name, p in model.named_parameters():
             p.grad = 4.0 * (w[name] - theta[name])
 
@@ -336,7 +415,7 @@ class PFedMe(PlainLoop):
     def own(self, client):
         theta, w = self.model, parameters(self.model)
         for x, y in self.epoch(client):
-            theta = around(theta, w, x, y)
+            theta = around(theta, w, x, y, self.mu)
         return theta.state_dict()
 
 
@@ -344,9 +423,13 @@ class Ahead(PFedMe):
     beta = 1.5
 
 
-@pytest.mark.parametrize("kind", [PFedMe, Ahead])
+class Decayed(PFedMe):
+    mu = 0.5
+
+
+@pytest.mark.parametrize("kind", [PFedMe, Ahead, Decayed])
 def test_pfedme(kind):
-    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta))
+    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta, mu=kind.mu))
 
 
 def test_one_inner_step_of_the_inverse_rate_is_fedavg():
@@ -790,6 +873,10 @@ WRONG = [
     ("fedphp", {"lam": 2.0}),
     ("pfedme", {"delta": 0.0}),
     ("pfedme", {"inner": 0}),
+    ("pfedme", {"mu": -1.0}),
+    ("knnper", {"lam": 1.5}),
+    ("knnper", {"k": 0}),
+    ("knnper", {"kernel": "cubic"}),
     ("perfedavg", {"alpha": -0.1}),
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),

@@ -1,9 +1,11 @@
 """Methods that change a client's loss or its steps, written a second time as plain loops."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from against import CLOSE, SETTING, SIZES, compare, engine, is_fedavg, loop
 from conftest import methods, simulate, uneven
@@ -215,9 +217,68 @@ def test_fedacg_without_momentum_and_penalty_is_fedavg():
     is_fedavg(methods("fedacg", momentum=0.0, beta=0.0))
 
 
+class FedMLB(PlainLoop):
+    """Two hybrid paths of a network of three blocks, with the formulas of the paper."""
+
+    lam1, lam2, tau = 0.5, 0.8, 2.0
+
+    def loss(self, client, model, x, y):
+        sent = copy.deepcopy(self.model).eval()
+        low = model.body[:5](x)
+        high = model.body[5:](low)
+        own, paths = model.head(high), [sent.head(sent.body[5:](low)), sent.head(high)]
+        found = F.cross_entropy(own, y)
+        for path in paths:
+            q, p = (path / self.tau).softmax(1), (own / self.tau).softmax(1)
+            found = found + self.lam1 * F.cross_entropy(path, y) / len(paths)
+            found = found + self.lam2 * (q * (q / p).log()).sum(1).mean() / len(paths)
+        return found
+
+
+class CrossEntropyAlone(FedMLB):
+    lam2 = 0.0
+
+
+@pytest.mark.parametrize("kind", [FedMLB, CrossEntropyAlone])
+def test_fedmlb(kind):
+    found = engine(methods("fedmlb", lam1=kind.lam1, lam2=kind.lam2, tau=kind.tau)).server
+    expected = loop(kind)[1]
+    torch.testing.assert_close({n: found[n] for n in expected}, expected, **CLOSE)
+    sent = {n.removeprefix("sent."): w for n, w in found.items() if n not in expected}
+    assert {n for n in expected if not n.startswith("body.0.")} >= {*sent} > {"head.weight"}
+    assert all(torch.equal(w, found[n]) for n, w in sent.items())
+    assert not {w.data_ptr() for w in sent.values()} & {found[n].data_ptr() for n in sent}
+
+
+def test_fedmlb_without_paths_is_fedavg():
+    is_fedavg(methods("fedmlb", lam1=0.0, lam2=0.0))
+
+
+class FedRSOfItsCode(PlainLoop):
+    """FedRepo's local steps: the rule by counts, applied to its own factors again."""
+
+    alpha = 0.3
+
+    def train(self, client):
+        self.factors = self.data.counts[client].double()
+        return super().train(client)
+
+    def loss(self, client, model, x, y):
+        largest = self.factors / self.factors.max()
+        self.factors = largest * (1 - self.alpha) + self.alpha
+        return F.cross_entropy(self.factors * model(x)[1], y)
+
+
+def test_fedrs_fades_as_in_the_authors_code():
+    compare(FedRSOfItsCode, methods("fedrs", alpha=0.3, by="fading"))
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
+        ("fedrs", {"by": "size"}),
+        ("fedmlb", {"lam1": -1.0}),
+        ("fedmlb", {"tau": 0.0}),
         ("feddyn", {"alpha": 0.0}),
         ("feddyn", {"by": "size"}),
         ("fedlc", {"tau": -1.0}),

@@ -458,7 +458,7 @@ DEFAULTS = {
     "clients_every": 1, "validation": 0.0, "validation_from": "test", "metric": "tail",
     "tail": 100, "pretrain_epochs": 1, "autoencoder_fit": 0.0,
     "server_data": 0.0, "dropout": 0.0, "stragglers": 0.0, "attackers": 0.0, "attack": "labels",
-    "attack_strength": 1.0,
+    "attack_strength": 1.0, "availability": "always", "available": 0.5, "available_rounds": 10.0,
 }  # fmt: skip
 
 

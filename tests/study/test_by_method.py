@@ -9,10 +9,10 @@ from fedgrid.method import Method
 from fedgrid.notebook.api import load_method
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import command
-from fedgrid.study.checks import check_cohort, check_local, check_server_data
+from fedgrid.study.checks import check_cohort, check_conditions, check_local, check_server_data
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import memory_mb, model_mb, run_content, run_of_stage
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.protocol import PROTOCOL, known_before
 from fedgrid.training.build import build_method, check_method
 from made import STUDIES
 
@@ -200,6 +200,27 @@ def test_averaging_optimisers_that_clients_keep_is_refused():
     with pytest.raises(UsageError, match=r"`sgdm` averages the clients' optimisers, and.*reset`"):
         build_method(run)
     build_method(run | {"method": {"sgdm": {"reset": True}}})
+
+
+def test_an_availability_that_cannot_be_is_refused():
+    sticky = PROTOCOL | {"availability": "sticky"}
+    check_conditions("here", sticky)
+    check_conditions("here", sticky | {"available": 0.95, "available_rounds": 19.1})
+    with pytest.raises(UsageError, match="`available_rounds` to 19 or more"):
+        check_conditions("here", sticky | {"available": 0.95})
+    check_conditions("here", sticky | {"available": 0.95, "availability": "cyclic"})
+    with pytest.raises(UsageError, match="set `availability: always`"):
+        check_conditions("here", sticky | {"batches": "continued"})
+    check_cohort("fedau", {"contribution": {}}, PROTOCOL)
+    with pytest.raises(UsageError, match=r"availability sticky a round.*`availability: always`"):
+        check_cohort("fedau", {"contribution": {}}, sticky)
+
+
+def test_an_availability_joins_the_settings_of_runs_that_have_one():
+    always = known_before(PROTOCOL | {"availability": "always"})
+    assert not {"availability", "available", "available_rounds"} & {*always}
+    cyclic = known_before(PROTOCOL | {"availability": "cyclic", "available_rounds": 5.0})
+    assert (cyclic["availability"], cyclic["available_rounds"]) == ("cyclic", 5.0)
 
 
 @pytest.mark.parametrize("field", ["beta1", "beta2"])

@@ -85,6 +85,13 @@ def test_a_value_out_of_its_range_is_refused():
         PLAIN.protocol("fedsls-quick-participation2")
 
 
+def test_a_hyper_parameter_that_came_later_leaves_earlier_settings_as_they_are():
+    assert PLAIN.method("fedrep", "digits") == {"fedrep": {"head_share": 0.5}}
+    assert PLAIN.method("pfedme-mu0.0", "digits") == PLAIN.method("pfedme", "digits")
+    assert PLAIN.method("pfedme-mu0.5", "digits")["pfedme"]["mu"] == 0.5
+    assert PLAIN.hyper_parameters("fedrep") == {"head_share": 0.5, "rest": True}
+
+
 def test_the_error_says_which_hyper_parameters_there_are():
     with pytest.raises(UsageError, match=r"of fedprox with its value.*are mu0\.01"):
         PLAIN.method("fedprox-my0.1", "digits")

@@ -129,7 +129,7 @@ class Candidates:
     drawn: Tensor  # (C,) ids of the clients that the protocol's sampler draws
     sizes: Tensor  # (N,) training samples
     counts: Tensor  # (N, K)
-    trains: Tensor  # (N,) whether a client has enough samples for a batch
+    trains: Tensor  # (N,) whether a client is there and has enough samples for a batch
     client: Callable[[int], Client]  # with the model that it would begin with
     noise: int  # seed of the method's own random numbers for this choice
 

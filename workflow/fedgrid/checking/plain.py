@@ -60,9 +60,8 @@ class PlainLoop:
 
     def cohort(self) -> list[int]:
         """Return the clients that take part in this round."""
-        share, sampler = self.protocol["participation"], self.protocol["sampler"]
         names = (*self.data.names, self.round)
-        drawn = schedule.cohort(len(self.data.members), share, *names, sampler=sampler)
+        drawn = schedule.cohort_of(len(self.data.members), self.protocol, *names)
         return [int(client) for client in drawn]
 
     # -- a client --------------------------------------------------------------------------------

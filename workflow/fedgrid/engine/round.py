@@ -174,9 +174,8 @@ class Engine:
         """Draw the cohort of a round and the samples of its local steps."""
         federation, protocol = self.federation, self.protocol
         names, number = (*federation.names, state.round), len(self.population)
-        share, sampler = protocol["participation"], protocol["sampler"]
-        clients = schedule.cohort(number, share, *names, sampler=sampler)
-        if self.method.choose:
+        clients = schedule.cohort_of(number, protocol, *names)
+        if self.method.choose and len(clients):
             clients = self.choose(state, clients)
         clients = conditions.answering(clients, protocol["dropout"], *names)
         return schedule.work(clients, federation.members, protocol, *names)
@@ -191,17 +190,25 @@ class Engine:
             drawn=moved(drawn, self.device),
             sizes=self.population.start.sizes,
             counts=self.population.start.counts,
-            trains=self.trains(),
+            trains=self.trains(state.round),
             client=partial(self.population.idle_client, state),
             noise=seeds.seed("choice", *self.federation.names, state.round),
         )
-        return np.sort(self.method.choose(candidates).cpu().numpy())
+        chosen = self.method.choose(candidates)
+        return np.sort(chosen[self.there(state.round)[chosen]].cpu().numpy())
 
-    def trains(self) -> torch.Tensor:
-        """Return (N,): whether each client has enough samples for a batch."""
+    def trains(self, number: int) -> torch.Tensor:
+        """Return (N,): whether each client is there and has enough samples for a batch."""
         limits = self.protocol["batch"], self.protocol["smallest_batch"]
         known = [schedule.trains(len(own), *limits) for own in self.federation.members]
-        return torch.tensor(known, device=self.device)
+        return torch.tensor(known, device=self.device) & self.there(number)
+
+    def there(self, number: int) -> torch.Tensor:
+        """Return (N,): whether each client is there in a round."""
+        population, names = len(self.federation.members), (*self.federation.names, number)
+        found = conditions.available(population, self.protocol, *names)
+        everyone = np.arange(population)
+        return moved(np.isin(everyone, everyone if found is None else found), self.device)
 
     def cohort(self, state: RunState, work: schedule.Work, lr: float) -> Cohort:
         """Return the round's clients as the server sees them before local training."""

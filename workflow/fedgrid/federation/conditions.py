@@ -1,4 +1,13 @@
-"""What goes wrong in a federation: clients that never answer, do less work, or attack.
+"""What goes wrong in a federation: clients that are away, never answer, do less work, or attack.
+
+By its `availability`, a round draws its clients from those that are there. Where fewer are there
+than take part in a round, all of them do. A share `available` of the clients is there at a time:
+
+    cyclic   clients come and go in a fixed order, once in `available_rounds` rounds, as by time
+             zones (Eichner et al., ICML 2019)
+    sticky   each client is there or away by a Markov chain: one that is there leaves with the
+             chance 1 / `available_rounds` per round, and one that is away comes back with the
+             chance at which the share stays
 
 `dropout` is the chance with which a client of a round never answers: it is not trained, nothing of
 it reaches the server, and it keeps nothing of the round. `stragglers` is the chance with which a
@@ -18,6 +27,7 @@ All draws depend on the names of dataset, partition and seed, so methods meet th
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +40,49 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol
 
 Model = dict[str, Tensor]
+
+
+def available(population: int, protocol: Protocol, *names: Any) -> np.ndarray | None:
+    """Return the ids of the clients that are there, ascending, or None if all always are.
+
+    `names` end with the round.
+    """
+    *seeded, number = names
+    kind, share = protocol.get("availability", "always"), protocol.get("available", 0.5)
+    if kind == "always":
+        return None
+    rounds = protocol["available_rounds"]
+    if kind == "sticky":
+        return np.flatnonzero(stays_of(population, share, rounds, *seeded).at(number))
+    place = seeds.generator("availability", *seeded).permutation(population) / population
+    return np.flatnonzero((place + number / rounds) % 1 < share)
+
+
+class Stays:
+    """Which clients of a population are there, round by round, by a Markov chain for each.
+
+    An earlier round than the last one is computed from round 0 again.
+    """
+
+    def __init__(self, population: int, share: float, rounds: float, *names: Any):
+        self.names, self.number = names, 0
+        self.first = seeds.generator("availability", *names).random(population) < share
+        self.leaves, self.returns = 1 / rounds, share / (1 - share) / rounds
+        self.there = self.first
+
+    def at(self, number: int) -> np.ndarray:
+        """Return (N,): whether each client is there in this round."""
+        if number < self.number:
+            self.number, self.there = 0, self.first
+        while self.number < number:
+            self.number += 1
+            random = seeds.generator("availability", *self.names, self.number)
+            drawn = random.random(len(self.there))
+            self.there = np.where(self.there, drawn >= self.leaves, drawn < self.returns)
+        return self.there
+
+
+stays_of = cache(Stays)  # those of a run, by what they depend on
 
 
 def answering(clients: np.ndarray, dropout: float, *names: Any) -> np.ndarray:

@@ -60,23 +60,38 @@ class Work:
         return self.valid.any(-1).sum(0)
 
 
+def cohort_of(population: int, protocol: Protocol, *names: Any) -> np.ndarray:
+    """Draw the ids of a round's clients from those that are there; `names` end with the round."""
+    there = conditions.available(population, protocol, *names)
+    share, sampler = protocol["participation"], protocol["sampler"]
+    return cohort(population, share, *names, sampler=sampler, there=there)
+
+
 def cohort(
-    population: int, participation: float, *names: Any, sampler: str = "seeded"
+    population: int,
+    participation: float,
+    *names: Any,
+    sampler: str = "seeded",
+    there: np.ndarray | None = None,
 ) -> np.ndarray:
     """Draw the ids of a round's clients, uniformly without replacement, ascending.
 
-    The last of the names is the round; the sampler "round" depends on the round only.
+    The last of the names is the round; the sampler "round" depends on the round only. With `there`,
+    the ids of some clients, they are drawn from these, and are these if there are no more.
     """
     size = cohorts.size(population, participation, sampler)
+    drawn: Any = population if there is None else there
+    size = size if there is None else min(size, len(there))
     if sampler == "round":
-        return np.sort(schedule.cohort_by_round(population, size, names[-1]))
-    return np.sort(seeds.generator("cohort", *names).choice(population, size, replace=False))
+        return np.sort(schedule.cohort_by_round(drawn, size, names[-1]))
+    return np.sort(seeds.generator("cohort", *names).choice(drawn, size, replace=False))
 
 
-def cohort_by_round(population: int, size: int, round: int) -> np.ndarray:
+def cohort_by_round(population: int | np.ndarray, size: int, round: int) -> np.ndarray:
     """Draw the ids of a round's clients as the code of FedNTD and FedLMD does, from round 0 on.
 
-    It seeds numpy's legacy generator with the round's index, so all runs have the same cohorts.
+    `population` is their number, or the ids of those that are there. It seeds numpy's legacy
+    generator with the round's index, so all runs have the same cohorts.
     """
     return np.random.RandomState(round).choice(population, size, replace=False)
 

@@ -7,9 +7,13 @@ averages w alone, so its model is FedAvg's. A client is evaluated with the mixtu
 
 With `adaptive`, alpha takes a step of SGD on the same loss in the first local step of each round,
 and is cut to 0..1, as in the paper. FedTorch, the authors' code, mixes the outputs of both models
-and not their parameters (`mix="outputs"`); its step of alpha has a term 0.02 alpha, where here the
-protocol's weight decay acts on alpha as on all parameters. BatchNorm's running statistics of the
-mixture are the client's own.
+and not their parameters (`mix="outputs"`), and it mixes with w after w's step on the batch, where
+the paper and this file take w before it. With the paper's order in that code, and a fixed alpha, w
+and all v are equal to its own on the same batches, to 1e-15. Its step of alpha is not a step on the
+loss: it goes along <v - w, alpha g_v + (1 - alpha) g_w> + 0.02 alpha, after both models' steps,
+where g_v and g_w, the gradients with respect to v and w, have the factors alpha and 1 - alpha
+already. Here the protocol's weight decay acts on alpha as on all parameters. BatchNorm's running
+statistics of the mixture are the client's own.
 """
 
 from functools import partial

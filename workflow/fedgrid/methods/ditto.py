@@ -7,7 +7,9 @@ the initial weights of w.
 
 The paper chooses lam from 0.1, 1 and 2 by validation data, the official code at each step if asked;
 here it is fixed. That code gives all clients of a round the same weight; add `uniform` for that.
-With the protocol's `clip` both gradients are limited together.
+With it, the server's model and all v_k are equal to those of this code on the same batches, to
+1e-15, where its TensorFlow is replaced by gradients of the same network. With the protocol's `clip`
+both gradients are limited together.
 """
 
 import torch

@@ -12,9 +12,11 @@ moves each parameter by FedAvg's update times
 
 The gradient is that of the squared norm of the logits, which needs no labels (`of="output"`). The
 code of FL-bench takes the gradient of the loss (`of="loss"`), and has one s_k for each parameter
-tensor, with the squared norm of its gradient (`by="tensor"`). It uses 30 % of a client's samples,
-and its mean goes on from one participation to the next. With `shuffled`, the placebo, each factor
-is that of another parameter or tensor, drawn anew in each round.
+tensor, with the squared norm of its gradient (`by="tensor"`); in fact it takes the norm of the
+first row of this gradient alone. With the norm of the whole gradient in that code, the server's
+model is equal to its own on the same batches, to 1e-15. It uses 30 % of a client's samples, on
+which it does not train, and its mean goes on from one participation to the next. With `shuffled`,
+the placebo, each factor is that of another parameter or tensor, drawn anew in each round.
 """
 
 from typing import Any

@@ -7,14 +7,17 @@ of the model in training, the loss is
     KL(softmax(mean_k z_k(x)) || softmax(z(x)))
 
 Adam takes `steps` steps on batches of shuffled epochs, with a learning rate that falls to 0 along a
-cosine; as in the authors' code, the gradient is clipped to the norm 5. That code takes up to 10,000
-steps, and ends early by the accuracy on validation data with labels, of which the server has none
-here. All networks are in evaluation mode, so BatchNorm's running statistics stay FedAvg's.
+cosine; as in the authors' code, the gradient is clipped to the norm 5. On the same batches the
+server's model is equal to that of this code with its scheme `avg_logits`, to 1e-13, in a network
+without BatchNorm. The default of the code is another scheme, the mean over teachers of the
+divergences from each (`average="losses"`, to 1e-13 as well). That code takes up to 10,000 steps,
+and ends early by the accuracy on validation data with labels, of which the server has none here.
+All networks are in evaluation mode, so BatchNorm's running statistics stay FedAvg's.
 
 A client that takes no step has no model, and does not teach.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -27,11 +30,19 @@ from fedgrid.runtime.names import UsageError
 NEUTRAL = {"steps": 0}  # with which it is FedAvg
 
 SERVER_DATA = True
+ADDED = ("average",)
 LARGEST = 5.0  # norm of a gradient
 
 
-def method(steps: int = 500, lr: float = 0.001, batch: int = 128) -> Method:
-    """steps of at least 0, where 0 is FedAvg; lr: at the first step; batch: samples of a step."""
+def method(
+    steps: int = 500, lr: float = 0.001, batch: int = 128, average: str = "logits"
+) -> Method:
+    """steps of at least 0, where 0 is FedAvg; lr: at the first step; batch: samples of a step.
+
+    average: "logits" or "losses", what is averaged over teachers.
+    """
+    if average not in TARGETS:
+        raise UsageError(f"feddf: average is logits or losses, not {average!r}")
     if steps < 0:
         raise UsageError(f"feddf: steps is {steps}: set it to 0 or more")
     if batch < 1:
@@ -52,7 +63,7 @@ def method(steps: int = 500, lr: float = 0.001, batch: int = 128) -> Method:
         for x in batches(end, steps, batch):
             optimiser.zero_grad()
             logits = functional_call(end.architecture, end.model | own, (x,))[1]
-            target = mean_logits(end, teachers, x).softmax(1)
+            target = TARGETS[average](teach(end, teachers, x))
             F.kl_div(logits.log_softmax(1), target, reduction="batchmean").backward()
             nn.utils.clip_grad_norm_([*own.values()], LARGEST)
             optimiser.step()
@@ -78,7 +89,14 @@ def batches(end: Aggregated, steps: int, batch: int) -> Iterator[Tensor]:
 
 
 @torch.no_grad()
-def mean_logits(end: Aggregated, teachers: list[Model], x: Tensor) -> Tensor:
-    """Return the mean of the teachers' logits (B, K)."""
-    found = [functional_call(end.architecture, teacher, (x,))[1] for teacher in teachers]
-    return torch.stack(found).mean(0)
+def teach(end: Aggregated, teachers: list[Model], x: Tensor) -> Tensor:
+    """Return the teachers' logits (T, B, K)."""
+    return torch.stack([functional_call(end.architecture, one, (x,))[1] for one in teachers])
+
+
+# Probabilities (B, K) from logits (T, B, K). The mean of divergences from several distributions has
+# the gradient of the divergence from their mean.
+TARGETS: dict[str, Callable[[Tensor], Tensor]] = {
+    "logits": lambda logits: logits.mean(0).softmax(1),
+    "losses": lambda logits: logits.softmax(2).mean(0),
+}

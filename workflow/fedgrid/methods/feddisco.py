@@ -6,8 +6,10 @@ shares, a client's weight is in proportion to
     max(0, n_k / sum n - a d_k + b)
 
 In the authors' code the discrepancy is the Kullback-Leibler divergence divided by its sum over the
-round's clients (`measure="kl"`), or the Euclidean distance (`"l2"`). If no client has a weight
-above 0, FedAvg's weights stay; that code fails there. A client without samples has the weight 0.
+round's clients (`measure="kl"`), or the Euclidean distance (`"l2"`). With both, the server's model
+is equal to the one with that code's weights on the same batches, to 1e-15. If no client has a
+weight above 0, FedAvg's weights stay; that code fails there. A client without samples has the
+weight 0.
 
 The placebo of its weights is `swapped_weights`.
 """

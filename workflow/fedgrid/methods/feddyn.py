@@ -9,8 +9,10 @@ the mean of the round's models, where all clients weigh the same, plus the mean 
 clients of the population.
 
 In the paper alpha_k = alpha. In the authors' code alpha_k = alpha mean(n) / n_k, with n_k the
-client's samples (`by="samples"`). That code also clips each gradient to the norm 10; here the
-protocol's `clip` does that. The server's h stays alive without the penalty, so no alpha is FedAvg.
+client's samples (`by="samples"`). With this the server's model and all h_k are equal to those of
+that code on the same batches, to 1e-15. That code also clips each gradient to the norm 10, before
+it adds alpha_k w; here the protocol's `clip` limits the whole gradient. The server's h stays alive
+without the penalty, so no alpha is FedAvg.
 
 Private entries have no h.
 """

@@ -6,7 +6,9 @@ With D_k = server - local of the round's clients, weights a_k and D = sum_k a_k 
 
 In the paper the weights are equal; the authors' code has FedAvg's, as here (combine with `uniform`
 for equal ones). That code multiplies epsilon by the number of clients and, in each round, by the
-square of the learning rate's decay: set it as large as is needed.
+square of the learning rate's decay: set it as large as is needed. With such an epsilon, and without
+that decay, the server's model and the evaluated one are equal to those of this code on the same
+batches, to 1e-12. It clips gradients to the norm 10 (`clip`).
 
 The server is evaluated by the mean of its last two models, as in that code (`average`).
 """

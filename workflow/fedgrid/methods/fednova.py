@@ -1,7 +1,9 @@
 """FedNova: average the clients' changes per step, not per round (Wang et al., NeurIPS 2020).
 
 With momentum rho, a_k is the sum of the factors l_s = rho l_{s-1} + 1 over the client's steps. If
-all clients take equally many steps, this is FedAvg. `ccvr` adds the default of FedNTD's and
+all clients take equally many steps, this is FedAvg. Where all clients take part, the server's model
+is equal to that of the authors' code on the same batches, to 1e-15, with and without momentum; that
+code weighs by samples of the population, not of the round. `ccvr` adds the default of FedNTD's and
 FedLMD's code: the client's last mean gradient, (server - local) / (lr a_k), is subtracted from
 every gradient; the average that should be added is never updated there.
 

@@ -8,8 +8,9 @@ The paper's term has the distance between local and global prototype of each cla
 official code, the term here has the difference of every sample's features from the prototype, and
 clients have equal weights; `average="samples"` weighs by the class's samples, as the paper does.
 That code takes local prototypes from features of the last training epoch, here they are those of
-the trained model. It keeps no prototype of a class that is absent from a round. With lam = 0 each
-client trains alone.
+the trained model. With prototypes of the trained model in that code, all clients' models are equal
+to its own on the same batches, bit for bit. It keeps no prototype of a class that is absent from a
+round. With lam = 0 each client trains alone.
 """
 
 from collections.abc import Iterable

@@ -7,7 +7,8 @@ private classifier minimises the cross-entropy of the sum of its logits and the 
 trains no shared entry. The server averages the shared ones. A client is evaluated with the sum.
 
 The authors have published no code. As in PFLlib, a private classifier begins with the weights of
-the shared one. The paper's variant with a hypernetwork is not here.
+the shared one; the server's model and all private classifiers are equal to those of PFLlib's steps
+on the same batches, to 1e-15. The paper's variant with a hypernetwork is not here.
 """
 
 from collections.abc import Callable

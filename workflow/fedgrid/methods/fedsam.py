@@ -2,6 +2,10 @@
 
 Caldarola, Caputo and Ciccone (ECCV 2022) and Qu et al. (ICML 2022). With the gradient g at the
 client's parameters w, the step follows the gradient at w + rho g / |g|, both on the same batch.
+
+The parameters are equal to those of the first authors' code on the same batches, to 1e-12: here
+1e-12 is added to |g|, there 1e-16. In that code both passes change BatchNorm's running statistics,
+here the first alone does.
 """
 
 import torch

@@ -8,8 +8,12 @@ where D is the round before's mean gradient: the server's change divided by the 
 by the clients' weighted mean number of steps. In the first round it is 0.
 
 The published code (FL-Simulator, of another group) divides by the number of steps of its first
-client, and clips gradients to the norm 10; here the protocol's `clip` does that. The number of
-steps includes the effect of local momentum, which the paper does not have.
+client, counted as epochs times samples divided by the batch size, and all clients of a round weigh
+the same. Where all clients have the same whole number of batches, the server's model is equal to
+that of this code on the same batches, to 1e-8: it adds 1e-7 to |g(w)|, and with the 1e-12 that is
+added here, the two are equal to 1e-15. That code clips gradients to the norm 10; here the
+protocol's `clip` does that. The number of steps includes the effect of local momentum, which the
+paper does not have.
 """
 
 from typing import Any

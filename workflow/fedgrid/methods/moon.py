@@ -1,9 +1,11 @@
 """MOON: pull features to the server model's, push them from the last local one's (Li et al., 2021).
 
 The contrast uses a projection of the features, which is also the input of the classifier, as in the
-official code. In its first participation a client is pushed from the common initial weights, as in
-FedNTD's code (`before="initial"`, the default), or from random weights (`"random"`), or not at all
-(`"none"`). The official code uses random weights, but no contrast in the very first round.
+official code, and with `before="none"` a round in which all clients take part is equal to one of
+that code on the same batches, to 1e-14. In its first participation a client is pushed from the
+common initial weights, as in FedNTD's code (`before="initial"`, the default), or from random
+weights (`"random"`), or not at all (`"none"`). The official code uses random weights, but no
+contrast in the very first round.
 """
 
 from typing import Any

@@ -9,9 +9,10 @@ one sample has no deviation. A client is evaluated after one step with the rate 
 its own.
 
 Without the second derivative this is the paper's variant FO. With `hessian` it is HF: from the
-direction g is subtracted alpha times (grad f(w + e g; D) - grad f(w - e g; D)) / (2 e), an
-estimate of the Hessian times g. The paper draws three batches for a step and the code of pFedMe's
-authors two; here it is one, so that all methods see the same samples. That code evaluates after a
+direction g is subtracted alpha times (grad f(w + e g; D) - grad f(w - e g; D)) / (2 e), an estimate
+of the Hessian times g. The paper draws three batches for a step and the code of pFedMe's authors
+two; here it is one, so that all methods see the same samples. If that code gets the halves as its
+two batches, the server's model of FO is equal to its own, to 1e-15. That code evaluates after a
 second step with the rate of the local training.
 """
 

@@ -6,8 +6,9 @@ D_k = L (server - local),
     h_k = q F_k^(q - 1) |D_k|^2 + L F_k^q        w <- w - sum_k F_k^q D_k / sum_k h_k
 
 With q = 0 it is FedAvg whose clients weigh the same. 1e-10 is added to F_k, as in the authors'
-code. That code, like the paper, can also draw clients with probabilities in proportion to their
-samples.
+code. The server's model is equal to that of this code on the same batches, to 1e-15, where its
+TensorFlow is replaced by gradients of the same network. That code, like the paper, can also draw
+clients with probabilities in proportion to their samples.
 
 A client's weight is F_k^q L / sum_k h_k. The weights have a sum of at most 1; their placebo is
 `swapped_weights`. Private entries have no part in the norm.

@@ -5,6 +5,12 @@ of steps. This number includes the effect of momentum, as in the code of FedNTD 
 (`division="effective"`), or not ("steps", as in other code). Deltas are weighted by samples; the
 server's variate changes by the mean over the population.
 
+The authors have published no code. With `uniform` and "steps", where clients have equally many
+samples and the learning rate stays, the server's model is equal to that of SCAFFOLD in FedDyn's
+repository on the same batches, to 1e-15. With other numbers of samples that code divides the
+server's variate by n_k / mean(n) for client k, and multiplies the change of the client's by it; and
+it divides changes by the first round's learning rate, also where the rate falls.
+
 Private entries have no variates, because the server's would be made of what never leaves a client.
 
 A change is the sum of gradients times the learning rate only where each step goes along the

@@ -60,7 +60,7 @@ class OwnModels:
             last = len(engine.federation.members) - 1
             raise UsageError(f"there is no client {client}: the clients are 0 to {last}")
         with isolate_settings():
-            model = evaluated_model(engine.method, engine.idle_client(state, client))
+            model = evaluated_model(engine.method, engine.population.idle_client(state, client))
             return {name: tensor.cpu() for name, tensor in engine.complete(model).items()}
 
 

@@ -40,6 +40,9 @@ class Protocol(TypedDict):
     attackers: float
     attack: str
     attack_strength: float
+    availability: str
+    available: float
+    available_rounds: float
     least_steps: int
     most_steps: int
     batch: int

@@ -144,11 +144,29 @@ def check_conditions(where: str, protocol: Protocol) -> None:
                 f"{where}: `batches: continued` counts the steps of a client beforehand, and with "
                 f"{field} some are lost: set `{field}: 0`, or `batches: fresh`"
             )
+    if protocol["availability"] != "always":
+        check_availability(where, protocol)
     share, clients = protocol["attackers"], protocol["clients"]
     if share and not 0 < round(share * clients) < clients:
         raise UsageError(
             f"{where}: attackers {share:g} of {clients} clients are {round(share * clients)}: "
             "choose a share with which some clients attack, and some do not"
+        )
+
+
+def check_availability(where: str, protocol: Protocol) -> None:
+    """Refuse an availability that other fields do not allow."""
+    if protocol["batches"] == "continued":
+        raise UsageError(
+            f"{where}: `batches: continued` counts a client's rounds as if it were always there: "
+            "set `availability: always`, or `batches: fresh`"
+        )
+    share, rounds = protocol["available"], protocol["available_rounds"]
+    if protocol["availability"] == "sticky" and share > rounds * (1 - share):
+        raise UsageError(
+            f"{where}: with available {share:g} and available_rounds {rounds:g} clients would have "
+            "to come back faster than at once: raise `available_rounds` to "
+            f"{share / (1 - share):g} or more, or lower `available`"
         )
 
 
@@ -185,6 +203,12 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
         raise UsageError(
             f"method `{name}` compares the clients of a round with one another, and with dropout "
             f"{protocol['dropout']:g} a round may have one client: set `dropout: 0`"
+        )
+    if least > 1 and protocol["availability"] != "always":
+        raise UsageError(
+            f"method `{name}` compares the clients of a round with one another, and with "
+            f"availability {protocol['availability']} a round may have one client: set "
+            "`availability: always`"
         )
     if size < least:
         raise UsageError(

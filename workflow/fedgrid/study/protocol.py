@@ -40,6 +40,9 @@ DEFAULTS: Protocol = {
     "attackers": 0.0,
     "attack": "labels",
     "attack_strength": 1.0,
+    "availability": "always",
+    "available": 0.5,
+    "available_rounds": 10.0,
     "least_steps": 0,
     "most_steps": 0,
     "batch": 64,
@@ -79,7 +82,10 @@ HELD = ("client_test", "client_test_from", "validation", "validation_from")
 SHARED = ("recipe", "clients", *HELD)
 DRAWN_BY = (*SHARED, "server_data")  # fields that a partition depends on
 # Fields that came later. With their default, nothing is called or made otherwise than before.
-ADDED = (*("server_data", "dropout", "stragglers", "attackers", "attack", "attack_strength"),)
+ADDED = (
+    *("server_data", "dropout", "stragglers", "attackers", "attack", "attack_strength"),
+    *("availability", "available", "available_rounds"),
+)
 # Fields that do not change a run's training. `by_method` does, through the fields that it changes.
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
 _LOCAL = ("batch", "smallest_batch", "lr", "momentum", "normalization", "pretrain_epochs")

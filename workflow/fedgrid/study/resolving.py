@@ -170,7 +170,8 @@ class Resolver:
         """Return the method files of a name, each with all its hyper-parameters.
 
         The variant's values override the study's `tuned` values for the dataset, and these override
-        the file's defaults.
+        the file's defaults. A hyper-parameter that the file names in `ADDED` is there only with
+        another value than its default, so that earlier settings stay as they are.
         """
         return {part: dict(fields) for part, fields in self._method(name, dataset).items()}
 
@@ -228,7 +229,9 @@ class Resolver:
     def _keywords(self, part: str, dataset: str, given: Fields) -> Fields:
         defaults = self._defaults(part)
         found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
-        return {key: same_type(value, defaults[key]) for key, value in found.items()}
+        found = {key: same_type(value, defaults[key]) for key, value in found.items()}
+        later = source.literal(f"methods.{part}", "ADDED", ())
+        return {k: v for k, v in found.items() if k not in later or v != defaults[k]}
 
     @remember_answers  # many variants share a file
     def _defaults(self, part: str) -> Fields:

@@ -111,6 +111,7 @@ METHOD: dict[str, Rule] = {
     ),
     "SPLITS": BOOL,
     "LEAST_COHORT": WHOLE,
+    "ADDED": ('a tuple of hyper-parameters, such as ("mu",)', texts),
     "NEUTRAL": ('a dict of hyper-parameters with which it is FedAvg, such as {"mu": 0.0}', named),
     "SERVER_DATA": BOOL,
     "ROUNDS": BOOL,
