@@ -65,6 +65,8 @@ def check(parts: MethodParts) -> Findings:
     findings.facts = describe(first)
     if trial.draws:
         findings.facts["random numbers"] = "the network draws some, so backends are not compared"
+    if not any(map(read_neutral, parts)):
+        findings.facts["FedAvg"] = "not compared: the file has no NEUTRAL hyper-parameters"
     for sentence in trial.compare(state):
         findings.problems.append(sentence)
     return findings

@@ -99,9 +99,10 @@ class Result:
 
     def __repr__(self) -> str:
         name, rounds = RUN.format(**self.spec["name"]), self.summary["rounds"]
+        lost = self.summary["diverged"]
+        score = f"diverged in round {lost}" if lost else f"accuracy {self.accuracy:.4f}"
         return (
-            f"<fedgrid run {name}: accuracy {self.accuracy:.4f} after {rounds} rounds, "
-            f"{self.summary['seconds']:.1f} s>"
+            f"<fedgrid run {name}: {score} after {rounds} rounds, {self.summary['seconds']:.1f} s>"
         )
 
 

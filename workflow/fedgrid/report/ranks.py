@@ -84,6 +84,7 @@ def describe_cell(
             "mean": means[name],
             "std": of_seeds[name].std(skipna=False),
             "seeds": runs["seed"].nunique(),
+            "diverged": int(runs["diverged"].sum()),
             "rank": ranks.get(name, np.nan),
             **subtract("gain", of_seeds, name, baseline),
             **subtract("beyond_placebo", of_seeds, name, placebos.get(name)),
@@ -185,10 +186,13 @@ def caption(table: pd.DataFrame) -> str:
     words = metrics.describe_metric(table["of"].iloc[0])
     deciding = metrics.describe_metric(metrics.validation_of(table["of"].iloc[0]))
     first = table.iloc[0]
+    fewest, most = table["candidates"].min(), table["candidates"].max()
     text = (
         f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
         f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale."
     )
+    if fewest < most:
+        text += f" Methods had different numbers of candidates: {fewest} to {most}."
     if pd.isna(first["p"]):
         return f"{text} Ranks are tested from two cells and three methods on."
     return (

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedgrid.engine.hooks.arguments import diverging, finite
+from fedgrid.engine.hooks.arguments import diverging, finite, tensors
 from fedgrid.engine.optimisers import STATE
 from fedgrid.method import (
     Aggregated,
@@ -250,7 +250,19 @@ def named(result: Any) -> None:
 def numbers(result: Any, *arguments: Any) -> None:
     """Refuse numbers that are not finite, unless the model diverges."""
     if not finite(result) and not diverging(arguments):
-        raise MistakeError("gives a number that is not finite, from numbers that are")
+        place = next((place for place, one in tensors(result) if not finite(one)), "")
+        raise MistakeError(
+            f"gives a number that is not finite{f' in `{place}`' * bool(place)}, from numbers that "
+            f"are{describe_idle(arguments)}"
+        )
+
+
+def describe_idle(arguments: tuple[Any, ...]) -> str:
+    """Say that a client took no step, if one did not: methods may divide by the steps."""
+    steps = getattr(arguments[0], "steps", None) if arguments else None
+    if steps is None or bool(torch.as_tensor(steps).all()):
+        return ""
+    return "; `steps` is 0 for a client with too few samples for a batch: do not divide by it"
 
 
 Rule = Callable[..., None]
