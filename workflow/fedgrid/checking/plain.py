@@ -209,7 +209,8 @@ def play_both(
 def difference(plain: type[PlainLoop], method: Method, **options: Any) -> float:
     """Return the greatest difference of a parameter of the server's models after three rounds.
 
-    About 1e-14 is rounding, and 1e-3 another method. It is relative to the largest number of its tensor; `options` are those of `play_both`.
+    About 1e-14 is rounding, and 1e-3 another method. The difference is relative to the largest
+    number of its tensor; `options` are those of `play_both`.
     """
     state, loop = play_both(plain, method, **options)
     expected = loop.model.state_dict()

@@ -7,6 +7,7 @@ sentence that begins with the name of the function.
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedgrid.engine.hooks.arguments import diverging, finite, tensors
