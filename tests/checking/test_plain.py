@@ -1,9 +1,13 @@
 """Methods written a second time as plain loops, against the engine: `fedgrid.checking.plain`."""
 
+import pytest
 import torch
 
 from conftest import methods
+from fedgrid.checking import small
 from fedgrid.checking.plain import PlainLoop, difference, play_both
+from fedgrid.method import Method
+from fedgrid.runtime.names import UsageError
 
 
 def test_fedavg():
@@ -65,3 +69,22 @@ def test_fedrep():
     for client, memory in found.memory.items():
         own = {n.removeprefix("head."): w for n, w in memory["private"].items()}
         torch.testing.assert_close(own, plain.kept[client]["head"], rtol=1e-9, atol=1e-11)
+
+
+def test_a_misspelt_field_and_a_name_instead_of_a_method_are_refused():
+    with pytest.raises(UsageError, match="participation"):
+        difference(PlainLoop, Method(), partcipation=0.2)
+    with pytest.raises(UsageError, match="not a method"):
+        difference(PlainLoop, "fedprox")
+
+
+def test_a_client_without_steps_is_named_if_a_method_divides_by_them():
+    def zeros(start, client):
+        return {"kept": torch.zeros(1, dtype=torch.float64)}
+
+    def divided(client):
+        return {"kept": torch.ones(1, dtype=torch.float64) / torch.tensor(float(client.steps))}
+
+    data = small.uneven((5, 0, 9))
+    with pytest.raises(UsageError, match="kept.*steps"):
+        play_both(PlainLoop, Method(memory=zeros, remember=divided), data=data, participation=1.0)
