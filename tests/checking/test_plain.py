@@ -86,5 +86,5 @@ def test_a_client_without_steps_is_named_if_a_method_divides_by_them():
         return {"kept": torch.ones(1, dtype=torch.float64) / torch.tensor(float(client.steps))}
 
     data = small.uneven((5, 0, 9))
-    with pytest.raises(UsageError, match="kept.*steps"):
+    with pytest.raises(UsageError, match=r"kept.*steps"):
         play_both(PlainLoop, Method(memory=zeros, remember=divided), data=data, participation=1.0)
