@@ -249,9 +249,9 @@ def test_fedlmds_public_code_is_compared_in_all_200_rounds():
         ("{ours: 5}", "mine.yaml: curves.ours: 5 is not a list"),
         ("{ours: gone.csv}", r"mine.yaml: the curves ours gone\.csv cannot be read"),
         ("{ours: short.csv}", r"the curves ours short\.csv, line 2, has not 2 values"),
-        ("{ours: few.csv}", "curves.ours: the key `protocol` is missing: add it"),
-        ("{ours: late.csv}", "curves.ours.round: `2.5` is not a whole number"),
-        ("{ours: high.csv}", "curves.ours.accuracy: `high` is not a number"),
+        ("{ours: few.csv}", "curves.ours: number 1: the key `protocol` is missing: add it"),
+        ("{ours: late.csv}", "curves.ours: number 1: round: `2.5` is not a whole number"),
+        ("{ours: high.csv}", "curves.ours: number 1: accuracy: `high` is not a number"),
     ],
 )
 def test_wrong_curves_are_answered_in_one_sentence(curves, message, tmp_path):
