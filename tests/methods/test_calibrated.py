@@ -60,7 +60,7 @@ class FedDF(PlainLoop):
         for number, positions in enumerate(self.positions()):
             x = self.inputs(self.data.server[positions])
             teachers = [model(x)[1] for model in models]
-            if self.average == "logits":
+            if self.averaged == "logits":
                 teachers = [sum(teachers) / len(teachers)]
             with torch.enable_grad():
                 student = self.model(x)[1].log_softmax(1)
@@ -78,12 +78,12 @@ class FedDF(PlainLoop):
 
 
 class FedDFOfLosses(FedDF):
-    average = "losses"
+    averaged = "losses"
 
 
 @pytest.mark.parametrize("kind", [FedDF, FedDFOfLosses])
 def test_feddf(kind):
-    compare(kind, methods("feddf", steps=7, lr=0.02, batch=4, average=kind.average))
+    compare(kind, methods("feddf", steps=7, lr=0.02, batch=4, average=kind.averaged))
 
 
 def test_feddf_without_a_step_is_fedavg():
