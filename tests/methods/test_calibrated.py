@@ -39,7 +39,7 @@ def test_local_training_alone():
 class FedDF(PlainLoop):
     """After averaging, Adam on the server's images, with the formulas of its paper."""
 
-    steps, lr, batch, average = 7, 0.02, 4, "logits"
+    steps, lr, batch, averaged = 7, 0.02, 4, "logits"
 
     def positions(self):
         members, names = self.data.members, (*self.data.names, self.round)
