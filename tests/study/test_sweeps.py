@@ -421,8 +421,10 @@ def test_a_claim_about_a_tuned_method_needs_the_runs_of_all_its_variants():
     names = ["fedavg", "fedprox-mu0.1", "fedprox-mu1", "moon"]
     assert [run["method"] for run in everything.runs("mine", "quick", "main")] == names
     assert [run["method"] for run in everything.runs("mine", "quick", "main@1")] == names[:3]
+    (judged,) = everything.judged_blocks("mine", "quick", "main")
+    assert judged["method"] == ["fedavg", "fedprox", "moon"]
     (whole,) = everything.whole_blocks("mine", "quick", "main")
-    assert whole["method"] == ["fedavg", "fedprox", "moon"]
+    assert whole["method"] == names
 
 
 def test_a_claim_about_a_swept_method_is_refused_if_no_value_is_chosen():

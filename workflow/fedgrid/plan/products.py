@@ -205,7 +205,7 @@ class Products:
         grid = runs.partition("/")[2]
         if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
             return {}
-        return {"grid": self.plan.grid.whole_blocks(study, scale, grid)}
+        return {"grid": self.plan.grid.judged_blocks(study, scale, grid)}
 
     # -- front pages -----------------------------------------------------------------------------
 

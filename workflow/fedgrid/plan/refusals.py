@@ -9,8 +9,6 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-from snakemake.cli import parse_args
-
 from fedgrid.claim import find_claim
 from fedgrid.plan.configuration import Plan
 from fedgrid.runtime.names import UsageError, known
@@ -48,6 +46,8 @@ def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
 
 def is_target(word: str, words: Sequence[str]) -> bool:
     """Whether a word of the command line is a target, and not the value of an option."""
+    from snakemake.cli import parse_args  # which only systems have that can run Snakemake
+
     with redirect_stderr(StringIO()):
         return word in parse_args([*words])[1].targets
 

@@ -167,12 +167,16 @@ class Grid(Resolver):
         return narrowed
 
     def whole_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
-        """Return a grid's blocks as the study's claims name them, whatever is asked for."""
-        blocks, families = self._blocks(study, scale, grid), self.families(study)
-        whole = [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
-        for block in whole:
+        """Return a grid's blocks as the study has them, whatever the configuration asks for."""
+        blocks = self._blocks(study, scale, grid)
+        return [select_first(block, {a: listed(block[a]) for a in AXES}) for block in blocks]
+
+    def judged_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
+        """Return a grid's whole blocks with the names of methods that the study's claims have."""
+        blocks, families = self.whole_blocks(study, scale, grid), self.families(study)
+        for block in blocks:
             block["method"] = [*dict.fromkeys(families.get(n, n) for n in block["method"])]
-        return whole
+        return blocks
 
     @remember_answers
     def families(self, study: str) -> dict[str, str]:
