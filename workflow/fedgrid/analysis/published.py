@@ -11,7 +11,6 @@ from fedgrid.study.records import Study
 OWN = ""  # the source of a published table without a heading: the study's paper
 BY = "published by "  # begins the name of a column with the values of another source
 STD = " (std)"  # ends that of the column with their deviations
-DROPPED = "other speed-up"
 CITED = "cited"  # the column with the citations, if there are several sources
 KEYS = ["method", "dataset", "partition", "as_protocol"]
 VALUES = ["published", "published_std", "published_speedup"]
@@ -73,18 +72,18 @@ def join_published(table: pd.DataFrame, study: Study) -> pd.DataFrame:
     cited = cite_sources(joined, by_source)
     for heading, tables in by_source.items():
         if heading == OWN or heading in cited:
-            cells = list_cells(tables).rename(columns=name_source(heading))
-            joined = joined.merge(cells.drop(columns=DROPPED, errors="ignore"), how="left", on=KEYS)
+            joined = joined.merge(name_source(list_cells(tables), heading), how="left", on=KEYS)
     joined = joined.drop(columns="as_protocol")
     return joined.assign(**{CITED: write_citations(cited)}) if {*cited} - {OWN} else joined
 
 
-def name_source(heading: str) -> dict[str, str]:
-    """Return the names of the columns with the values of a source, by those of the paper's own."""
+def name_source(cells: pd.DataFrame, heading: str) -> pd.DataFrame:
+    """Return cells with the names of their source's columns; another source has no speed-ups."""
     if heading == OWN:
-        return {}
+        return cells
     name = f"{BY}{heading}"
-    return {"published": name, "published_std": f"{name}{STD}", "published_speedup": DROPPED}
+    named = {"published": name, "published_std": f"{name}{STD}"}
+    return cells.drop(columns="published_speedup").rename(columns=named)
 
 
 def list_sources(table: pd.DataFrame) -> list[str]:

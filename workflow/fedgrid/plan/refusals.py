@@ -36,9 +36,10 @@ def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
     """Refuse a target that no study has, and a product without folder and ending."""
     study = plan.config["study"]
     products = {name for about in plan.studies.values() for name in about["products"]}
+    bare = products - {*plan.studies}  # a study's name is a target
     for word in words:
         file = COPIED.fullmatch(word)
-        if word in {*products} - {*plan.studies} and is_target(word, words):
+        if word in bare and is_target(word, words):
             raise UsageError(f"{word} is a product: ask for its file, results/{word}.csv")
         if file and file[1] not in products and is_target(word, words):
             known(f"product of the study {study}", file[1], plan.studies[study]["products"])

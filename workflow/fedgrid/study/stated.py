@@ -152,11 +152,11 @@ def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames)
             with within(f"published.{name}"):
                 check_columns(table["columns"], grid_names)
                 check_rows(table, grid_names)
-                check_source(table)
+                check_citation(table)
                 refuse_second(name, table, seen)
 
 
-def check_source(table: dict) -> None:
+def check_citation(table: dict) -> None:
     """Refuse a table of another source without its citation."""
     if HEADING in table and not table.get("source"):
         raise UsageError(
