@@ -31,6 +31,7 @@ round: beyond 640 samples at 10 steps of 64. The cohorts of earlier rounds say h
 come, and the seed fixes these, so a resumed run needs no more state.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -157,8 +158,10 @@ def mean_samples(sizes: Iterable[int], protocol: Protocol) -> float:
     of samples.
     """
     rng = np.random.default_rng(0)  # the numbers do not depend on the order
-    counts = [sum(map(len, batches(size, protocol, rng))) for size in sizes]
-    return float(np.mean([count for count in counts if count] or [0]))
+    clients = Counter(sizes)  # many clients have as many samples
+    samples = {size: sum(map(len, batches(size, protocol, rng))) for size in clients}
+    training = sum(clients[size] for size, number in samples.items() if number)
+    return sum(clients[size] * number for size, number in samples.items()) / max(training, 1)
 
 
 def check_someone_trains(sizes: list[int], protocol: Protocol) -> None:
