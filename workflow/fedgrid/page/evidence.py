@@ -25,7 +25,6 @@ from fedgrid.study.paths import COLLECTED
 from fedgrid.study.records import Product, Study
 
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
-ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
 Sources = Callable[[Product], dict[str, pd.DataFrame]]  # the tables that a product's entry names
 Tables = dict[str, pd.DataFrame]
@@ -143,23 +142,13 @@ def judge_claims(
         n: verdicts.compute_differences(claim, values)
         for n, claim in verdicts.number_claims(study, None)
     }
-    verdict_rows = judge_each(study, values, missing).merge(
-        count_verdicts(contrasts, pairs), on="claim"
-    )
+    verdict_rows = claims.judge_claims(
+        study, scale, values, measures.measure_printed(study), missing
+    ).merge(count_verdicts(contrasts, pairs), on="claim")
     verdict_rows["compared"] = write_comparisons(verdict_rows, contrasts, study)
     metrics = judge_by_metric(verdict_rows, study, given, choose, missing)
     tables = {"claims": verdict_rows, "contrasts": contrasts, "metrics": metrics}
     return tables | {"seeds": list_seed_differences(verdict_rows, pairs)}
-
-
-def judge_each(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
-    """Return a row per claim, as the product `claims` has it."""
-    printed = measures.measure_printed(study)
-    rows = [
-        {"claim": number} | claims.judge_claim(claim, values, printed, missing[number])
-        for number, claim in verdicts.number_claims(study, None)
-    ]
-    return pd.DataFrame(rows, columns=["claim", *claims.COLUMNS]).round(ROUNDED)
 
 
 def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
@@ -169,7 +158,7 @@ def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> 
         for number, claim in verdicts.number_claims(study, None)
     ]
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
-    return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(ROUNDED)
+    return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(claims.ROUNDED)
 
 
 def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
@@ -204,7 +193,7 @@ def judge_by_metric(
     )
     ours = [ours_by_claim.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
     table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
-    return table.round(ROUNDED)
+    return table.round(claims.ROUNDED)
 
 
 def write_comparisons(
@@ -248,7 +237,7 @@ def list_seed_differences(
     )
     every = [select_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
     table = pd.concat(every).rename(columns={"value": "difference"})
-    return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(ROUNDED)
+    return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(claims.ROUNDED)
 
 
 def select_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:

@@ -60,6 +60,7 @@ BY_VERDICT = {
     **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
     **{verdicts.CONSISTENT: "holds", verdicts.CONTRADICTED: "contradicted"},
     **{verdicts.PARTLY: "none", SILENT: "none", NO_RUNS: "none"},
+    **{verdicts.NARROWLY: "contradicted", **dict.fromkeys(verdicts.SOFTENED, "fails")},
 }
 
 
