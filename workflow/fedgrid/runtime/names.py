@@ -91,10 +91,10 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     raise UsageError(sentence, key=kind, value=name, choices=among)
 
 
-def list_some(names: list[str]) -> str:
+def list_some(names: list[str], most: int = SHOWN) -> str:
     """Return names in words: so many that they can be read."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def nearest(name: str, among: list[str]) -> list[str]:
