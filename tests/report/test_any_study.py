@@ -123,10 +123,12 @@ def test_methods_of_the_same_files_are_a_family():
             "fedavg": {},
         }.items()
     )
-    assert fields.find_families(made.read(settings)) == {
-        **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "alone", "fedavg": "fedavg"},
+    families = fields.find_families(made.read(settings))
+    assert families == {
+        **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "moon", "fedavg": "fedavg"},
         **{"both-a": "fedprox+scaffold", "both-b": "fedprox+scaffold"},
     }
+    assert fields.name_groups(families) == families | {"alone": "alone"}
 
 
 def test_a_file_without_hyper_parameters_is_not_shown_in_the_configuration():

@@ -129,6 +129,11 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
+def name_family(files: Iterable[str]) -> str:
+    """Return the name of the family of all methods that are made of these files."""
+    return "+".join(sorted({*files}))
+
+
 def shown(value: object) -> str:
     """Return a value for an error message: printable, and cut after 200 characters."""
     text = printable(str(value))
