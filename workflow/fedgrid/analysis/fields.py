@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fedgrid.analysis.scores import RUN
+from fedgrid.partitions import label_names
 from fedgrid.runtime.names import UsageError, known, name_family
 
 ABSENT = "-"  # in tables, the value of a run that does not have the field
@@ -41,9 +42,13 @@ def write_value(value: Any) -> str:
 
 
 def shorten_name(fields: pd.DataFrame, whole: str) -> str:
-    """Return the name of a field without its file, if no other field has this name."""
+    """Return the name of a field without its file, if no other field has this name.
+
+    A partition's number counts as a field: `feddyn.alpha` is not the alpha of a partition.
+    """
     name = whole.partition(".")[2]
-    return whole if len(find_columns(fields, name)) > 1 else name
+    is_taken = len(find_columns(fields, name)) > 1 or name in label_names()
+    return whole if is_taken else name
 
 
 def find_columns(fields: pd.DataFrame, name: str) -> list[str]:
