@@ -91,7 +91,8 @@ def read_names(config: Path) -> Resolver:
 
     A study with a mistake is left out: a warning names all of these.
     """
-    own, studies, broken = read_config(config), {}, {}
+    own, broken = read_config(config), {}
+    studies: dict[str, Study] = {}
     for path in study_files():
         try:
             added = studies | {path.stem: read_study(path)}

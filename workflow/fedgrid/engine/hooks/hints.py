@@ -16,7 +16,7 @@ IN_STACK = (
 def hint(problem: Exception, arguments: tuple[Any, ...]) -> str:
     """Return what to do about an error of a function that was called with these arguments."""
     if isinstance(problem, AttributeError) and is_dataclass(problem.obj):
-        return hint_field(problem.name, problem.obj)
+        return hint_field(problem.name or "", problem.obj)
     if isinstance(problem, KeyError) and isinstance(key := next(iter(problem.args), None), str):
         return hint_entry(key, dict(mappings(arguments)))
     return IN_STACK if any(word in str(problem) for word in MAPPED) else ""
@@ -28,7 +28,7 @@ def hint_field(name: str, record: Any) -> str:
     return f": {suggest(name, there) or f'its fields are {list_some(there)}'}"
 
 
-def hint_entry(key: str, there: dict[str, list[dict]]) -> str:
+def hint_entry(key: str, there: dict[str, list[dict[str, Any]]]) -> str:
     """Return which of the mappings `there` have an entry, or the entries that are like it."""
     if having := [place for place, of in there.items() if any(key in one for one in of)]:
         some = [f"`{place}`" + some_only(key, there[place]) for place in having]
@@ -38,7 +38,7 @@ def hint_entry(key: str, there: dict[str, list[dict]]) -> str:
     return f": {said or f'the entries are {list_some(sorted(names))}'}" if names else ""
 
 
-def some_only(key: str, of: list[dict]) -> str:
+def some_only(key: str, of: list[dict[str, Any]]) -> str:
     """Return words for a list of mappings, one for each client, of which some lack an entry."""
     return "" if all(key in one for one in of) else " of some clients only"
 
@@ -49,7 +49,7 @@ def suggest(name: str, there: list[str]) -> str:
     return f"did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
 
 
-def mappings(arguments: tuple[Any, ...]) -> Iterator[tuple[str, list[dict]]]:
+def mappings(arguments: tuple[Any, ...]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield the mappings in arguments by the name of their field, or the number of the argument.
 
     A list of mappings has one for each client.
