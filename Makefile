@@ -32,6 +32,7 @@ table1: $(VENV)/ready
 report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all
 	$(SNAKEMAKE) --report results/report.html
+	@echo "open results/report.html"
 
 verdicts: $(VENV)/ready
 	python -m fedgrid verdicts --out results/verdicts.html

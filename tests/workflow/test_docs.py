@@ -65,6 +65,14 @@ def is_run(page: str) -> bool:
 PLANNED = [page for page in WITH_COMMANDS if not is_run(page)]
 
 
+def test_the_guide_knows_what_snakemake_says_of_a_target_among_the_entries():
+    with pytest.raises(ValueError, match="Unparsable value") as told:
+        parse_config(["study=fedlmd", "results/table1.csv"])
+    message = str(told.value).partition(" (")[0]
+    guide = " ".join((DOCS / "guide/running.md").read_text("utf-8").split())
+    assert f"`{message}`" in guide
+
+
 @pytest.mark.parametrize("page", slow_but(PLANNED, WITH_COMMANDS))
 def test_the_commands_of_a_page_work(page, tmp_path, monkeypatch):
     project = copy_for_readers(tmp_path)
