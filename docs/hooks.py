@@ -1,15 +1,22 @@
 """Tables of the documentation that are read from the studies and the package, not written by hand.
 
-A line `<!-- products fedsls -->` of a page is replaced by what the function of this name gives. The
-package must be importable: `make docs` sets PYTHONPATH.
+A line `<!-- products fedsls -->` and what follows it up to `<!-- end -->` are replaced by what the
+function of this name gives. On a forge, where nothing is replaced, the text between them is read. The
+package must be importable: `make docs` sets PYTHONPATH. The page of verdicts is made anew and becomes
+a part of the site, and so do the figures that `make docs` has drawn in results/.
 """
 
+import csv
 import re
 from pathlib import Path
 
 import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 
 from fedgrid.__main__ import stages
+from fedgrid.analysis.claim_text import write_test
+from fedgrid.page.write import write_page
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.store import kept as stored
@@ -22,7 +29,11 @@ from fedgrid.study.schema import read_rules
 
 ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
-MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->$", re.MULTILINE)
+RESULTS, VERDICTS = ROOT / "results", ROOT / "results/verdicts.html"
+DEFAULT = "fedsls"  # the study of config.yaml
+SHOWN = ("small", "quick")  # scales whose figures the pages show, the better one first
+PICTURES = "pictures"  # the folder of the site with figures
+MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->\n.*?\n<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def on_page_markdown(markdown: str, **_) -> str:
@@ -79,9 +90,24 @@ def formats(product: dict) -> str:
 
 def claims(name: str) -> str:
     """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
-    about = study(name).get("claims", [])
-    shown = [(n, of["says"], of["section"]) for n, of in enumerate(about, start=1)]
-    return rows_of(("claim", "the paper's sentence", "section"), shown)
+    about = study(name)
+    rows = [
+        (n, of["says"], of["section"], write_test(of, about))
+        for n, of in enumerate(about.get("claims", []), start=1)
+    ]
+    return rows_of(("claim", "the paper's sentence", "section", "we test"), rows)
+
+
+def tally(name: str) -> str:
+    """Return how many claims of a study have which verdict, by scale, with a link to the page."""
+    link = f"[Each with its evidence](../verdicts.html#{name})."
+    path = VERDICTS.with_suffix("") / "tally.csv"
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["study"] == name]
+    names = [key for key in rows[0] if key not in ("study", "claims")]
+    filled = [row for row in rows if set(row[key] for key in names[1:]) != {"0", row["claims"]}]
+    shown = [[row[key] for key in names] for row in filled]
+    return rows_of(("numbers of", *names[1:]), shown) + f"\n\n{link}" if shown else link
 
 
 def scales(name: str) -> str:
@@ -113,6 +139,55 @@ def size(everything, name: str, scale: str) -> tuple[str, int]:
     return code(sorted({run["dataset"] for run in runs.values()})), len(runs)
 
 
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def gallery() -> str:
+    """Return every table and figure of every study: what it shows, its command, its picture."""
+    names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
+    return "\n\n".join(f"## {study(name)['title']}\n\n{figures(name, '')}" for name in names)
+
+
+def figures(name: str, up: str = "../") -> str:
+    """Return the products of a study with their commands; `up` leads to the folder of the site."""
+    entries = [show_product(name, product, of, up) for product, of in study(name)["products"].items()]
+    drawn = [entry for entry in entries if "<img" in entry]
+    rest = [entry for entry in entries if "<img" not in entry]
+    return "\n".join(['<div class="gallery" markdown>', *drawn, *rest, "</div>"])
+
+
+def show_product(name: str, product: str, of: dict, up: str) -> str:
+    """Return what a product shows, the command that draws it, and the picture if it is drawn."""
+    form = next(form for form in ("svg", "html", "csv") if form in of["formats"])
+    asked = f" --config study={name} --" if name != DEFAULT else " --"
+    says = of.get("caption") or source.summary(product_module(name, product, of))
+    lines = ['<figure class="product" markdown>', f"**{product}**. {says}", ""]
+    for scale in SHOWN:
+        if (RESULTS / f"studies/{name}/{scale}/{product}.svg").exists():
+            source_of = f"{up}{PICTURES}/{name}/{scale}/{product}.svg"
+            lines += [f'<a href="{source_of}"><img alt="{product} of {name}" src="{source_of}"></a>', ""]
+            asked = f" --config study={name} scale={scale} --"
+            break
+    return "\n".join([*lines, f"`snakemake --cores 2{asked} results/{product}.{form}`", "", "</figure>", ""])
+
+
+def list_pictures() -> list[Path]:
+    """Return the figures that have been drawn, at the scales that are shown."""
+    found = (RESULTS / "studies").glob("*/*/*.svg")
+    return sorted(path for path in found if path.parent.name in SHOWN)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Make the page of verdicts, and add it, its tables and the figures to the site."""
+    write_page(VERDICTS, Grid(read_studies()), RESULTS, sorted(read_studies()))
+    added = {path.relative_to(RESULTS): path for path in VERDICTS.with_suffix("").glob("*.csv")}
+    added |= {Path(PICTURES, *path.parts[-3:]): path for path in list_pictures()}
+    added |= {Path(VERDICTS.name): VERDICTS}
+    for place, path in added.items():
+        files.append(File.generated(config, place.as_posix(), abs_src_path=str(path)))
+    return files
+
+
 # -- the package ----------------------------------------------------------------------------------
 
 
@@ -125,16 +200,30 @@ def registry(kind: str) -> str:
 
 
 def methods() -> str:
-    """Return a row per method: what it is, and its hyper-parameters with their defaults."""
+    """Return a table of methods per section: what each is, its paper, hyper-parameters, defaults."""
+    sections = yaml.safe_load((ROOT / "docs/papers.yaml").read_text())
+    listed = {name for papers in sections.values() for name in papers}
+    own = {name: None for name in registered("methods") if name not in listed}
+    sections |= {"Others": own} if own else {}
+    return "\n\n".join(
+        f"### {title}\n\n"
+        + rows_of(
+            ("method", "what it is", "hyper-parameters and defaults"),
+            [(f"`{n}`", link_paper(n, paper), defaults(n)) for n, paper in papers.items()],
+        )
+        for title, papers in sections.items()
+    )
 
-    def given(name: str) -> str:
-        return code(f"{key}={value!r}" for key, value in keywords(name).items())
 
-    def keywords(name: str) -> dict:
-        return source.keywords(f"methods.{name}", "method")
+def link_paper(name: str, paper: str | None) -> str:
+    """Return what a method is, with a link to its paper, if there is one."""
+    return source.summary(f"methods.{name}") + (f" [Paper]({paper})" if paper else "")
 
-    shown = [(f"`{n}`", source.summary(f"methods.{n}"), given(n)) for n in registered("methods")]
-    return rows_of(("method", "what it is", "hyper-parameters and defaults"), shown)
+
+def defaults(name: str) -> str:
+    """Return the hyper-parameters of a method with their defaults."""
+    given = source.keywords(f"methods.{name}", "method")
+    return code(f"{key}={value!r}" for key, value in given.items())
 
 
 def fields() -> str:
@@ -232,7 +321,8 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, products, claims, scales, kept, registry, methods, fields, commands, listing),
+        *(studies, products, claims, tally, figures, gallery, scales, kept, registry, methods),
+        *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )
 }
