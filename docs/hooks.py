@@ -1,9 +1,9 @@
-"""Tables of the documentation that are read from the studies and the package, not written by hand.
+"""What the documentation reads from the studies and the package, and nobody writes by hand.
 
-A line `<!-- products fedsls -->` and what follows it up to `<!-- end -->` are replaced by what the
-function of this name gives. On a forge, where nothing is replaced, the text between them is read. The
-package must be importable: `make docs` sets PYTHONPATH. The page of verdicts is made anew and becomes
-a part of the site, and so do the figures that `make docs` has drawn in results/.
+A line `<!-- figures fedsls -->` and what follows it up to `<!-- end -->` are replaced by what the
+function of this name gives. On a forge nothing is replaced, and the text between them is read. The
+package must be importable: `make docs` sets PYTHONPATH. The page of verdicts is made anew and is a
+part of the site, and so are the figures that `make docs` has drawn in results/.
 """
 
 import csv
@@ -73,21 +73,6 @@ def studies() -> str:
     )
 
 
-def products(name: str) -> str:
-    """Return a row per product of a study: what it shows, and in which formats."""
-    about = study(name)["products"]
-    shown = [
-        (f"`{p}`", of.get("caption") or source.summary(product_module(name, p, of)), formats(of))
-        for p, of in about.items()
-    ]
-    return rows_of(("product", "what it shows", "formats"), shown)
-
-
-def formats(product: dict) -> str:
-    """Return the formats of a product."""
-    return " ".join(product["formats"])
-
-
 def claims(name: str) -> str:
     """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
     about = study(name)
@@ -102,12 +87,14 @@ def tally(name: str) -> str:
     """Return how many claims of a study have which verdict, by scale, with a link to the page."""
     link = f"[Each with its evidence](../verdicts.html#{name})."
     path = VERDICTS.with_suffix("") / "tally.csv"
+    if not path.exists():
+        return link
     with path.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["study"] == name]
-    names = [key for key in rows[0] if key not in ("study", "claims")]
-    filled = [row for row in rows if set(row[key] for key in names[1:]) != {"0", row["claims"]}]
-    shown = [[row[key] for key in names] for row in filled]
-    return rows_of(("numbers of", *names[1:]), shown) + f"\n\n{link}" if shown else link
+        rows = [row for row in csv.DictReader(file) if row.pop("study") == name]
+    filled = [row for row in rows if {*row.values()} - {row["column"]} - {"0", row["claims"]}]
+    head = ("numbers of", *(name for name in rows[0] if name != "column"))
+    table = rows_of(head, [(*row.values(),) for row in filled])
+    return f"{table}\n\n{link}" if filled else link
 
 
 def scales(name: str) -> str:
@@ -145,30 +132,34 @@ def size(everything, name: str, scale: str) -> tuple[str, int]:
 def gallery() -> str:
     """Return every table and figure of every study: what it shows, its command, its picture."""
     names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
+    names.sort(key=lambda name: "published" not in study(name))  # the studies of papers first
     return "\n\n".join(f"## {study(name)['title']}\n\n{figures(name, '')}" for name in names)
 
 
 def figures(name: str, up: str = "../") -> str:
     """Return the products of a study with their commands; `up` leads to the folder of the site."""
-    entries = [show_product(name, product, of, up) for product, of in study(name)["products"].items()]
-    drawn = [entry for entry in entries if "<img" in entry]
-    rest = [entry for entry in entries if "<img" not in entry]
-    return "\n".join(['<div class="gallery" markdown>', *drawn, *rest, "</div>"])
+    products = study(name)["products"].items()
+    entries = [show_product(name, product, of, up) for product, of in products]
+    entries.sort(key=lambda entry: "<img" not in entry)
+    return "\n".join(['<div class="gallery" markdown>', *entries, "</div>"])
 
 
 def show_product(name: str, product: str, of: dict, up: str) -> str:
     """Return what a product shows, the command that draws it, and the picture if it is drawn."""
     form = next(form for form in ("svg", "html", "csv") if form in of["formats"])
-    asked = f" --config study={name} --" if name != DEFAULT else " --"
     says = of.get("caption") or source.summary(product_module(name, product, of))
-    lines = ['<figure class="product" markdown>', f"**{product}**. {says}", ""]
-    for scale in SHOWN:
-        if (RESULTS / f"studies/{name}/{scale}/{product}.svg").exists():
-            source_of = f"{up}{PICTURES}/{name}/{scale}/{product}.svg"
-            lines += [f'<a href="{source_of}"><img alt="{product} of {name}" src="{source_of}"></a>', ""]
-            asked = f" --config study={name} scale={scale} --"
-            break
-    return "\n".join([*lines, f"`snakemake --cores 2{asked} results/{product}.{form}`", "", "</figure>", ""])
+    scale = next(filter(None, (s * is_drawn(name, s, product) for s in SHOWN)), "")
+    asked = " ".join([f"study={name}"] * (name != DEFAULT) + [f"scale={scale}"] * bool(scale))
+    command = f"snakemake --cores 2{f' --config {asked} --' * bool(asked)} results/{product}.{form}"
+    picture = f"{up}{PICTURES}/{name}/{scale}/{product}.svg"
+    shown = f'<a href="{picture}"><img alt="{product} of {name}" src="{picture}"></a>\n'
+    parts = [f"**{product}**. {says}", "", shown * bool(scale), f"`{command}`", ""]
+    return "\n".join(['<figure class="product" markdown>', *parts, "</figure>", ""])
+
+
+def is_drawn(name: str, scale: str, product: str) -> bool:
+    """Whether a figure has been drawn at a scale."""
+    return (RESULTS / f"studies/{name}/{scale}/{product}.svg").exists()
 
 
 def list_pictures() -> list[Path]:
@@ -200,7 +191,7 @@ def registry(kind: str) -> str:
 
 
 def methods() -> str:
-    """Return a table of methods per section: what each is, its paper, hyper-parameters, defaults."""
+    """Return a table of methods per section: what each is, its paper, its hyper-parameters."""
     sections = yaml.safe_load((ROOT / "docs/papers.yaml").read_text())
     listed = {name for papers in sections.values() for name in papers}
     own = {name: None for name in registered("methods") if name not in listed}
@@ -321,7 +312,7 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, products, claims, tally, figures, gallery, scales, kept, registry, methods),
+        *(studies, claims, tally, figures, gallery, scales, kept, registry, methods),
         *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )
