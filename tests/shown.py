@@ -58,20 +58,25 @@ def look(page: str, folder: Path, width: int = 1500) -> dict:
 
 def visit(page: str, script: str, folder: Path, *options: str) -> dict:
     """What a script, which ends the page, leaves in `seen`, in a browser that reaches no host."""
+    before, after = page.rsplit("</body>", 1)
+    (folder / "visited.html").write_text(before + script + after)
+    shown = browse((folder / "visited.html").as_uri(), folder, *options)
+    (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', shown, re.DOTALL)
+    return json.loads(unescape(found))
+
+
+def browse(address: str, folder: Path, *options: str) -> str:
+    """The HTML of a page after its scripts, in a browser that reaches no host; may skip."""
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not browser:
         pytest.skip(f"none of {', '.join(BROWSERS)} is installed")
-    before, after = page.rsplit("</body>", 1)
-    (folder / "visited.html").write_text(before + script + after)
     command = [
         *(browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
         *("--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}"),
-        *(*options, "--dump-dom", (folder / "visited.html").as_uri()),
+        *(*options, "--dump-dom", address),
     ]
-    done = subprocess.run(command, text=True, capture_output=True, timeout=300)
-    (found,) = re.findall(r'<pre id="seen">(.*?)</pre>', done.stdout, re.DOTALL)
-    return json.loads(unescape(found))
+    return subprocess.run(command, text=True, capture_output=True, timeout=300).stdout
 
 
 def problems(texts: list[dict], folder: Path) -> list[str]:

@@ -22,12 +22,14 @@ from snakemake.cli import parse_args, parse_config
 
 from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, slow_but, tiny, uneven
 from fedgrid.__main__ import stages
+from fedgrid.method import Method
 from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import merge_configs, read_config, read_study
 from made import STUDIES
 from planned import jobs_of, plan_of, product_of
+from shown import browse
 from written import DOCS, OUTSIDE, PAGES, ROOT, Block, blocks
 
 sys.path.insert(0, str(DOCS))
@@ -204,6 +206,17 @@ def test_the_method_of_the_tutorial_pulls():
     assert near < far / 2
 
 
+def test_the_method_with_memory_of_the_tutorial_goes_on():
+    made = ModuleType("inertia")
+    exec(blocks("tutorials/method.md", "python")[1].text, made.__dict__)
+    none, some, plain = (
+        simulate(method, "loop", uneven(), tiny, **PROTOCOL).play(2).server["head.weight"]
+        for method in (made.method(mu=0.0), made.method(mu=0.1), Method())
+    )
+    assert torch.equal(none, plain)
+    assert not torch.equal(some, plain)
+
+
 def grid_of(text: str, folder: Path) -> Grid:
     """The grid of the studies and of one that is written in a file."""
     (folder / "mine.yaml").write_text(text)
@@ -290,14 +303,30 @@ def test_no_mark_of_a_page_is_left():
             assert all("`" in words for words in said), name
 
 
-@pytest.mark.slow
-def test_the_documentation_is_built_without_a_network_and_has_every_page(tmp_path):
-    command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The folder of the built documentation."""
+    folder = tmp_path_factory.mktemp("documentation") / "site"
+    command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     environment = ENVIRONMENT | {"PYTHONPATH": "workflow", "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_search_works_on_pages_that_are_opened_from_the_disk(site, tmp_path):
+    address = (site / "index.html").as_uri()
+    options = ("--virtual-time-budget=20000",)
+    assert "md-search-result__item" in browse(f"{address}?q=dirichlet", tmp_path, *options)
+    assert "md-search-result__item" not in browse(f"{address}?q=qwertz", tmp_path, *options)
+
+
+@pytest.mark.slow
+def test_the_documentation_is_built_without_a_network_and_has_every_page(site):
+    assert (site / "verdicts.html").exists()
     for page in PAGES.keys() - {*OUTSIDE}:
-        text = (tmp_path / "site" / page).with_suffix(".html").read_text()
+        text = (site / page).with_suffix(".html").read_text()
         assert not re.search(r"""<(?:script|link|img)[^>]+(?:src|href)=["']?https?:""", text), page
         assert "--8<--" not in text
         assert not hooks.MARK.search(text), page
