@@ -253,7 +253,8 @@ def test_a_claim_does_not_hold_while_comparisons_have_no_runs():
     )
     table = found["claims"]
     assert table["missing"].tolist() == [0, 1, 1, 1, 1, 0]
-    said = ["holds", "undecided", "holds", "does not hold", "undecided", "does not hold"]
+    smaller = judging.SMALLER
+    said = ["holds", "undecided", "holds", smaller, "undecided", smaller]
     assert table["our_verdict"].tolist() == said
     smoothed = found["metrics"][found["metrics"]["metric"] == "smoothed"]
     assert smoothed["our_verdict"].tolist()[:3] == said[:3]
@@ -634,7 +635,7 @@ def test_scales_are_in_order_and_the_papers_is_the_last():
 
 def test_printed_evidence_has_a_mark():
     words = {row["published_verdict"] for row in map(printed_row, all_claims())}
-    assert words == {"", judging.CONSISTENT, judging.PARTLY, judging.CONTRADICTED}
+    assert words == {"", judging.CONSISTENT, judging.PARTLY, *judging.AGAINST}
     assert {marks.find_mark(word).name for word in words} == {"none", "holds", "contradicted"}
 
 

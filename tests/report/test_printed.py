@@ -5,6 +5,7 @@ import copy
 import pytest
 
 import made
+from fedgrid.analysis import verdicts
 from fedgrid.report import printed
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
@@ -65,14 +66,16 @@ def test_claims_are_judged_by_the_printed_numbers_alone():
     table = printed.draw(study, "quick")
     both = "-1.00 (mnist dir0.5 fedavg) to +3.00 (mnist dir0.1 fedavg)"
     one = "+3.00 (mnist dir0.1 fedavg) to +3.00 (mnist dir0.1 fedavg)"
-    assert table.values.tolist() == [
-        [1, "better", "1", f"1 of 2 comparisons, {both}", "contradicted by the paper's own table"],
+    columns = ["claim", "says", "section", "published", "published_verdict"]
+    assert table[columns].values.tolist() == [
+        [1, "better", "1", f"1 of 2 comparisons, {both}", verdicts.CONTRADICTED],
         [2, "better", "2", f"2 of 2 comparisons, {both}", "consistent"],
         [3, "better", "1", f"1 of 1 comparisons, {one}", "consistent"],
         [4, "better", "1", "no numbers are printed", ""],
     ]
+    assert table["we_test"].tolist()[1] == "moon minus fedavg is at least -2 points"
     shown = printed.wide(made.read(table))
-    assert shown.columns.tolist() == ["section", "published", "verdict"]
+    assert shown.columns.tolist() == ["section", "we_test", "published", "verdict"]
     assert shown["verdict"].tolist()[-1] == ""
     assert "that the paper itself prints" in printed.caption(table)
 

@@ -81,6 +81,17 @@ MISTAKES = {
     "claim: a bound that is a share": ("least: 0\n    most: 5", "least: 0.01"),
     "claim: bounds that cross": ("least: 0\n", "least: 7\n"),
     "claim: no bound": ("    least: 0\n    most: 5\n", ""),
+    "claim: an added row without a claim": ("least: 0\n", "least: 0\n    added: true\n"),
+    "claim: another method is equal": ("least: 0\n", "least: 0\n    equal: {fedavg: it is}\n"),
+    "claim: a rounding of another key": ("least: 0\n", "least: 0\n    rounding: {lest: 1}\n"),
+    "headline: of no claim": (
+        "main: [short]",
+        'main: [short]\nheadline: {claim: 3, says: "it is"}',
+    ),
+    "replies: of no claim": (
+        "main: [short]",
+        'main: [short]\nreplies: [{of: them, date: "2026-01-31", claim: 9, says: "no"}]',
+    ),
     "claim: a word of others for a key": ("least: 0\n", "minimum: 0\n"),
     "published: a misspelt method": ("{fedavg: [90", "{fedafg: [90"),
     "published: a method under another name": ("prox: [[92", "fedprox: [[92"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import TABLE
+from fedgrid.analysis.verdicts import CONTRADICTED
 from workflows import PART_OF_TINY, RUNS, planned, rewrite, snakemake
 
 STUDY = "results/studies/fedsls/quick"
@@ -58,5 +59,5 @@ def test_a_claim_without_runs_at_this_scale_needs_nothing(project):
     snakemake(project, "--cores", 1, "--", "results/claims/5.csv")
     (row,) = csv.DictReader((project / "results/claims/5.csv").open())
     assert row["ours"] == "no runs at this scale"
-    assert row["published_verdict"] == row["verdict"] == "contradicted by the paper's own table"
+    assert row["published_verdict"] == row["verdict"] == CONTRADICTED
     assert row["claim"] == "5"

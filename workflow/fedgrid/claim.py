@@ -3,7 +3,8 @@
 `analysis/measures.py` computes the measures that claims can name.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from fedgrid.runtime.names import UsageError, known, listed
@@ -16,6 +17,7 @@ SETTING: tuple[Literal["protocol", "dataset", "partition"], ...] = (
 MARK = "@"  # between the name of a grid and the number of a claim
 SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
 OVER = "fedavg"
+BOUNDS = ("least", "most")
 OF_RUNS = ("accuracy", SPEED_UP, "steadiness", "early accuracy", "personal accuracy")
 OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
 COEFFICIENT = "coefficient "  # before the name of a column that a method logs
@@ -25,7 +27,8 @@ COEFFICIENT = "coefficient "  # before the name of a column that a method logs
 class Claim(TypedDict):
     """A claim of a paper: measure(method) - measure(over) is between least and most.
 
-    Of a key that takes one name or several, `listed` gives the list.
+    Of a key that takes one name or several, `listed` gives the list. An `added` claim is not the
+    paper's: it compares with placebos, too, and belongs to the paper's claim before it.
     """
 
     says: str
@@ -41,6 +44,10 @@ class Claim(TypedDict):
     most: NotRequired[float]
     tie: NotRequired[str]
     share: NotRequired[float]
+    rounding: NotRequired[float | dict[str, float]]  # of the sentence's numbers; by bound
+    reading: NotRequired[str]  # why the sentence is tested like this
+    equal: NotRequired[dict[str, str]]  # by method, why it cannot differ from the others
+    added: NotRequired[bool]
 
 
 def split_grid(grid: str) -> tuple[str, int]:
@@ -79,6 +86,37 @@ def part_for_claim(
         for axis, names in needed.items()
     }
     return {**block, **kept}
+
+
+def find_bounds(claim: Claim) -> tuple[float, float]:
+    """Return the least and the most that a difference may be.
+
+    A sentence that rounds its numbers to whole points says 2 for anything from 1.5 to 2.5: each
+    bound is wider by half of the claim's `rounding`.
+    """
+    given = claim.get("rounding", 0)
+    half = {key: (given.get(key, 0) if isinstance(given, dict) else given) / 2 for key in BOUNDS}
+    return (
+        claim.get("least", -math.inf) - half["least"],
+        claim.get("most", math.inf) + half["most"],
+    )
+
+
+def find_direction(claim: Claim) -> int:
+    """Return 1 for a claim about the size of a gain, -1 for that of a loss, and 0 for others."""
+    low, high = find_bounds(claim)
+    if not {"over", "along"} & {*claim}:
+        return 0
+    return int(low > 0) - int(high < 0)
+
+
+def find_parents(claims: Iterable[Claim]) -> list[int]:
+    """Return for each claim the number of the claim that it was added to; 0 for the paper's own."""
+    parents, latest = [], 0
+    for number, claim in enumerate(claims, start=1):
+        latest = latest if claim.get("added") else number
+        parents.append(latest if claim.get("added") else 0)
+    return parents
 
 
 def others(claim: Claim) -> dict[str, list[str]]:

@@ -9,6 +9,10 @@ by seed. Student's interval of their mean decides (a paired t-test at the level 
                     number is needed, because all of them must hold
     does not hold   the interval of some comparison lies outside; with k comparisons its level is
                     LEVEL / k (Bonferroni)
+    right direction, smaller (or larger)
+                    the sentence gives the size of a gain; it does not hold, but there is a gain,
+                    because the interval lies above 0
+    equal by design the study says why the two cannot differ, and they do not
     undecided       neither; more seeds can decide
 
 With a `share`, a claim holds if more than that share of its k comparisons hold: at least m of them.
@@ -21,8 +25,10 @@ If a difference equals a bound in every seed, the test cannot decide. The claim 
 what this means: "holds" for a claim that a part is useless, "does not hold" for a claim that it
 helps. Without `tie` the comparison stays undecided.
 
-The paper's own evidence is the differences of its printed means. A comparison with a method that
-the paper does not print, such as a placebo, has no such evidence.
+The paper's own evidence is the differences of its printed means. If not enough of them are within
+the bounds, the sentence is not consistent with its own table as we read it; narrowly, if at least
+NEARLY of them are. A comparison with a method that the paper does not print, such as a placebo, has
+no such evidence.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,8 +48,15 @@ from fedgrid.study.records import Study
 
 LEVEL = 0.05
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
-CONTRADICTED = "contradicted by the paper's own table"
+SMALLER, LARGER = "right direction, smaller", "right direction, larger"
+EQUAL = "equal by design"
+SOFTENED = (EQUAL, SMALLER, LARGER)  # verdicts of comparisons that do not hold, for a known reason
 CONSISTENT, PARTLY = "consistent", "consistent, but only a part is printed"
+CONTRADICTED = "not consistent with its own table as we read it"
+NARROWLY = f"narrowly {CONTRADICTED}"
+AGAINST = (CONTRADICTED, NARROWLY)
+NEARLY = 0.9  # share of the printed comparisons
+DECIMALS = 8  # of printed differences: more are errors of the subtraction
 MANY = 1000  # more seeds than one can run
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
@@ -191,20 +204,33 @@ def compare_claim(claim: Claim, values: pd.DataFrame, missing: int = 0) -> pd.Da
 
     `missing` comparisons have no runs, but the correction for several tests counts them.
 
-    If all runs of one method diverged and none of the other, the method that did not diverge is
-    better. If only some diverged, or runs of both methods, the comparison is undecided.
+    If all runs of the claim's method diverged and none of the other, the claim's method is worse.
+    If only the other method diverged, the comparison is undecided: with another learning rate it
+    might not have. It is also undecided if only some seeds diverged, or runs of both methods.
     """
-    bounds = claim.get("least", -np.inf), claim.get("most", np.inf)
     tie = claim.get("tie", UNDECIDED)
     names = [*SETTING[:-1], "method", "over"]
     groups = list(compute_differences(claim, values).groupby(names, sort=False))
     at = correct_levels(max(len(groups) + missing, 1), claim.get("share"))
-    rows = [
-        dict(zip(names, key, strict=True))
-        | judge_sample(group["value"].to_numpy(), bounds, at, tie)
-        for key, group in groups
-    ]
+    rows = []
+    for key, group in groups:
+        row, sample = dict(zip(names, key, strict=True)), group["value"].to_numpy()
+        row |= judge_sample(sample, claims.find_bounds(claim), at, tie)
+        rows.append(row | {"verdict": soften_verdict(claim, row, sample, at)})
     return pd.DataFrame(rows, columns=[*names, *JUDGED])
+
+
+def soften_verdict(claim: Claim, row: dict, sample: np.ndarray, at: tuple[float, float]) -> str:
+    """Return the verdict of a row, in finer words where it does not hold for a known reason."""
+    if row["method"] in claim.get("equal", {}) and (sample == 0).all():
+        return EQUAL
+    direction = claims.find_direction(claim)
+    if row["verdict"] != FAILS or not direction:
+        return row["verdict"]
+    if judge_interval(direction * sample, (0, np.inf), at) != HOLDS:
+        return FAILS
+    within = direction * np.array(claims.find_bounds(claim))
+    return SMALLER if direction * sample.mean() < within.min() else LARGER
 
 
 def judge_sample(
@@ -222,7 +248,7 @@ def judge_sample(
         sample = np.full_like(sample, np.nan)
     low, high = confidence_interval(sample)
     nearest = min(filter(np.isfinite, bounds), key=lambda bound: abs(sample.mean() - bound))
-    verdict = judge_interval(sample, bounds, at)
+    verdict = UNDECIDED if np.isposinf(sample).any() else judge_interval(sample, bounds, at)
     verdict = tie if low == high and np.isfinite(low) and low in bounds else verdict
     needed = seeds_needed(sample, bounds, at) if verdict == UNDECIDED else len(sample)
     numbers = sample.mean(), low, high, p_value(sample, nearest), len(sample), needed
@@ -250,14 +276,18 @@ def number_claims(study: Study, claim: int | None) -> list[tuple[int, Claim]]:
 def combine_verdicts(comparisons: pd.DataFrame, share: float | None, missing: int = 0) -> str:
     """Combine the verdicts of a claim's comparisons into the verdict of the claim.
 
-    `missing` comparisons have no runs and count as undecided.
+    `missing` comparisons have no runs and count as undecided. If a claim does not hold only because
+    of comparisons with a finer word, that word is its verdict.
     """
     total, counts = len(comparisons) + missing, comparisons["verdict"].value_counts()
-    held, failed = counts.get(HOLDS, 0), counts.get(FAILS, 0)
     needed = least_holding(total, share)
-    if total and held >= needed:
-        return HOLDS
-    return FAILS if failed > total - needed and total else UNDECIDED
+    if not total or counts.get(HOLDS, 0) >= needed:
+        return HOLDS if total else UNDECIDED
+    failed = counts.reindex([FAILS, *SOFTENED], fill_value=0)
+    if failed[FAILS] > total - needed:
+        return FAILS
+    words = [word for word in SOFTENED if failed[word]]
+    return words[0] if failed.sum() > total - needed else UNDECIDED
 
 
 def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
@@ -270,10 +300,10 @@ def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
     """
     if comparisons.empty:
         return dict.fromkeys(DECIDING, np.nan)
-    failed = comparisons["verdict"] == FAILS
+    failed = comparisons["verdict"].isin([FAILS, *SOFTENED])
     order = {
         "differs": comparisons["verdict"] != said,
-        "rank": comparisons["verdict"].map({FAILS: 0, UNDECIDED: 1, HOLDS: 2}),
+        "rank": comparisons["verdict"].map({UNDECIDED: 1, HOLDS: 2}).fillna(0),
         "diverged": ~np.isfinite(comparisons["difference"]),
         "needed": -comparisons["seeds_needed"].mask(failed, 0).fillna(np.inf),
         "unlikely": comparisons["p"].where(failed, -comparisons["p"]),
@@ -287,12 +317,12 @@ def judge_printed(claim: Claim, values: pd.DataFrame) -> dict:
     gaps = compute_differences(claim, values)
     if gaps.empty:
         return {"published": "no numbers are printed", "published_verdict": ""}
-    inside = gaps["value"].between(claim.get("least", -np.inf), claim.get("most", np.inf))
-    share = claim.get("share")
-    enough = inside.all() if share is None else inside.mean() > share
+    inside = gaps["value"].round(DECIMALS).between(*claims.find_bounds(claim))
+    enough = inside.sum() >= least_holding(len(gaps), claim.get("share"))
     agrees = CONSISTENT if is_printed_whole(claim, gaps) else PARTLY
+    differs = NARROWLY if inside.mean() >= NEARLY else CONTRADICTED
     text = f"{inside.sum()} of {len(gaps)} comparisons, {describe_differences(gaps)}"
-    return {"published": text, "published_verdict": agrees if enough else CONTRADICTED}
+    return {"published": text, "published_verdict": agrees if enough else differs}
 
 
 def is_printed_whole(claim: Claim, gaps: pd.DataFrame) -> bool:

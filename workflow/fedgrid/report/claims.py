@@ -1,7 +1,8 @@
 """The claims of the paper: the paper's own evidence, our evidence, and a verdict from both.
 
-If the paper's own numbers contradict a claim, that is the verdict. Otherwise our runs decide by
-paired tests over seeds (`analysis/verdicts.py`), or the fidelity study if the claim is about it.
+If a sentence is not consistent with the paper's own numbers, that is the verdict. Otherwise our
+runs decide by paired tests over seeds (`analysis/verdicts.py`), or the fidelity study if the claim
+is about it. `we_test` says in words how we read the sentence.
 The product `contrasts` shows every comparison.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, measures, tables, verdicts
+from fedgrid.analysis import choice, claim_text, measures, tables, verdicts
 from fedgrid.claim import Claim
 from fedgrid.study.records import Study
 
@@ -18,9 +19,12 @@ OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
 PAPER = "paper"  # the scale of the paper's own setting
 EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
-EVIDENCE |= {verdicts.UNDECIDED: "are undecided"}
-COLUMNS = ["says", "section", "published", "published_verdict", "ours", "our_verdict"]
-COLUMNS += ["missing", *verdicts.DECIDING, "verdict"]
+EVIDENCE |= {verdicts.SMALLER: "are smaller, in the right direction"}
+EVIDENCE |= {verdicts.LARGER: "are larger, in the right direction"}
+EVIDENCE |= {verdicts.EQUAL: "are equal by design", verdicts.UNDECIDED: "are undecided"}
+COLUMNS = [*claim_text.STATED, "published", "published_verdict", "ours", "our_verdict"]
+COLUMNS += ["missing", *verdicts.DECIDING, "verdict", "caution"]
+ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
 
 
 def draw(
@@ -52,21 +56,32 @@ def draw(
             f": {tables.join_values(runs, 'dataset')}, {tables.join_values(runs, 'rounds')} rounds"
         )
     named = choice.name_families(runs, settings, best)
-    asked, missing = (
-        verdicts.number_claims(study, claim),
-        verdicts.count_lacking(study, grid, named, bool(best)),
-    )
-    rows = [
-        judge_claim(each_claim, values, printed, missing[number]) for number, each_claim in asked
-    ]
-    table = pd.DataFrame(rows, columns=COLUMNS).assign(speaks_of=speaks_of, scale=scale)
-    table.insert(0, "claim", [number for number, _ in asked])
+    missing = verdicts.count_lacking(study, grid, named, bool(best))
+    table = judge_claims(study, scale, values, printed, missing, claim)
+    table = table.assign(speaks_of=speaks_of, scale=scale)
     if metrics:
         others = verdicts.other_metrics(runs, metrics)
         given = scores, interpolation, choose, missing
         judged = verdicts.judge_by_metric(study, runs, others, *given)
         table = add_verdicts(table, judged, others)
-    return table.round(dict.fromkeys(("difference", "low", "high", "p"), 4))
+    return table
+
+
+def judge_claims(
+    study: Study,
+    scale: str,
+    values: pd.DataFrame,
+    printed: pd.DataFrame,
+    missing: dict[int, int],
+    claim: int | None = None,
+) -> pd.DataFrame:
+    """Return a row per claim, or the row of one: what is stated, the evidence and the verdict."""
+    rows = [
+        {"claim": number, **judge_claim(each, values, printed, missing[number], scale)}
+        for number, each in verdicts.number_claims(study, claim)
+    ]
+    judged = pd.DataFrame(rows, columns=["claim", *COLUMNS[len(claim_text.STATED) :]])
+    return claim_text.state_claims(study, claim).merge(judged, on="claim").round(ROUNDED)
 
 
 def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
@@ -78,7 +93,7 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
 
 
 def judge_claim(
-    claim: Claim, values: pd.DataFrame, printed: pd.DataFrame, missing: int = 0
+    claim: Claim, values: pd.DataFrame, printed: pd.DataFrame, missing: int, scale: str
 ) -> dict:
     """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
     theirs, ours = (
@@ -87,15 +102,15 @@ def judge_claim(
     )
     verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
+    differs = scale != PAPER and verdict not in (verdicts.HOLDS, verdicts.UNDECIDED)
     return {
-        "says": claim["says"],
-        "section": claim["section"],
         **theirs,
         "ours": describe_evidence(ours, missing),
         "our_verdict": verdict,
         "missing": missing,
         **verdicts.find_deciding(ours, verdict),
-        "verdict": final if final == verdicts.CONTRADICTED else verdict,
+        "verdict": final if final in verdicts.AGAINST else verdict,
+        "caution": claim_text.write_caution(claim) if differs else "",
     }
 
 
@@ -116,7 +131,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     several = tables.is_in_heading(table.dropna(subset="protocol"), "protocol")
     names = [name for name in verdicts.COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
-    shown = table[["says", "published", "ours"]].assign(
+    shown = table[["says", "we_test", "published", "ours"]].assign(
         deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
         difference=[write_difference(row) for row in table.itertuples()],
         seeds_needed=table["seeds_needed"].map(write_seeds),

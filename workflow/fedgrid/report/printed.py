@@ -1,30 +1,33 @@
 """What the paper's own printed numbers say of its claims: no run is needed.
 
-A sentence agrees with the printed numbers, is contradicted by them, or is about numbers that are
-not printed. `claims` has the same beside our runs.
+A sentence is consistent with the printed numbers, is not consistent with them as we read it, or is
+about numbers that are not printed. `claims` has the same beside our runs.
 """
 
 import pandas as pd
 
-from fedgrid.analysis import measures, verdicts
+from fedgrid.analysis import claim_text, measures, verdicts
 from fedgrid.study.records import Study
 
-COLUMNS = ["claim", "says", "section", "published", "published_verdict"]
+COLUMNS = [*claim_text.STATED, "published", "published_verdict"]
 
 
 def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per claim: what the printed means say, and the verdict from them alone."""
     values = measures.measure_printed(study)
     rows = [
-        {"claim": number, **claim, **verdicts.judge_printed(claim, values)}
+        {"claim": number, **verdicts.judge_printed(claim, values)}
         for number, claim in verdicts.number_claims(study, None)
     ]
-    return pd.DataFrame(rows, columns=COLUMNS)
+    judged = pd.DataFrame(rows, columns=["claim", "published", "published_verdict"])
+    return claim_text.state_claims(study).merge(judged, on="claim")
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: sentence, section, evidence, verdict."""
-    shown = table.drop(columns="claim").rename(columns={"published_verdict": "verdict"})
+    shown = table.drop(columns=["claim", "reading", "added"]).rename(
+        columns={"published_verdict": "verdict"}
+    )
     return shown.astype(object).fillna("").set_index("says")
 
 

@@ -51,6 +51,7 @@ from fedgrid.study.resolving import Resolver, check_entries, remember_answers
 from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.stated import (
     GridNames,
+    check_claim_numbers,
     check_claims,
     check_front,
     check_kept_rows,
@@ -380,6 +381,7 @@ class Grid(Resolver):
         names = self._names_in(study, judged)
         names.method.update(self.families(study).values())
         check_claims(about.get("claims", []), names, published)
+        check_claim_numbers(about)
         for name in listed(about.get("main")):
             self._check_name("protocol", "protocol of `main`", name)
         check_labels(about.get("labels", {}), self)

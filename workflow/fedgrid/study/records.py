@@ -65,3 +65,6 @@ class Study(TypedDict):
     front: NotRequired[dict[str, str]]
     main: NotRequired[str | list[str]]
     claims: NotRequired[list[Claim]]
+    cite: NotRequired[dict[str, Any]]  # the paper: authors, year, venue, url
+    headline: NotRequired[dict[str, Any]]  # what was found in one sentence, and its claim
+    replies: NotRequired[list[dict[str, Any]]]  # of the paper's authors and others

@@ -73,12 +73,27 @@ def check_claims(
         check_others(where := f"claims: number {number}", claim)
         with within(where):
             check_bounds(claim)
+            if number == 1 and claim.get("added"):
+                raise UsageError("`added` rows follow the claim that they belong to: move it down")
+            for name in claim.get("equal", {}):
+                known("method of the claim, in `equal`,", name, listed(claim["method"]))
             for method, names in others(claim).items():
                 if method in names:
                     raise UsageError(f"{method} is compared with itself: remove it from `over`")
             for name in measures(claim):
                 check_measure(name)
             check_compared(claim, among)
+
+
+def check_claim_numbers(about: Study) -> None:
+    """Refuse a headline or a reply about a claim that the study does not have."""
+    numbers = [*map(str, range(1, len(about.get("claims", [])) + 1))]
+    named = {"headline": about.get("headline", {})}
+    named |= {f"replies: number {n}": reply for n, reply in enumerate(about.get("replies", []), 1)}
+    for where, entry in named.items():
+        with within(where):
+            if "claim" in entry:
+                known("number of a claim", str(entry["claim"]), numbers)
 
 
 def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[str]]:

@@ -1,0 +1,143 @@
+"""Write in words how a claim is tested, so that a reader can disagree with the reading.
+
+`FedLMD minus FedAvg is at least 17 points (as rounded: 16.5); CIFAR-10, alpha=0.05` is generated
+from the entry in the study's file.
+"""
+
+import math
+from collections.abc import Iterable
+
+import pandas as pd
+
+from fedgrid import claim as claims
+from fedgrid.analysis import verdicts
+from fedgrid.analysis.readable import write_name
+from fedgrid.claim import Claim
+from fedgrid.partitions import write_label
+from fedgrid.runtime.names import listed
+from fedgrid.study.records import Study
+
+STATED = ["claim", "says", "section", "we_test", "reading", "added"]
+PAPER = "paper"  # before the protocol of a printed table
+IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")  # of percent
+CAUTION = (
+    "The sentence gives a size in the paper's own setting. This scale has other networks, data or "
+    "rounds, in which an effect can have another size: it does not refute the paper's number."
+)
+
+
+def state_claims(study: Study, claim: int | None = None) -> pd.DataFrame:
+    """Return a row per claim, or the row of one: its sentence, and how we test it.
+
+    `added` is the number of the paper's claim to which we added the row, and empty for its own.
+    """
+    parents = claims.find_parents(study.get("claims", []))
+    rows = [
+        {
+            "claim": number,
+            "says": each["says"],
+            "section": each["section"],
+            "we_test": write_test(each, study),
+            "reading": each.get("reading", ""),
+            "added": str(parents[number - 1] or ""),
+        }
+        for number, each in verdicts.number_claims(study, claim)
+    ]
+    return pd.DataFrame(rows, columns=STATED)
+
+
+def write_test(claim: Claim, study: Study) -> str:
+    """Return what must be true of our runs so that a claim holds, with its bounds and setting."""
+    names = ", ".join(write_measures(claim))
+    measured = "" if names == "accuracy" else f"{names}: "
+    parts = [measured + write_difference(claim, study) + write_share(claim)]
+    parts += [write_setting(claim, study)]
+    return "; ".join(filter(None, parts))
+
+
+def write_caution(claim: Claim) -> str:
+    """Return what it can mean at a smaller scale that a size differs; empty for other claims."""
+    return CAUTION if claims.find_direction(claim) else ""
+
+
+def write_measures(claim: Claim) -> list[str]:
+    """Return the names of what a claim compares."""
+    return [name.removeprefix(claims.COEFFICIENT) for name in claims.measures(claim)]
+
+
+def write_difference(claim: Claim, study: Study) -> str:
+    """Write the methods of a claim, and what is said of them."""
+    subject = join_pairs(claim, study)
+    for axis, names in claim.get("along", {}).items():
+        steps = [*dict.fromkeys(write_place(study, axis, name) for name in names)]
+        of = "" if axis == "method" else f" of {subject}"
+        subject = f"the change{of} from each of {join_names(steps)} to the next"
+    return f"{subject} {write_bounds(claim)}"
+
+
+def join_pairs(claim: Claim, study: Study) -> str:
+    """Write which methods are compared with which: `FedLMD minus each of FedAvg and FedNTD`."""
+    by_others: dict[tuple[str, ...], list[str]] = {}
+    for method, names in claims.others(claim).items():
+        by_others.setdefault(tuple(names), []).append(method)
+    pairs = [
+        " minus ".join(write_each(side, study) for side in (methods, names) if side)
+        for names, methods in by_others.items()
+    ]
+    return ", ".join(pairs)
+
+
+def write_each(names: Iterable[str], study: Study) -> str:
+    """Write one name, or `each of` several."""
+    written = [write_place(study, "method", name) for name in names]
+    return written[0] if len(written) == 1 else f"each of {join_names(written)}"
+
+
+def join_names(names: list[str]) -> str:
+    """Join names: `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def write_bounds(claim: Claim) -> str:
+    """Write the bounds: `is above 0`, `is between 2 and 7 points (as rounded: 1.5 to 7.5)`."""
+    given = claim.get("least", -math.inf), claim.get("most", math.inf)
+    wide = [f"{bound:g}" for bound in claims.find_bounds(claim) if math.isfinite(bound)]
+    rounded = f" (as rounded: {' to '.join(wide)})" if "rounding" in claim else ""
+    return write_range(*given, {*claims.measures(claim)} <= {*IN_POINTS}) + rounded
+
+
+def write_range(low: float, high: float, in_points: bool) -> str:
+    """Write a range of numbers, of which one end may be infinite."""
+    last = high if math.isfinite(high) else low
+    unit = (" point" if abs(last) == 1 else " points") if in_points else ""
+    if low == -high:
+        return f"is within {high:g}{unit} of 0"
+    if math.isfinite(low + high):
+        return f"is between {low:g} and {high:g}{unit}"
+    if last == 0:
+        return "is above 0" if last == low else "is below 0"
+    return f"is at {'least' if last == low else 'most'} {last:g}{unit}"
+
+
+def write_share(claim: Claim) -> str:
+    """Write in how many comparisons it must be so, if not in all."""
+    share = claim.get("share")
+    return "" if share is None else f", in more than {100 * share:g} % of the comparisons"
+
+
+def write_setting(claim: Claim, study: Study) -> str:
+    """Write the data sets and partitions that a claim is about, if it names them."""
+    places = [
+        [write_place(study, axis, name) for name in listed(claim[axis])]
+        for axis in ("dataset", "partition")
+        if axis in claim
+    ]
+    return ", ".join(" or ".join(names) for names in places)
+
+
+def write_place(study: Study, axis: str, name: str) -> str:
+    """Write a name on an axis as readers know it, without commas: `FedAvg (normalised)`."""
+    if axis == "partition":
+        return write_label(name)
+    first, *more = write_name(study, name.removeprefix(f"{PAPER} "), axis).split(", ")
+    return f"{first} ({', '.join(more)})" if more else first
