@@ -13,7 +13,7 @@ from markupsafe import Markup
 from fedgrid.page.axes import Axis, make_axis
 from fedgrid.page.sheets import MINUS, Row
 
-LANE, THIN = 16, 8  # pixels of a comparison, and of a placebo
+LANE, THIN = 15, 8  # pixels of a comparison, and of a placebo
 ARROWS = {-1: "M3-3-1 0 3 3", 1: "M-3-3 1 0-3 3"}  # the interval goes on beyond the axis
 DIAMOND = "M0-5.5 5.5 0 0 5.5-5.5 0z"
 

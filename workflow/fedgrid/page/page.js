@@ -34,3 +34,12 @@ function filter() {
 form.hidden = false;
 form.addEventListener("change", filter);
 form.addEventListener("reset", () => setTimeout(filter));
+
+// A link to a row of a table opens the folded parts that the row is in.
+function openTarget() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
+  target?.scrollIntoView();
+}
+addEventListener("hashchange", openTarget);
+if (location.hash) openTarget();

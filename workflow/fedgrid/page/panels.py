@@ -10,7 +10,7 @@ from fedgrid.page import bars, marks
 from fedgrid.page.axes import Axis
 from fedgrid.page.sheets import Row
 
-AT_MOST = 8  # comparisons in the picture of a headline
+AT_MOST = 6  # comparisons in the picture of a headline
 
 
 @dataclass
@@ -43,8 +43,8 @@ class Panel:
         return bars.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
 
     def shorten(self) -> "Panel":
-        """Return the panel for a headline: comparisons that have a placebo, or else the first."""
-        chosen = [bar for bar in self.bars if bar.placebos] or self.bars[:AT_MOST]
+        """Return the panel for a headline: the first comparisons, of those with a placebo."""
+        chosen = ([bar for bar in self.bars if bar.placebos] or self.bars)[:AT_MOST]
         axis = bars.fit_axis(chosen, self.allowed)
         return Panel(self.metric, self.verdict, chosen, axis, self.allowed, self.unit)
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from fedgrid import claim as claims
 from fedgrid.analysis import metrics
 from fedgrid.page import evidence, marks, totals
-from fedgrid.page.sections import BUILT_IN, Paper, make_paper
+from fedgrid.page.sections import BUILT_IN, Paper, arrange_columns, make_paper
 from fedgrid.page.sheets import Row, Sheet
 from fedgrid.report import controls
 from fedgrid.report.claims import PAPER
@@ -106,6 +106,7 @@ def render_page(**shown: Any) -> str:
         undefined=StrictUndefined,
     )
     made.globals |= {"marks": marks, "about": ABOUT, "totals": totals, "points": claims.OF_RUNS}
+    made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": controls.BETTER, "meanings": controls.MEANINGS}
     parts = {f"page.{kind}": read_part(f"page.{kind}") for kind in ("css", "js")}
