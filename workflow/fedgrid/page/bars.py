@@ -64,11 +64,13 @@ def fit_axis(bars: Iterable[Bar], allowed: tuple[float, float]) -> Axis:
     return make_axis(values, [end for bar in every for end in bar.ends])
 
 
-def draw_lanes(lanes: list[Bar], axis: Axis, allowed: tuple[float, float]) -> Markup:
+def draw_lanes(
+    lanes: list[Bar], axis: Axis, allowed: tuple[float, float], first: int = LANE
+) -> Markup:
     """Draw lines below each other as SVG as wide as there is room; all but the first are thin."""
     height, parts = 0, [draw_ground(axis, allowed)]
     for bar in lanes:
-        tall = THIN if height else LANE
+        tall = THIN if height else first
         parts.append(f'<svg y="{height}" height="{tall}">{draw_bar(bar, axis)}</svg>')
         height += tall
     return Markup(
@@ -120,7 +122,10 @@ def draw_shape(name: str, path: str, at: float) -> str:
 def draw_axis(axis: Axis) -> Markup:
     """Draw the ticks of an axis with their numbers."""
     ticks = "".join(draw_tick(value, axis.place(value)) for value in axis.ticks)
-    return Markup(f'<svg class="axis" height="18" aria-hidden="true">{ticks}</svg>')
+    return Markup(
+        f'<svg class="axis" height="18" aria-hidden="true">'
+        f'<line x2="100%"/>{ticks}</svg>'
+    )
 
 
 def draw_tick(value: float, at: float) -> str:

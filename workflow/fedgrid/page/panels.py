@@ -34,9 +34,9 @@ class Panel:
         """The axis with its numbers."""
         return bars.draw_axis(self.axis)
 
-    def draw(self, bar: bars.Bar) -> Markup:
+    def draw(self, bar: bars.Bar, height: int = bars.LANE) -> Markup:
         """Draw a line without its placebos."""
-        return bars.draw_lanes([bar], self.axis, self.allowed)
+        return bars.draw_lanes([bar], self.axis, self.allowed, height)
 
     def draw_with_placebos(self, bar: bars.Bar) -> Markup:
         """Draw a line with its placebos beneath."""
@@ -129,6 +129,7 @@ def write_unit(claim: stated.Claim) -> str:
     """Write what the axis of a claim shows, and its unit."""
     names = stated.measures(claim)
     points = all(name in stated.OF_RUNS and name != stated.SPEED_UP for name in names)
-    of = " and ".join(name.removeprefix(stated.COEFFICIENT) for name in names)
+    named = ("coefficient" if stated.is_coefficient(name) else name for name in names)
+    of = " and ".join(dict.fromkeys(named))
     what = "difference in " if "over" in claim else "change of " if "along" in claim else ""
     return f"{what}{of}, percentage points" if points else f"{what}{of}"

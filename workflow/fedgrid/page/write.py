@@ -109,8 +109,8 @@ def render_page(**shown: Any) -> str:
     made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": controls.BETTER, "meanings": controls.MEANINGS}
-    parts = {f"page.{kind}": read_part(f"page.{kind}") for kind in ("css", "js")}
-    made.globals |= {"style": parts["page.css"], "script": parts["page.js"], **shown}
+    style = read_part("plot.css") + read_part("page.css")
+    made.globals |= {"style": style, "script": read_part("page.js"), **shown}
     return made.get_template("page.html.jinja").render()
 
 
