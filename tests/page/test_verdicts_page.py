@@ -16,7 +16,7 @@ from fedgrid.analysis import measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
-from fedgrid.page import evidence, making, marks, sections, strips, write
+from fedgrid.page import bars, evidence, making, marks, panels, sections, write
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.report import claims
 from fedgrid.runtime.names import PACKAGE, UsageError
