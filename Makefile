@@ -32,14 +32,27 @@ table1: $(VENV)/ready
 report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all
 	$(SNAKEMAKE) --report results/report.html
+	@echo "open results/report.html"
 
 verdicts: $(VENV)/ready
 	python -m fedgrid verdicts --out results/verdicts.html
 
+# The figures that kept runs suffice to draw: a study and its figures a line.
+define PICTURES
+fedsls figure1 convergence concentration figure4 weights
+fedlmd figure2 figure4 reference
+normalization leverage
+privatization figure3 figure5 figure6
+endef
+export PICTURES
+
 docs: export NO_MKDOCS_2_WARNING = 1
 docs: $(VENV)/ready
+	@echo "$$PICTURES" | while read study figures; do \
+		$(SNAKEMAKE) --cores all --config study=$$study scale=small -- \
+			$$(printf "results/studies/$$study/small/%s.svg " $$figures) </dev/null || exit 1; done
 	mkdocs build --quiet
-	@echo "open results/docs/index.html; to search in it: python -m http.server -d results/docs"
+	@echo "open results/docs/index.html"
 
 rulegraph: $(VENV)/ready
 	graph=$$(snakemake --rulegraph dot --config scale=paper kept=false -- \

@@ -26,6 +26,11 @@ include: "workflow/rules/experiments.smk"
 include: "workflow/rules/report.smk"
 
 
+# Snakemake runs this once, after the last job; neither in jobs nor with --dry-run.
+onsuccess:
+    invocation.say(describe_made(plan, invocation.targets))
+
+
 rule all:
     default_target: True
     input:

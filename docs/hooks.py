@@ -1,15 +1,22 @@
-"""Tables of the documentation that are read from the studies and the package, not written by hand.
+"""What the documentation reads from the studies and the package, and nobody writes by hand.
 
-A line `<!-- products fedsls -->` of a page is replaced by what the function of this name gives. The
-package must be importable: `make docs` sets PYTHONPATH.
+A line `<!-- figures fedsls -->` and what follows it up to `<!-- end -->` are replaced by what the
+function of this name gives. On a forge nothing is replaced, and the text between them is read. The
+package must be importable: `make docs` sets PYTHONPATH. The page of verdicts is made anew and is a
+part of the site, and so are the figures that `make docs` has drawn in results/.
 """
 
+import csv
 import re
 from pathlib import Path
 
 import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
 
 from fedgrid.__main__ import stages
+from fedgrid.analysis.claim_text import write_test
+from fedgrid.page.write import write_page
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.store import kept as stored
@@ -22,7 +29,11 @@ from fedgrid.study.schema import read_rules
 
 ROOT = Path(__file__).parents[1]
 STUDIES, SCHEMA = ROOT / "workflow/studies", ROOT / "workflow/schemas/study.schema.yaml"
-MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->$", re.MULTILINE)
+RESULTS, VERDICTS = ROOT / "results", ROOT / "results/verdicts.html"
+DEFAULT = "fedsls"  # the study of config.yaml
+SHOWN = ("small", "quick")  # scales whose figures the pages show, the better one first
+PICTURES = "pictures"  # the folder of the site with figures
+MARK = re.compile(r"^<!-- (\w+)((?: [\w.]+)*) -->\n.*?\n<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
 def on_page_markdown(markdown: str, **_) -> str:
@@ -62,26 +73,28 @@ def studies() -> str:
     )
 
 
-def products(name: str) -> str:
-    """Return a row per product of a study: what it shows, and in which formats."""
-    about = study(name)["products"]
-    shown = [
-        (f"`{p}`", of.get("caption") or source.summary(product_module(name, p, of)), formats(of))
-        for p, of in about.items()
-    ]
-    return rows_of(("product", "what it shows", "formats"), shown)
-
-
-def formats(product: dict) -> str:
-    """Return the formats of a product."""
-    return " ".join(product["formats"])
-
-
 def claims(name: str) -> str:
     """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
-    about = study(name).get("claims", [])
-    shown = [(n, of["says"], of["section"]) for n, of in enumerate(about, start=1)]
-    return rows_of(("claim", "the paper's sentence", "section"), shown)
+    about = study(name)
+    rows = [
+        (n, of["says"], of["section"], write_test(of, about))
+        for n, of in enumerate(about.get("claims", []), start=1)
+    ]
+    return rows_of(("claim", "the paper's sentence", "section", "we test"), rows)
+
+
+def tally(name: str) -> str:
+    """Return how many claims of a study have which verdict, by scale, with a link to the page."""
+    link = f"[Each with its evidence](../verdicts.html#{name})."
+    path = VERDICTS.with_suffix("") / "tally.csv"
+    if not path.exists():
+        return link
+    with path.open() as file:
+        rows = [row for row in csv.DictReader(file) if row.pop("study") == name]
+    filled = [row for row in rows if {*row.values()} - {row["column"]} - {"0", row["claims"]}]
+    head = ("numbers of", *(name for name in rows[0] if name != "column"))
+    table = rows_of(head, [(*row.values(),) for row in filled])
+    return f"{table}\n\n{link}" if filled else link
 
 
 def scales(name: str) -> str:
@@ -113,6 +126,59 @@ def size(everything, name: str, scale: str) -> tuple[str, int]:
     return code(sorted({run["dataset"] for run in runs.values()})), len(runs)
 
 
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def gallery() -> str:
+    """Return every table and figure of every study: what it shows, its command, its picture."""
+    names = [path.stem for path in sorted(STUDIES.glob("[!.]*.yaml"))]
+    names.sort(key=lambda name: "published" not in study(name))  # the studies of papers first
+    return "\n\n".join(f"## {study(name)['title']}\n\n{figures(name, '')}" for name in names)
+
+
+def figures(name: str, up: str = "../") -> str:
+    """Return the products of a study with their commands; `up` leads to the folder of the site."""
+    products = study(name)["products"].items()
+    entries = [show_product(name, product, of, up) for product, of in products]
+    entries.sort(key=lambda entry: "<img" not in entry)
+    return "\n".join(['<div class="gallery" markdown>', *entries, "</div>"])
+
+
+def show_product(name: str, product: str, of: dict, up: str) -> str:
+    """Return what a product shows, the command that draws it, and the picture if it is drawn."""
+    form = next(form for form in ("svg", "html", "csv") if form in of["formats"])
+    says = of.get("caption") or source.summary(product_module(name, product, of))
+    scale = next(filter(None, (s * is_drawn(name, s, product) for s in SHOWN)), "")
+    asked = " ".join([f"study={name}"] * (name != DEFAULT) + [f"scale={scale}"] * bool(scale))
+    command = f"snakemake --cores 2{f' --config {asked} --' * bool(asked)} results/{product}.{form}"
+    picture = f"{up}{PICTURES}/{name}/{scale}/{product}.svg"
+    shown = f'<a href="{picture}"><img alt="{product} of {name}" src="{picture}"></a>\n'
+    parts = [f"**{product}**. {says}", "", shown * bool(scale), f"`{command}`", ""]
+    return "\n".join(['<figure class="product" markdown>', *parts, "</figure>", ""])
+
+
+def is_drawn(name: str, scale: str, product: str) -> bool:
+    """Whether a figure has been drawn at a scale."""
+    return (RESULTS / f"studies/{name}/{scale}/{product}.svg").exists()
+
+
+def list_pictures() -> list[Path]:
+    """Return the figures that have been drawn, at the scales that are shown."""
+    found = (RESULTS / "studies").glob("*/*/*.svg")
+    return sorted(path for path in found if path.parent.name in SHOWN)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Make the page of verdicts, and add it, its tables and the figures to the site."""
+    write_page(VERDICTS, Grid(read_studies()), RESULTS, sorted(read_studies()))
+    added = {path.relative_to(RESULTS): path for path in VERDICTS.with_suffix("").glob("*.csv")}
+    added |= {Path(PICTURES, *path.parts[-3:]): path for path in list_pictures()}
+    added |= {Path(VERDICTS.name): VERDICTS}
+    for place, path in added.items():
+        files.append(File.generated(config, place.as_posix(), abs_src_path=str(path)))
+    return files
+
+
 # -- the package ----------------------------------------------------------------------------------
 
 
@@ -125,16 +191,30 @@ def registry(kind: str) -> str:
 
 
 def methods() -> str:
-    """Return a row per method: what it is, and its hyper-parameters with their defaults."""
+    """Return a table of methods per section: what each is, its paper, its hyper-parameters."""
+    sections = yaml.safe_load((ROOT / "docs/papers.yaml").read_text())
+    listed = {name for papers in sections.values() for name in papers}
+    own = {name: None for name in registered("methods") if name not in listed}
+    sections |= {"Others": own} if own else {}
+    return "\n\n".join(
+        f"### {title}\n\n"
+        + rows_of(
+            ("method", "what it is", "hyper-parameters and defaults"),
+            [(f"`{n}`", link_paper(n, paper), defaults(n)) for n, paper in papers.items()],
+        )
+        for title, papers in sections.items()
+    )
 
-    def given(name: str) -> str:
-        return code(f"{key}={value!r}" for key, value in keywords(name).items())
 
-    def keywords(name: str) -> dict:
-        return source.keywords(f"methods.{name}", "method")
+def link_paper(name: str, paper: str | None) -> str:
+    """Return what a method is, with a link to its paper, if there is one."""
+    return source.summary(f"methods.{name}") + (f" [Paper]({paper})" if paper else "")
 
-    shown = [(f"`{n}`", source.summary(f"methods.{n}"), given(n)) for n in registered("methods")]
-    return rows_of(("method", "what it is", "hyper-parameters and defaults"), shown)
+
+def defaults(name: str) -> str:
+    """Return the hyper-parameters of a method with their defaults."""
+    given = source.keywords(f"methods.{name}", "method")
+    return code(f"{key}={value!r}" for key, value in given.items())
 
 
 def fields() -> str:
@@ -232,7 +312,8 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, products, claims, scales, kept, registry, methods, fields, commands, listing),
+        *(studies, claims, tally, figures, gallery, scales, kept, registry, methods),
+        *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )
 }

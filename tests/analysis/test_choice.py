@@ -12,6 +12,7 @@ from fedgrid.commands import draw
 from fedgrid.report import _product, claims, contrasts
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import products
+from fedgrid.study.grid import Grid
 from made import STUDIES
 
 STUDY = {"labels": {"fedavg": "FedAvg"}}
@@ -99,6 +100,17 @@ def test_of_a_family_the_best_method_is_chosen_with_its_protocol():
     kept = choice.keep_chosen(given["runs"], found.reset_index())
     assert set(kept["method"]) == {"fedavg", "fedprox"}
     assert kept.groupby("method")["seed"].nunique().to_dict() == {"fedavg": 2, "fedprox": 2}
+
+
+def test_a_single_value_of_a_method_has_the_name_that_claims_have():
+    given = tuned_alike()
+    part = {name: table[table["method"] != "fedprox-mu1"] for name, table in given.items()}
+    named = choice.name_families(part["runs"], part["settings"], BEST | {"methods": True})
+    resolver = Grid(STUDIES)
+    assert [*named["method"].unique()] == ["fedavg", "fedprox"]
+    assert resolver.family("fedprox-mu0.1") == "fedprox"
+    found = best(part, methods=True)
+    assert found["family"].tolist() == ["fedavg", "fedprox"]
 
 
 def test_hyper_parameters_alone_are_chosen_in_each_protocol():

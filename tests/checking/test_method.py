@@ -7,6 +7,8 @@ from fedgrid.checking import method as checking
 from fedgrid.commands import check as command
 from fedgrid.method import Method, Step, weighted_sum
 from fedgrid.runtime.names import registered
+from fedgrid.study import grid
+from fedgrid.study.reading import STUDIES, study_files
 
 COUNTED = {"rounds": 0}
 
@@ -66,6 +68,22 @@ def test_the_command_says_what_a_method_does(capsys):
     command.main(["scaffold"])
     said = capsys.readouterr().out
     assert all(part in said for part in ("correct", "1.9", "no problem was found"))
+
+
+def test_the_command_leaves_out_the_studies_with_a_mistake(tmp_path, monkeypatch, capsys):
+    broken, other = tmp_path / "broken.yaml", tmp_path / "other.yaml"
+    broken.write_text("title: [")
+    fields = "{base: fedlmd-quick}"  # as fedsls.yaml does not say
+    text = (STUDIES / "normalization.yaml").read_text("utf-8")
+    other.write_text(text.replace("protocols:", f"protocols:\n  fedsls-quick: {fields}", 1))
+    files = [*study_files(), broken, other]
+    monkeypatch.setattr(grid, "study_files", lambda: files)
+    command.main(["fedprox-mu0.1"])
+    said = capsys.readouterr()
+    assert "fedprox-mu0.1: no problem was found" in said.out
+    (warning,) = said.err.splitlines()
+    assert "broken.yaml and other.yaml (broken.yaml is not YAML" in warning
+    command.main(["fedlmd-uniform"])  # a variant of another study
 
 
 @pytest.mark.exhaustive

@@ -130,6 +130,19 @@ def test_a_model_of_the_papers_trains_alike(name):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ["fedavg", "ditto", "fedgkd"])
+def test_a_gpu_counts_the_operations_that_a_cpu_counts(name, backend):
+    runs = [
+        simulate(methods(name), which, where, metrics=["operations"])
+        for which, where in (("loop", uneven()), (backend, on_gpu(uneven())))
+    ]
+    for run in runs:
+        run.play(1)
+    cpu, gpu = (run.engine.operations for run in runs)
+    assert cpu == gpu > 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_lstm_trains_as_on_a_cpu(backend):
     """The loop has the fused layers of cuDNN, and the stack the unrolled ones."""
 

@@ -203,7 +203,7 @@ MISTAKES = {
     "some of the deltas": (
         Method(aggregate=lambda c, w: head(weighted_sum(c, w))),
         "aggregate",
-        "lacks `body.0",
+        r"lacks `body.0.bias`, `body.0.weight`, .* and 4 more, of the entries of the deltas",
     ),
     "all clients' deltas": (
         Method(aggregate=lambda c, w: c.deltas),
@@ -239,6 +239,40 @@ MISTAKES = {
         "observe",
         "as `m`, not a tensor with one number",
     ),
+    "a field that a step lacks": (
+        Method(penalty=lambda s: s.lr * s.features.sum()),
+        "penalty",
+        "'lr': its fields are counts, cross_entropy, .*memory",
+    ),
+    "a field that is like another": (
+        Method(weigh=lambda c: relative(c.size)),
+        "weigh",
+        "'size': did you mean `sizes`",
+    ),
+    "a field of another record": (
+        Method(measure=lambda c: {"m": c.counts / c.step}),
+        "measure",
+        "'step': did you mean `steps`",
+    ),
+    "an entry that is like another": (
+        Method(penalty=lambda s: s.params["head.weights"].sum()),
+        "penalty",
+        "'head.weights': did you mean `head.weight`",
+    ),
+    "an entry of another field": (
+        Method(memory=zero, penalty=lambda s: s.shared["h"]),
+        "penalty",
+        "`h` is in `memory`",
+    ),
+    "an entry of some clients only": (
+        Method(
+            measure=lambda c: {"m": c.counts.sum()} if c.counts.sum() % 2 else {},
+            weigh=lambda c: relative(torch.stack([one["m"] for one in c.measured])),
+            weigh_after_training=True,
+        ),
+        "weigh",
+        "`m` is in `measured` of some clients only",
+    ),
     "no network": (Method(architecture=nothing), "architecture", "not a network"),
 }
 
@@ -251,6 +285,23 @@ def test_a_mistake_is_told_with_function_file_and_line(mistake, backend):
         simulate(method, backend).play(2)
     assert f"`{field}` " in str(told.value)
     assert "test_hooks.py, line " in str(told.value)
+
+
+def odd(number):
+    return {"odd": torch.ones(())} if number % 2 else {"even": torch.ones(())}
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        (Method(memory=lambda start, client: odd(client)), "memory"),
+        (Method(begin=lambda c: head(c.model) if c.counts.sum() % 2 else {}), "begin"),
+    ],
+)
+def test_clients_with_other_entries_cannot_be_stacked(method, field):
+    simulate(method, "loop").play(1)
+    with pytest.raises(UsageError, match=f"`{field}`.* of a client .* the backend loop"):
+        simulate(method, "stacked").play(1)
 
 
 @both_backends

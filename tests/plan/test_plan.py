@@ -15,6 +15,8 @@ from conftest import HERE, TABLE
 from fedgrid.plan.arguments import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.environment import variables
+from fedgrid.plan.invocation import Invocation
+from fedgrid.plan.opening import describe_made
 from fedgrid.plan.refusals import refuse_targets
 from fedgrid.plan.runs import Runs, growing, partition_specification
 from fedgrid.runtime import forced
@@ -479,6 +481,59 @@ def test_the_value_of_an_option_is_no_target():
 def test_what_can_be_made_is_not_refused():
     plan = plan_of(seed=[0])
     refuse_targets(plan, [TABLE, f"{STUDY}/seed=0/table1.csv", "results/claims/17.csv", "-n"])
+
+
+# -- what is said -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        ([], f"{STUDY}/front.html"),
+        (["all"], f"{STUDY}/front.html"),
+        (["fedlmd"], "results/studies/fedlmd/quick/front.html"),
+        (["results/table1.csv"], "results/table1.csv"),
+        (["results/table1.csv", "results/table1.html"], "results/table1.html"),
+        (["results/table1.tex", "results/figure3.svg"], "results/figure3.svg, results/table1.tex"),
+        (["results/lost.csv"], ""),
+        (["train"], ""),
+    ],
+)
+def test_a_finished_command_says_which_files_to_open(targets, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = {f"{STUDY}/front.html", "results/studies/fedlmd/quick/front.html", *targets}
+    for path in made - {"results/lost.csv", "all", "fedlmd", "train"}:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).touch()
+    assert describe_made(plan_of(), targets) == (said and f"Open {said}")
+
+
+def said_of_tries(monkeypatch, times: int = 1, **config) -> list[str]:
+    """The sentences when the runs of the claims of `baselines` are asked for."""
+    said: list[str] = []
+    monkeypatch.setattr(Invocation, "say", lambda self, sentence, level: said.append(sentence))
+    find = answers(plan_of(study="baselines", **config)).products.sources("baselines", "claims")
+    for _ in range(times):
+        find(wildcards(scale="quick"))
+    return said
+
+
+def test_methods_with_other_numbers_of_tries_are_told_once(monkeypatch):
+    (sentence,) = said_of_tries(monkeypatch, times=2, method=["fedavg", "fedprox-mu0.1"])
+    assert "the best of 1 for fedprox and the best of 2 for fedavg" in sentence
+    assert said_of_tries(monkeypatch, method=["fedavg", "fedprox"]) == []
+    assert said_of_tries(monkeypatch) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [({}, ["hello"]), ({"remote_exec": True}, []), ({"is_main_process": False}, [])],
+)
+def test_only_the_command_says_something_and_no_job(settings, shown, caplog):
+    with caplog.at_level("INFO", logger="snakemake.logging"):
+        snakemake(**settings).say("hello")
+        snakemake(**settings).say("")
+    assert [record.getMessage() for record in caplog.records] == shown
 
 
 def test_an_input_function_refuses_a_product_without_runs():

@@ -9,6 +9,7 @@ import pytest
 
 import made
 from fedgrid.analysis import fields, figures
+from fedgrid.partitions import write_label
 from fedgrid.report import (
     _formats,
     _product,
@@ -111,6 +112,14 @@ def test_a_field_that_a_run_has_twice_needs_its_file():
     assert fields.write_fields(every, [*every]).tolist() == ["fedavgm.beta=2, protocol.beta=1"]
 
 
+def test_a_hyper_parameter_is_not_taken_for_a_partitions_alpha():
+    every = fields.read_fields(made.recorded({"feddyn": {"alpha": 0.1}, "fedprox": {"mu": 1}}))
+    label = write_label("dir0.1")
+    (text,) = fields.write_fields(every, [*every])
+    assert text == "feddyn.alpha=0.1, mu=1"
+    assert label not in text.split(", ")
+
+
 def test_methods_of_the_same_files_are_a_family():
     settings = pd.concat(
         made.recorded({"": {"lr": 1}} | parts, method=method)
@@ -123,10 +132,12 @@ def test_methods_of_the_same_files_are_a_family():
             "fedavg": {},
         }.items()
     )
-    assert fields.find_families(made.read(settings)) == {
-        **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "alone", "fedavg": "fedavg"},
+    families = fields.find_families(made.read(settings))
+    assert families == {
+        **{"prox-a": "fedprox", "prox-b": "fedprox", "alone": "moon", "fedavg": "fedavg"},
         **{"both-a": "fedprox+scaffold", "both-b": "fedprox+scaffold"},
     }
+    assert fields.name_groups(families) == families | {"alone": "alone"}
 
 
 def test_a_file_without_hyper_parameters_is_not_shown_in_the_configuration():

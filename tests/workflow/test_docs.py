@@ -22,6 +22,7 @@ from snakemake.cli import parse_args, parse_config
 
 from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, slow_but, tiny, uneven
 from fedgrid.__main__ import stages
+from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import merge_configs, read_config, read_study
@@ -63,6 +64,14 @@ def is_run(page: str) -> bool:
 
 
 PLANNED = [page for page in WITH_COMMANDS if not is_run(page)]
+
+
+def test_the_guide_knows_what_snakemake_says_of_a_target_among_the_entries():
+    with pytest.raises(ValueError, match="Unparsable value") as told:
+        parse_config(["study=fedlmd", "results/table1.csv"])
+    message = str(told.value).partition(" (")[0]
+    guide = " ".join((DOCS / "guide/running.md").read_text("utf-8").split())
+    assert f"`{message}`" in guide
 
 
 @pytest.mark.parametrize("page", slow_but(PLANNED, WITH_COMMANDS))
@@ -236,10 +245,31 @@ def test_the_products_for_any_study_can_be_copied(tmp_path):
 def test_the_page_of_a_study_has_its_products_and_claims(study):
     page = hooks.on_page_markdown(PAGES[f"studies/{study}.md"])
     for product, about in STUDIES[study]["products"].items():
-        (row,) = re.findall(rf"^\| `{product}` \|.*$", page, re.MULTILINE)
-        assert row.endswith(f"| {' '.join(about['formats'])} |")
+        assert f"**{product}**. " in page
+        assert {*about["formats"]} & {*re.findall(rf"results/{product}\.(\w+)`", page)}
     for number, claim in enumerate(STUDIES[study].get("claims", []), start=1):
         assert f"| {number} | {hooks.escape(claim['says'])} | {claim['section']} |" in page
+
+
+def test_the_gallery_has_every_product_with_its_command():
+    page = hooks.on_page_markdown(PAGES["gallery.md"])
+    for study, about in STUDIES.items():
+        for product, of in about["products"].items():
+            assert page.count(f"**{product}**. "), (study, product)
+            assert {*of["formats"]} & {*re.findall(rf"results/{product}\.(\w+)`", page)}
+
+
+def test_every_method_is_in_one_section_of_the_list():
+    sections = yaml.safe_load((DOCS / "papers.yaml").read_text())
+    named = [name for papers in sections.values() for name in papers]
+    assert sorted(named) == sorted(registered("methods"))
+    page = hooks.on_page_markdown(PAGES["guide/methods.md"])
+    for papers in sections.values():
+        for name, paper in papers.items():
+            (row,) = re.findall(rf"^\| `{name}` \|.*$", page, re.MULTILINE)
+            assert (f"]({paper})" in row) == bool(paper)
+    papers = [paper for papers in sections.values() for paper in papers.values() if paper]
+    assert f"| {len(papers)}, of {len({*papers})} papers |" in PAGES["README.md"]
 
 
 def test_the_page_of_a_scale_counts_what_is_kept():
@@ -253,8 +283,11 @@ def test_no_mark_of_a_page_is_left():
     for name, text in PAGES.items():
         marks = re.findall(r"<!-- (\w+)", text)
         if name not in OUTSIDE:
-            assert {*marks} <= {*hooks.TABLES}, name
+            assert {*marks} <= {"end", *hooks.TABLES}, name
             assert not re.search(r"^<!-- \w+( \w+)* -->$", hooks.on_page_markdown(text), re.M), name
+            said = re.findall(r"^<!-- \w+[\w. ]* -->\n(.+?)\n<!-- end -->$", text, re.M | re.DOTALL)
+            assert len(said) == text.count("<!-- end -->"), name  # a forge shows what is between
+            assert all("`" in words for words in said), name
 
 
 @pytest.mark.slow

@@ -383,6 +383,9 @@ def test_a_figure_is_drawn_again_without_training(project):
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
     snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
     assert "round of training" in (project / CURVES).read_text()
+    again = "--forcerun", "results_convergence", "--configfile", "tiny.yaml", "--", CURVES
+    assert snakemake(project, "--cores", 2, *again).count(f"Open {CURVES}") == 1
+    assert "Open " not in snakemake(project, "--dry-run", *again)
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
 
 

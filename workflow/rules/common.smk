@@ -34,6 +34,7 @@ from fedgrid.plan.configuration import beside, make_plan
 from fedgrid.plan.environment import variables
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
+from fedgrid.plan.opening import describe_made
 from fedgrid.plan.products import Products
 from fedgrid.plan.refusals import refuse_targets
 from fedgrid.plan.runs import (

@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from fedgrid.analysis.scores import RUN
-from fedgrid.runtime.names import UsageError, known
+from fedgrid.partitions import label_names
+from fedgrid.runtime.names import UsageError, known, name_family
 
 ABSENT = "-"  # in tables, the value of a run that does not have the field
 
@@ -41,9 +42,13 @@ def write_value(value: Any) -> str:
 
 
 def shorten_name(fields: pd.DataFrame, whole: str) -> str:
-    """Return the name of a field without its file, if no other field has this name."""
+    """Return the name of a field without its file, if no other field has this name.
+
+    A partition's number counts as a field: `feddyn.alpha` is not the alpha of a partition.
+    """
     name = whole.partition(".")[2]
-    return whole if len(find_columns(fields, name)) > 1 else name
+    is_taken = len(find_columns(fields, name)) > 1 or name in label_names()
+    return whole if is_taken else name
 
 
 def find_columns(fields: pd.DataFrame, name: str) -> list[str]:
@@ -98,14 +103,13 @@ def select_runs(fields: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def find_families(settings: pd.DataFrame) -> dict[str, str]:
-    """Return the family of every method, by the names of its files.
-
-    A family of a single method has the method's name.
-    """
+    """Return the family of every method, by the names of its files (`study/resolving.py`)."""
     of_method = settings[settings["of"].astype(object).fillna("") != ""]
-    files = of_method.groupby("method", sort=False)["of"].agg(
-        lambda names: "+".join(sorted({*names}))
-    )
-    family_of = {method: files.get(method, method) for method in settings["method"].unique()}
-    members = pd.Series(family_of).value_counts()
-    return {m: m if members[family] == 1 else family for m, family in family_of.items()}
+    files = of_method.groupby("method", sort=False)["of"].agg(name_family)
+    return {method: files.get(method, method) for method in settings["method"].unique()}
+
+
+def name_groups(families: dict[str, str]) -> dict[str, str]:
+    """Return the family of every method, and the method's own name if it is alone in its family."""
+    members = pd.Series(families).value_counts()
+    return {m: m if members[family] == 1 else family for m, family in families.items()}

@@ -148,15 +148,19 @@ class Trial:
         yield from self.compare_with_fedavg()
 
     def compare_with_fedavg(self) -> Iterator[str]:
-        """Yield a sentence if the method with its neutral hyper-parameters is not FedAvg."""
+        """Yield a sentence if the method with its neutral hyper-parameters is not FedAvg.
+
+        Of a combined method, files without such hyper-parameters stay on both sides.
+        """
         values = {part: read_neutral(part) for part in self.parts}
         if not any(values.values()):
             return
         neutral = {part: given | values[part] for part, given in self.parts.items()}
         plain = PLAIN | {"optimiser": "sgd"}
-        expected = RunState(self.play("loop", {"fedavg": {}}, **plain)[1].server, {})
+        rest = {part: given for part, given in self.parts.items() if not values[part]}
+        expected = RunState(self.play("loop", rest or {"fedavg": {}}, **plain)[1].server, {})
         yield from self.differ(
-            "a run with NEUTRAL hyper-parameters", "FedAvg", expected,
+            "a run with NEUTRAL hyper-parameters", " with ".join(rest) or "FedAvg", expected,
             lambda: RunState(self.play("loop", neutral, **plain)[1].server, {}), CLOSE,
         )  # fmt: skip
 

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from fedgrid.runtime import cli
-from fedgrid.study.grid import read_grid
+from fedgrid.study.grid import read_names
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--config", type=Path, default=Path("config.yaml"), help="which has your variants"
     )
     asked = parser.parse_args(arguments)
-    parts = read_grid(asked.config).method(asked.method, "digits")
+    parts = read_names(asked.config).method(asked.method, "digits")
     from fedgrid.checking.method import check
 
     findings = check(parts)

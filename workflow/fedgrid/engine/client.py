@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fedgrid.engine.hooks.rules import MistakeError, alike
 from fedgrid.engine.optimisers import STATE, overlaid
 from fedgrid.engine.samples import Samples
 from fedgrid.engine.state import moved, own_model
 from fedgrid.federation import schedule, seeds
 from fedgrid.method import Memory, Model
+from fedgrid.runtime.names import UsageError
 
 
 @dataclass(frozen=True)
@@ -121,14 +123,15 @@ class Clients:
         tables = [np.ascontiguousarray(table[:, places]) for table in whole]
         index, valid, draws = (moved(table, self.samples.device) for table in tables)
         clients = moved(self.work.clients[places], self.samples.device)
-        memory, begun = (stacked([of[c] for c in places]) for of in (self.memories, self.begun))
+        memory = stacked([self.memories[c] for c in places], "`memory` or `remember`")
+        begun = stacked([self.begun[c] for c in places], "`begin`")
         numbers = torch.arange(len(index), device=self.samples.device)
         return StackedWork(
             order=order,
             server=self.server,
             start=own_model(self.server, memory) | begun,
             memory=memory,
-            optimiser=stacked([*map(self.state, places)]),
+            optimiser=stacked([*map(self.state, places)], "the optimiser"),
             counts=self.samples.federation.counts[clients],
             steps=valid.any(2).sum(0),
             batches=map(StackedBatch, index, valid, draws, numbers, tables[1].sum(2)),
@@ -141,6 +144,14 @@ class Clients:
         return overlaid(self.given["shared"].get(STATE, {}), own) or own
 
 
-def stacked(memories: list[Memory]) -> Memory:
-    """Return memories of the same form as one, whose tensors have a leading client axis."""
+def stacked(memories: list[Memory], hooks: str) -> Memory:
+    """Return memories of the same form as one, whose tensors have a leading client axis.
+
+    `hooks` are the functions of the method that give them, in words.
+    """
+    try:
+        for one in memories:
+            alike(one, memories[0], "that of another client")
+    except MistakeError as mistake:
+        raise UsageError(f"{hooks} of a client {mistake}, or choose the backend loop") from None
     return tree_map(lambda *tensors: torch.stack(tensors), *memories)

@@ -52,6 +52,13 @@ def write_label(partition: str) -> str:
     return source.literal(f"partitions.{kind}", "LABEL").format(number)
 
 
+@cache
+def label_names() -> frozenset[str]:
+    """Return what the labels of partitions call their numbers: alpha, s."""
+    labels = (source.literal(f"partitions.{kind}", "LABEL") for kind in registered("partitions"))
+    return frozenset(label.partition("=")[0] for label in labels if "=" in label)
+
+
 def check_writers(partition: str, dataset: str, there: bool) -> None:
     """Refuse a partition that needs writers, with a dataset that has none `there`."""
     kind, _ = parse_name(partition)

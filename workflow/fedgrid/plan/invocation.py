@@ -1,5 +1,6 @@
 """How Snakemake was started: what it runs, what it forces, and which jobs it groups."""
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,16 @@ class Invocation:
     def will_run(self) -> bool:
         """Whether jobs are run after they have been planned."""
         return self._workflow.executor_plugin is not None and not self._workflow.dryrun
+
+    @property
+    def targets(self) -> list[str]:
+        """The targets of the command, in alphabetical order."""
+        return sorted(self._workflow.dag_settings.targets)
+
+    def say(self, sentence: str, level: int = logging.INFO) -> None:
+        """Show a sentence where Snakemake shows its own; nothing if it is empty, or in a job."""
+        if sentence and self._workflow.is_main_process and not self._workflow.remote_exec:
+            logging.getLogger(remaining.LOGGER).log(level, sentence)
 
     def is_grouped(self, stage: str) -> bool:
         """Whether the jobs of a stage share SLURM jobs (`--groups`)."""

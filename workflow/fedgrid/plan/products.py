@@ -1,6 +1,7 @@
 """What the products of studies are drawn from, where they are, and what makes them stale."""
 
 import json
+import logging
 from collections.abc import Iterator
 
 from fedgrid.plan.arguments import shorten
@@ -14,6 +15,7 @@ from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import product_module
 from fedgrid.study.resolving import remember_answers
+from fedgrid.study.tries import describe_uneven_tries
 
 # Keys of a study that its products show, besides its runs.
 SHOWN = ("title", "main", "published", "reference", "curves", "claims", "labels")
@@ -26,6 +28,7 @@ class Products:
 
     def __init__(self, plan: Plan, tables: Tables, experiments: Experiments):
         self.plan, self.tables, self.experiments = plan, tables, experiments
+        self.has_warned = False
 
     # -- paths -----------------------------------------------------------------------------------
 
@@ -74,10 +77,18 @@ class Products:
         @asked
         def find_sources(wildcards) -> dict[str, str]:
             self.plan.grid.check_product(study, wildcards.scale, product)
+            self.warn_of_tries(study, wildcards.scale, product)
             texts = self.plan.grid.sources(study, wildcards.scale, product)
             return self.source_files(study, wildcards.scale, texts)
 
         return find_sources
+
+    def warn_of_tries(self, study: str, scale: str, product: str) -> None:
+        """Say once in a command that a product compares methods with other numbers of tries."""
+        said = describe_uneven_tries(self.plan.grid, study, scale, product)
+        if said and not self.has_warned:
+            self.plan.snakemake.say(said, logging.WARNING)
+            self.has_warned = True
 
     def sources_of_claim(self, study: str, product: str) -> Asked:
         """Return `sources` of a product about one claim."""
@@ -86,6 +97,7 @@ class Products:
         def find_sources(wildcards) -> dict[str, str]:
             given = study, wildcards.scale, product, int(wildcards.claim)
             texts = self.plan.grid.sources_of_claim(*given)
+            self.warn_of_tries(*given[:3])
             return self.source_files(study, wildcards.scale, texts)
 
         return find_sources

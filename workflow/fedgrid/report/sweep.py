@@ -69,7 +69,7 @@ def draw_along(
     """Return a row per field, line, dataset, partition and value."""
     scores = score_runs(runs, metric)
     every = of_runs.select_runs(of_runs.read_fields(settings), scores)
-    scores["series"] = scores["method"].map(of_runs.find_families(settings))
+    scores["series"] = scores["method"].map(of_runs.name_groups(of_runs.find_families(settings)))
     parts = [draw_along_field(name, scores, every, metric) for name in names]
     return pd.concat(parts, ignore_index=True).round({"mean": 4, "std": 4, "final": 4})
 

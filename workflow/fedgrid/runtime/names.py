@@ -91,10 +91,10 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
     raise UsageError(sentence, key=kind, value=name, choices=among)
 
 
-def list_some(names: list[str]) -> str:
+def list_some(names: list[str], most: int = SHOWN) -> str:
     """Return names in words: so many that they can be read."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def nearest(name: str, among: list[str]) -> list[str]:
@@ -127,6 +127,11 @@ def followed_by(problem: UsageError, sentence: str) -> UsageError:
 def listed(value: Any) -> list[Any]:
     """Return a value as a list: a list as it is, None as an empty list."""
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def name_family(files: Iterable[str]) -> str:
+    """Return the name of the family of all methods that are made of these files."""
+    return "+".join(sorted({*files}))
 
 
 def shown(value: object) -> str:

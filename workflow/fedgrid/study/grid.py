@@ -18,8 +18,9 @@ from fedgrid.claim import (
     part_for_claim,
     split_grid,
 )
+from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, known, listed, shown, within
+from fedgrid.runtime.names import UsageError, in_words, known, listed, shown, within
 from fedgrid.runtime.resolved import Fields, Named, Names, changed_protocol
 from fedgrid.study.checks import (
     EXPERIMENTS,
@@ -45,7 +46,13 @@ from fedgrid.study.products import (
     product_module,
 )
 from fedgrid.study.protocol import AXES, runs_of_block
-from fedgrid.study.reading import merge_configs, read_config, read_studies
+from fedgrid.study.reading import (
+    merge_configs,
+    read_config,
+    read_studies,
+    read_study,
+    study_files,
+)
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
 from fedgrid.study.resolving import Resolver, check_entries, remember_answers
 from fedgrid.study.selection import part_folder, read_axis
@@ -78,6 +85,27 @@ def read_grid(*configs: Path) -> "Grid":
     if "datasets" in given:
         own_data.give(given)
     return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
+
+
+def read_names(config: Path) -> Resolver:
+    """Return what the names of methods and protocols stand for.
+
+    A study with a mistake is left out: a warning names all of these.
+    """
+    own, broken = read_config(config), {}
+    studies: dict[str, Study] = {}
+    for path in study_files():
+        try:
+            added = studies | {path.stem: read_study(path)}
+            Resolver(added, own)
+        except UsageError as problem:
+            broken[path.name] = problem
+        else:
+            studies = added
+    if broken:
+        first = next(iter(broken.values()))
+        cli.warn(f"left out because of a mistake: {in_words(broken)} ({first})")
+    return Resolver(studies, own)
 
 
 class Grid(Resolver):

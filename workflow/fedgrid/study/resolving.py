@@ -11,7 +11,16 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from fedgrid.runtime.code import contract, own_data, source
-from fedgrid.runtime.names import UsageError, followed_by, known, listed, registered, shown, within
+from fedgrid.runtime.names import (
+    UsageError,
+    followed_by,
+    known,
+    listed,
+    name_family,
+    registered,
+    shown,
+    within,
+)
 from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run, changed_protocol
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
@@ -194,7 +203,7 @@ class Resolver:
 
     def family(self, name: str) -> str:
         """Return the family of a method: the names of its files (`analysis/fields.py`)."""
-        return "+".join(sorted(self.parts(name)))
+        return name_family(self.parts(name))
 
     @remember_answers
     def hyper_parameters(self, name: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedgrid.engine.hooks.arguments import changed, same, versions
+from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
@@ -26,7 +27,6 @@ from fedgrid.runtime.names import PACKAGE, UsageError, shown
 IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given
 NAMED = 3  # names of a dict's entries in a description
-MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
 
 
 class Hook:
@@ -51,7 +51,7 @@ class Hook:
 
     def call(self, *arguments: Any) -> Any:
         """Return what the function gives, checked by the rule of its field."""
-        with self.named():
+        with self.named(*arguments):
             result = self.function(*arguments)
             self.rule(result, *arguments)
         return result
@@ -60,7 +60,7 @@ class Hook:
         """Refuse a function whose second call gives another result; note what it reads."""
         self.gave = describe(result)
         arguments = tuple(noted(argument, self.read) for argument in arguments)
-        with self.named(), untouched_generators():
+        with self.named(*arguments), untouched_generators():
             if not same(result, self.function(*arguments)):
                 raise MistakeError(
                     "gives another result if it is called again with the same arguments: draw "
@@ -77,8 +77,11 @@ class Hook:
                 )
 
     @contextmanager
-    def named(self) -> Iterator[None]:
-        """Turn an error into a UsageError with the function's name, file and line."""
+    def named(self, *arguments: Any) -> Iterator[None]:
+        """Turn an error into a UsageError with the function's name, file and line.
+
+        `arguments` are what the function was called with, if it was.
+        """
         try:
             yield
         except (UsageError, MemoryError, torch.OutOfMemoryError):
@@ -88,7 +91,7 @@ class Hook:
         except Exception as problem:
             where = f"{file_and_line(self.function, problem)}: `{self.name}`"
             text = shown(f"{type(problem).__name__}: {problem}")
-            raise UsageError(f"{where} fails with {text}{hint(problem)}") from problem
+            raise UsageError(f"{where} fails with {text}{hint(problem, arguments)}") from problem
 
 
 def checked(method: Method) -> Method:
@@ -162,16 +165,6 @@ def file_and_line(function: Callable[..., Any], problem: Exception | None = None
     path = Path(code.co_filename)
     inside = path.is_relative_to(PACKAGE)
     return f"{path.relative_to(PACKAGE).as_posix() if inside else path.name}, line {line}"
-
-
-def hint(problem: Exception) -> str:
-    """Return what to do about an error of a function that is mapped over clients."""
-    if not any(word in str(problem) for word in MAPPED):
-        return ""
-    return (
-        ". The backend stacked maps the function over clients, so it must not read a tensor's "
-        "value in Python: write `torch.where` instead of `if`, or choose the backend loop"
-    )
 
 
 def describe(value: Any) -> str:

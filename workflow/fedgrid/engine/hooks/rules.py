@@ -23,10 +23,11 @@ from fedgrid.method import (
     Start,
     Step,
 )
-from fedgrid.runtime.names import shown
+from fedgrid.runtime.names import list_some, shown
 
 PRIVATE = "private"  # where a client's memory holds its private entries
 TAKEN = (PRIVATE, STATE)  # names in a memory that the engine uses
+NAMED = 5  # entries that a message lists
 CLOSE = 1e-3  # how far the sum of weights may be from 1
 
 
@@ -195,9 +196,9 @@ def module(result: Any, given: nn.Module) -> None:
 def entries(result: Any, like: Model, what: str) -> None:
     """Refuse a model without the names and shapes of another one."""
     dictionary(result, what)
-    for name in like:
-        if name not in result:
-            raise MistakeError(f"lacks `{name}`, an entry of {what}: give every entry")
+    if lacks := [f"`{name}`" for name in like if name not in result]:
+        some = list_some(lacks, NAMED)
+        raise MistakeError(f"lacks {some}, of the entries of {what}: give every entry")
     for name, one in result.items():
         if name not in like:
             raise MistakeError(f"gives `{name}`, which is no entry of {what}")

@@ -27,6 +27,8 @@ HARMLESS = {
     "runtime.code.harmless": "this list",
     "runtime.names.UsageError": CHECKS,
     "runtime.names.known": CHECKS,
+    "runtime.names.list_some": SHOWN,
+    "runtime.names.nearest": SHOWN,
     "runtime.names.registered": CODE,
     "runtime.names.shown": SHOWN,
     "runtime.names.in_words": SHOWN,

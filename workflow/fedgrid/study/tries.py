@@ -1,0 +1,54 @@
+"""How many tries the methods of a tuned product have: more tries find a better best."""
+
+import json
+from itertools import product
+
+from fedgrid.runtime.names import listed
+from fedgrid.study.grid import Grid
+from fedgrid.study.products import BEST, chooses_methods
+from fedgrid.study.records import Wanted
+
+Tries = dict[tuple[str, ...], dict[str, set]]  # the candidates by cell and family
+
+
+def describe_uneven_tries(grid: Grid, study: str, scale: str, name: str) -> str:
+    """Return a sentence if a product chooses between more candidates of one method than of another.
+
+    A product without the option `best: {methods: true}` gives an empty text.
+    """
+    about = grid.studies[study]["products"][name]
+    if not chooses_methods(about):
+        return ""
+    blocks = grid.narrow_blocks(study, scale, about["from"]["runs"].partition("/")[2])
+    over = listed(about["with"][BEST].get("over"))
+    for (dataset, partition, _), families in list_tries(grid, blocks, over).items():
+        counts = {family: len(tries) for family, tries in families.items()}
+        few, many = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+        if counts[few] < counts[many]:
+            return (
+                f"{name} of {study} takes the best of {counts[few]} for {few} and the best of "
+                f"{counts[many]} for {many} ({dataset}, {partition}): give methods that are "
+                "compared the same number of tries"
+            )
+    return ""
+
+
+def list_tries(grid: Grid, blocks: list[Wanted], over: list[str]) -> Tries:
+    """Return the candidates of blocks by dataset, partition and setting, and by family.
+
+    The protocols of a setting differ in the fields `over` only.
+    """
+    found: Tries = {}
+    for block in blocks:
+        names = (block[axis] for axis in ("protocol", "dataset", "partition", "method"))
+        for protocol, dataset, partition, method in product(*names):
+            cell = dataset, str(partition), setting_of(grid, protocol, over)
+            families = found.setdefault(cell, {})
+            families.setdefault(grid.family(method), set()).add((protocol, method))
+    return found
+
+
+def setting_of(grid: Grid, protocol: str, over: list[str]) -> str:
+    """Return the fields of a protocol without those that are tuned."""
+    fields = grid.protocol(protocol)
+    return json.dumps({key: value for key, value in fields.items() if key not in over})
