@@ -21,7 +21,9 @@ from made import STUDIES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUOTES = [study["title"] for study in STUDIES.values()]
-QUOTES += [study["cite"]["authors"] for study in STUDIES.values() if "authors" in study.get("cite", {})]
+QUOTES += [
+    study["cite"]["authors"] for study in STUDIES.values() if "authors" in study.get("cite", {})
+]
 QUOTES += [
     why
     for study in STUDIES.values()
@@ -94,6 +96,63 @@ def visit(page: str, script: str, folder: Path, *options: str) -> dict:
     return json.loads(unescape(found))
 
 
+# Writes down what a reader cannot see well in a frame of a width: cut texts, gaps, weak colours.
+MEASURE = """<script>
+const frame = document.querySelector("iframe");
+const text = (node) => [...node.childNodes].some((of) => of.nodeType === 3 && of.data.trim());
+const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255)
+        .map((v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+};
+const contrast = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+frame.onload = () => {
+    const page = frame.contentDocument, view = frame.contentWindow, spans = [], cut = [];
+    for (const node of page.body.querySelectorAll("*")) {
+        if (!text(node) || node.closest("script, style, title") || !node.checkVisibility()) continue;
+        const box = node.getBoundingClientRect();
+        spans.push([box.top, box.bottom]);
+        if (node.closest(".wide, select")) continue;
+        const over = box.right > view.innerWidth + 1 || box.left < -1;
+        const inside = node instanceof view.HTMLElement && node.scrollWidth > node.clientWidth + 1
+            && view.getComputedStyle(node).display !== "inline";
+        if (over || inside) cut.push(node.textContent.trim().slice(0, 50));
+    }
+    let reached = 0, gap = 0;
+    for (const [top, bottom] of spans.sort((a, b) => a[0] - b[0])) {
+        gap = Math.max(gap, top - reached);
+        reached = Math.max(reached, bottom);
+    }
+    const colour = (of, name) => light(view.getComputedStyle(page.querySelector(of))[name]);
+    const ground = colour(".claim", "backgroundColor"), found = {};
+    for (const of of [".claim h3", ".claim .small", ".claim a.anchor", ".claim .label"])
+        found[of] = contrast(ground, colour(of, "color"));
+    const scroll = page.documentElement.scrollWidth, note = document.createElement("pre");
+    note.id = "seen";
+    note.textContent = JSON.stringify({cut, gap, contrast: found, dark: ground < .2, scroll});
+    frame.remove();
+    document.body.append(note);
+};
+frame.srcdoc = PAGE;
+</script></body>"""
+
+
+def measure(page: str, folder: Path, width: int, dark: bool = False) -> dict:
+    """What of the page is cut, empty or weak in colour, in a frame of a width."""
+    size = f"width:{width}px;height:1000px;border:0"
+    around = f'<html><body style="margin:0"><iframe style="{size}"></iframe></body></html>'
+    quoted = json.dumps(without_tables(page)).replace("</", "<\\/")
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    options = ("--window-size=1600,1000", "--virtual-time-budget=30000", scheme)
+    return visit(around, MEASURE.replace("PAGE", quoted), folder, *options)
+
+
+def without_tables(page: str) -> str:
+    """The page without the folded rows of its tables, which take a browser long to lay out."""
+    start, end = page.index('<section class="tables">'), page.index("</main>")
+    return page[:start] + page[end:]
+
+
 def problems(texts: list[dict], folder: Path) -> list[str]:
     """The texts with a digit that are not what the tables in a folder, or the studies, say."""
     sheets = {path.name: lines(path) for path in folder.glob("*.csv")}
@@ -127,7 +186,9 @@ def name_column(column: str, drawn: str) -> str:
 
 def is_at(at: float, ticks: list, row: dict[str, str], column: str) -> bool:
     """Whether a value is drawn at its place on an axis; beyond an end it is at the end."""
-    (x0, first), (x1, last) = ((x, float(text.replace(MINUS, "-"))) for x, text in (ticks[0], ticks[-1]))
+    (x0, first), (x1, last) = (
+        (x, float(text.replace(MINUS, "-"))) for x, text in (ticks[0], ticks[-1])
+    )
     expected = x0 + (float(row[column]) - first) * (x1 - x0) / (last - first)
     return abs(at - min(max(expected, 0), 100)) < 0.1
 

@@ -73,9 +73,7 @@ def draw_lanes(
         tall = THIN if height else first
         parts.append(f'<svg y="{height}" height="{tall}">{draw_bar(bar, axis)}</svg>')
         height += tall
-    return Markup(
-        f'<svg class="plot" height="{height}" aria-hidden="true">{"".join(parts)}</svg>'
-    )
+    return Markup(f'<svg class="plot" height="{height}" aria-hidden="true">{"".join(parts)}</svg>')
 
 
 def draw_ground(axis: Axis, allowed: tuple[float, float]) -> str:
@@ -123,8 +121,7 @@ def draw_axis(axis: Axis) -> Markup:
     """Draw the ticks of an axis with their numbers."""
     ticks = "".join(draw_tick(value, axis.place(value)) for value in axis.ticks)
     return Markup(
-        f'<svg class="axis" height="18" aria-hidden="true">'
-        f'<line x2="100%"/>{ticks}</svg>'
+        f'<svg class="axis" height="18" aria-hidden="true"><line x2="100%"/>{ticks}</svg>'
     )
 
 

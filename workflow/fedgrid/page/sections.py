@@ -172,9 +172,7 @@ def make_paper(
     return Paper(name, study, own, sheets, scales, about)
 
 
-def make_claim(
-    name: str, study: Study, number: int, row: Row, scales: dict[str, Sheets]
-) -> Claim:
+def make_claim(name: str, study: Study, number: int, row: Row, scales: dict[str, Sheets]) -> Claim:
     """Collect what readers see of a claim."""
     entry = study["claims"][number - 1]
     found = [gather_evidence(scale, row["claim"], entry, of) for scale, of in scales.items()]
@@ -183,9 +181,7 @@ def make_claim(
     return Claim(f"{name}-{number}", number, row, [*filter(None, found)], [], answers, why)
 
 
-def gather_evidence(
-    scale: str, number: str, claim: stated.Claim, sheets: Sheets
-) -> AtScale | None:
+def gather_evidence(scale: str, number: str, claim: stated.Claim, sheets: Sheets) -> AtScale | None:
     """Collect the evidence on a claim at one scale; None without any."""
     rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
@@ -208,6 +204,4 @@ def find_controls(number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the sheet `controls` about one of the claim's comparisons."""
     rows = sheets["controls"].rows if "controls" in sheets else []
     contrasts = find_rows("contrasts", number, sheets)
-    return [
-        row for row in rows if any(panels.is_about(row, contrast) for contrast in contrasts)
-    ]
+    return [row for row in rows if any(panels.is_about(row, contrast) for contrast in contrasts)]
