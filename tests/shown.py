@@ -40,7 +40,8 @@ seen.scroll = document.documentElement.scrollWidth;
 const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 for (let node = walk.nextNode(); node; node = walk.nextNode()) {
     const of = node.parentElement, text = node.data.trim();
-    if (!/\\d/.test(text) || of.closest("script, style, title, svg.axis") || !of.checkVisibility()) continue;
+    if (!/\\d/.test(text) || of.closest("script, style, title, svg.axis")) continue;
+    if (!of.checkVisibility()) continue;
     const linked = of.closest("a[data-column]"), plain = of.closest("[data-row]");
     const cell = of.closest("table.sheet td");
     const inside = plain ? plain.dataset.row : cell ? cell.parentElement.id : "";
@@ -57,12 +58,14 @@ for (const claim of document.querySelectorAll("article.claim, .added"))
     seen.claims.push([claim.id, claim.querySelector("q.quote").textContent]);
 const percent = (node, name) => parseFloat(node.getAttribute(name));
 for (const forest of document.querySelectorAll(".forest")) {
-    const ticks = [...forest.querySelectorAll(".axis text")].map((tick) => [percent(tick, "x"), tick.textContent]);
+    const ticks = [...forest.querySelectorAll(".axis text")]
+        .map((tick) => [percent(tick, "x"), tick.textContent]);
     for (const drawn of forest.querySelectorAll("g[data-row]")) {
         const one = (name) => drawn.querySelector("." + name), found = {};
         for (const name of ["mean", "printed"])
             if (one(name)) found[name] = percent(one(name).parentElement, "x");
-        if (one("ends")) [found.low, found.high] = ["x1", "x2"].map((name) => percent(one("ends"), name));
+        const ends = one("ends");
+        if (ends) [found.low, found.high] = [percent(ends, "x1"), percent(ends, "x2")];
         seen.plots.push({ticks, row: drawn.dataset.row, column: drawn.dataset.column, found});
     }
 }
@@ -109,7 +112,8 @@ const contrast = (a, b) => (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
 frame.onload = () => {
     const page = frame.contentDocument, view = frame.contentWindow, spans = [], cut = [];
     for (const node of page.body.querySelectorAll("*")) {
-        if (!text(node) || node.closest("script, style, title") || !node.checkVisibility()) continue;
+        if (!text(node) || !node.checkVisibility()) continue;
+        if (node.closest("script, style, title")) continue;
         const box = node.getBoundingClientRect();
         spans.push([box.top, box.bottom]);
         if (node.closest(".wide, select")) continue;

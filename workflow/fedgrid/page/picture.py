@@ -22,7 +22,8 @@ PLOT = 295, 355  # where the plot begins, and its width
 LINE = 22  # pixels from line to line of the plot
 STYLE = """
 svg { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
-.card { fill: var(--card); stroke: var(--line); } .ink { fill: var(--ink); } .soft { fill: var(--soft); }
+.card { fill: var(--card); stroke: var(--line); }
+.ink { fill: var(--ink); } .soft { fill: var(--soft); }
 .strong { font-weight: 600; } .plot svg { overflow: visible; }
 """
 
@@ -73,10 +74,8 @@ class Writer:
 
     def put(self, x: float, y: float, text: str, size: float, look: str, end: str = "start"):
         """Put a line of text at a place."""
-        shown = escape(text)
-        self.parts.append(
-            f'<text x="{x}" y="{y}" font-size="{size}" class="{look}" text-anchor="{end}">{shown}</text>'
-        )
+        start = f'<text x="{x}" y="{y}" font-size="{size}" class="{look}" text-anchor="{end}">'
+        self.parts.append(f"{start}{escape(text)}</text>")
 
     def write_verdict(self, at: AtScale) -> None:
         """Write the verdict with its mark."""
