@@ -1,16 +1,19 @@
 """Write one page that says which claims of the papers hold, from runs that exist.
 
     python -m fedgrid verdicts --out results/verdicts.html
+    python -m fedgrid verdicts --study fedlmd --claim 5 --out docs/claim.svg
 
+The second draws one claim as a picture.
 The runs are those in the folder of results and those kept with the studies; nothing is trained.
 The tables that the page is made of are beside it, in a folder of its name.
 """
 
+import argparse
 from pathlib import Path
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.grid import read_grid
+from fedgrid.study.grid import Grid, read_grid
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -19,6 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("results/verdicts.html"), help="the page")
     parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
     parser.add_argument("--study", nargs="+", metavar="NAME", help="default: all with claims")
+    parser.add_argument("--claim", type=int, help="draw this claim of one study into an .svg file")
     parser.add_argument(
         "--config", type=Path, default=Path("config.yaml"), help="which has your protocols"
     )
@@ -28,11 +32,25 @@ def main(arguments: list[str] | None = None) -> None:
     names = asked.study or claiming
     for name in names:
         known("study", name, everything.studies)
-    if asked.out.suffix != ".html":
-        raise UsageError(f"--out {asked.out} is not a page: give a name that ends with .html")
+    wanted = ".svg" if asked.claim else ".html"
+    if asked.out.suffix != wanted:
+        what = "a picture" if asked.claim else "a page"
+        raise UsageError(f"--out {asked.out} is not {what}: give a name that ends with {wanted}")
+    if asked.claim:
+        draw_claim(asked, everything, names)
+        return
     from fedgrid.page.write import write_page
 
     write_page(asked.out, everything, asked.results, dict.fromkeys(names))
+
+
+def draw_claim(asked: argparse.Namespace, everything: Grid, names: list[str]) -> None:
+    """Draw a claim of the study that is asked for."""
+    if len(names) != 1:
+        raise UsageError("--claim is about one study: name it with --study")
+    from fedgrid.page.picture import write_picture
+
+    write_picture(asked.out, everything, asked.results, names[0], asked.claim)
 
 
 if __name__ == "__main__":

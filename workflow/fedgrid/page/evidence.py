@@ -24,6 +24,8 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.records import Product, Study
 
+ROBUST, DEPENDS = "robust", "depends on the metric"
+OWN = "own"  # the way to score a run, if the runs' protocols have several
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
 Sources = Callable[[Product], dict[str, pd.DataFrame]]  # the tables that a product's entry names
@@ -124,8 +126,9 @@ def judge_claims(
 ) -> Tables:
     """Judge the claims by the finished runs; return the tables of the page, none without runs.
 
-    They are `claims`, `contrasts` (every comparison), `seeds` (every seed) and `metrics` (every
-    metric). `wanted` are all runs of the grid; a comparison that lacks one of them is missing.
+    They are `claims`, `contrasts` (every comparison with every metric), `seeds` (every seed) and
+    `metrics` (every metric). `wanted` are all runs of the grid; a comparison that lacks one of them
+    is missing.
     """
     entry = study["products"].get("claims", {"from": {}})
     sources = read(entry)
@@ -134,21 +137,39 @@ def judge_claims(
     best = entry.get("with", {}).get("best")
     choose = choice.make_chooser(sources.get("runs"), sources.get("settings"), best)
     given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
-    values = measures.measure_all(study, **given, choose=choose)
     named = choice.name_families(given["runs"], sources.get("settings"), best)
     missing = verdicts.count_missing(study, wanted, named, bool(best))
-    contrasts = compare_all(study, values, missing)
+    values = {
+        metric: measures.measure_all(study, **given, choose=choose, way=metric if at else None)
+        for at, metric in enumerate(list_metrics(given["runs"]))
+    }
+    own, measured = next(iter(values.items()))
     pairs = {
-        n: verdicts.compute_differences(claim, values)
+        n: verdicts.compute_differences(claim, measured)
         for n, claim in verdicts.number_claims(study, None)
     }
-    verdict_rows = claims.judge_claims(
-        study, scale, values, measures.measure_printed(study), missing
-    ).merge(count_verdicts(contrasts, pairs), on="claim")
-    verdict_rows["compared"] = write_comparisons(verdict_rows, contrasts, study)
-    metrics = judge_by_metric(verdict_rows, study, given, choose, missing)
-    tables = {"claims": verdict_rows, "contrasts": contrasts, "metrics": metrics}
-    return tables | {"seeds": list_seed_differences(verdict_rows, pairs)}
+    contrasts = {metric: compare_all(study, of, missing) for metric, of in values.items()}
+    printed = measures.measure_printed(study)
+    table = claims.judge_claims(study, scale, measured, printed, missing)
+    table = table.merge(count_verdicts(contrasts[own], pairs), on="claim")
+    table["compared"] = write_comparisons(table, contrasts[own], study)
+    metrics = judge_by_metric(study, contrasts, missing) if given["runs"] is not None else None
+    table["robust"] = "" if metrics is None else table["claim"].map(find_robust(metrics))
+    every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
+    tables = {"claims": table, "contrasts": add_printed(every, study, printed)}
+    tables["metrics"] = pd.DataFrame() if metrics is None else metrics
+    return {kind: of.round(claims.ROUNDED) for kind, of in tables.items()} | {
+        "seeds": list_seed_differences(pairs)
+    }
+
+
+def list_metrics(runs: pd.DataFrame | None) -> list[str]:
+    """Return how runs are scored: first the way of their protocols, `own` if they have several."""
+    if runs is None:
+        return [""]
+    own = [*runs["metric"].unique()]
+    first = own[0] if len(own) == 1 else OWN
+    return [first, *(name for name in METRICS if name != first)]
 
 
 def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
@@ -158,7 +179,36 @@ def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> 
         for number, claim in verdicts.number_claims(study, None)
     ]
     table = pd.concat([part for part in parts if len(part)] or parts[:1])
-    return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]].round(claims.ROUNDED)
+    return table[["claim", *verdicts.COMPARED, *verdicts.JUDGED]]
+
+
+def label_contrasts(contrasts: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Add a label to each comparison, which names what differs between those of a claim."""
+    parts = [part for _, part in contrasts.groupby("claim", sort=False)]
+    labels = [pd.Series(label_comparisons(part, study)) for part in parts]
+    return pd.concat(parts).assign(label=[text for of in labels for text in of])
+
+
+def label_comparisons(part: pd.DataFrame, study: Study) -> list[str]:
+    """Write what differs between the comparisons of a claim; all of it, if there is only one."""
+    same = [name for name in verdicts.COMPARED if part[name].nunique() == 1]
+    if len(same) == len(verdicts.COMPARED):
+        same = ["protocol"]
+    rows = part[verdicts.COMPARED].assign(**dict.fromkeys(same, "")).to_dict("records")
+    return [write_comparison(row, study).strip() for row in rows]
+
+
+def add_printed(contrasts: pd.DataFrame, study: Study, values: pd.DataFrame) -> pd.DataFrame:
+    """Add to each comparison the difference of the paper's printed means, if it prints them."""
+    numbered = verdicts.number_claims(study, None)
+    parts = [
+        verdicts.compute_differences(claim, values).assign(claim=number)
+        for number, claim in numbered
+    ]
+    keys = ["claim", *(name for name in verdicts.COMPARED if name != "protocol")]
+    table = pd.concat(parts).sort_values("protocol", kind="stable").drop_duplicates(keys)
+    table = table[[*keys, "value"]].rename(columns={"value": "printed"})
+    return contrasts.merge(table, how="left", on=keys).round({"printed": 4})
 
 
 def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
@@ -174,26 +224,24 @@ def count_verdicts(contrasts: pd.DataFrame, pairs: dict[int, pd.DataFrame]) -> p
 
 
 def judge_by_metric(
-    ours_by_claim: pd.DataFrame,
-    study: Study,
-    given: Tables,
-    choose: choice.Chooser,
-    missing: dict[int, int],
+    study: Study, contrasts: dict[str, pd.DataFrame], missing: dict[int, int]
 ) -> pd.DataFrame:
-    """Return our verdict on each claim with every metric; an empty table without runs.
+    """Return our verdict on each claim with every metric, and the comparison that decides it."""
+    rows = []
+    for number, claim in verdicts.number_claims(study, None):
+        for metric, table in contrasts.items():
+            part = table[table["claim"] == number]
+            said = verdicts.combine_verdicts(part, claim.get("share"), missing[number])
+            facts = {"claim": number, "metric": metric, "our_verdict": said}
+            rows.append(facts | verdicts.find_deciding(part, said))
+    columns = ["claim", "metric", "our_verdict", *verdicts.EFFECT, "seeds"]
+    return pd.DataFrame(rows, columns=columns)
 
-    `ours_by_claim` has the verdicts with the metric of the runs' protocols.
-    """
-    if given["runs"] is None:
-        return pd.DataFrame()
-    own = [*given["runs"]["metric"].unique()]
-    others = [name for name in METRICS if own != [name]]
-    judged = verdicts.judge_by_metric(
-        study, metrics=others, **given, choose=choose, missing=missing
-    )
-    ours = [ours_by_claim.assign(metric=own[0])[[*judged]]] if len(own) == 1 else []
-    table = pd.concat([*ours, judged]).sort_values("claim", kind="stable")
-    return table.round(claims.ROUNDED)
+
+def find_robust(metrics: pd.DataFrame) -> dict[int, str]:
+    """Say for each claim whether all metrics give the same verdict."""
+    several = metrics.groupby("claim")["our_verdict"].nunique() > 1
+    return several.map({False: ROBUST, True: DEPENDS}).to_dict()
 
 
 def write_comparisons(
@@ -223,27 +271,17 @@ def write_comparison(row: dict, study: Study) -> str:
 
 def join_labels(names: str, label: Callable[[str], str]) -> str:
     """Label a name, or both names of a growth along an axis: `dir0.5 to dir0.1`."""
-    return " to ".join(label(name) for name in names.split(" to "))
+    return " to ".join(label(name) for name in names.split(" to ")) if names else ""
 
 
-def list_seed_differences(
-    rows_by_claim: pd.DataFrame, pairs: dict[int, pd.DataFrame]
-) -> pd.DataFrame:
-    """Return the difference of every seed in the deciding comparison of each claim."""
-    rows = (
-        rows_by_claim[["claim", *verdicts.COMPARED]]
-        .rename(columns={"claim": "number"})
-        .itertuples(index=False)
-    )
-    every = [select_comparison(pairs[row[0]], row[1:]).assign(claim=row[0]) for row in rows]
+def list_seed_differences(pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:
+    """Return the difference of every seed in every comparison of each claim."""
+    every = [table.assign(claim=number) for number, table in pairs.items()]
     table = pd.concat(every).rename(columns={"value": "difference"})
-    return table[["claim", *verdicts.COMPARED, "seed", "difference"]].round(claims.ROUNDED)
-
-
-def select_comparison(pairs: pd.DataFrame, names: tuple) -> pd.DataFrame:
-    """Return the rows of one comparison, ordered by seed."""
-    same = (pairs[verdicts.COMPARED] == pd.Series(names, verdicts.COMPARED)).all(axis="columns")
-    return pairs[same].sort_values("seed", kind="stable")
+    order = ["claim", *verdicts.COMPARED, "seed"]
+    return table.sort_values(["claim", "seed"], kind="stable")[[*order, "difference"]].round(
+        claims.ROUNDED
+    )
 
 
 def draw_controls(name: str, scale: str, study: Study, read: Sources) -> Tables:

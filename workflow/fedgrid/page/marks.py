@@ -23,44 +23,43 @@ class Mark:
 
 STROKE = 'fill="none" stroke="{}" stroke-width="{}" stroke-linecap="round"'
 WHITE = STROKE.format("#fff", 2)
-DISC, DIAMOND = '<circle r="7" fill="{}"/>', '<path d="M0-8 8 0 0 8-8 0z" fill="{}"/>'
-MARKS = {
-    mark.name: mark
-    for mark in (
-        Mark(
-            "holds",
-            "holds",
-            DISC.format("#009e73") + f'<path d="M-3.5 .3-1 3 3.8-2.8" {WHITE}/>',
-        ),
-        Mark(
-            "fails",
-            "does not hold",
-            f'<path d="M-5-5 5 5M5-5-5 5" {STROKE.format("#d55e00", 3.2)}/>',
-        ),
-        Mark(
-            "undecided",
-            "undecided",
-            f'<circle r="5.6" {STROKE.format("#7a7a7a", 1.8)}/>'
-            f'<path d="M-2.4 0H2.4" {STROKE.format("#7a7a7a", 1.8)}/>',
-        ),
-        Mark(
-            "contradicted",
-            verdicts.CONTRADICTED,
-            DIAMOND.format("#b2488f") + f'<path d="M0-3.6V.6M0 3.4v.2" {WHITE}/>',
-        ),
-        Mark(
-            "none",
-            "no runs, or the paper does not print the numbers",
-            '<circle r="1.6" fill="#bbb"/>',
-        ),
-    )
+DISC = '<circle r="7" fill="{}"/>'
+SQUARE = '<rect x="-6.5" y="-6.5" width="13" height="13" rx="2" fill="{}"/>'
+DIAMOND = '<path d="M0-7.5 7.5 0 0 7.5-7.5 0z" {}/>'
+GREY, PURPLE = "#7a7a7a", "#b2488f"
+SHAPES = {  # by name: words and shape
+    "holds": (
+        verdicts.HOLDS,
+        DISC.format("#009e73") + f'<path d="M-3.5 .3-1 3 3.8-2.8" {WHITE}/>',
+    ),
+    "size": (
+        "right direction, another size",
+        SQUARE.format("#0072b2") + f'<path d="M-3.4 3.4 3 -3M-1.6-3.4H3.4V1.6" {WHITE}/>',
+    ),
+    "fails": (verdicts.FAILS, f'<path d="M-5-5 5 5M5-5-5 5" {STROKE.format("#d55e00", 3.2)}/>'),
+    "undecided": (
+        verdicts.UNDECIDED,
+        f'<circle r="5.8" {STROKE.format(GREY, 1.8)}/><path d="M-2.4 0H2.4" '
+        f"{STROKE.format(GREY, 1.8)}/>",
+    ),
+    "equal": (verdicts.EQUAL, f'<path d="M-6-3H6M-6 3H6" {STROKE.format(GREY, 2.6)}/>'),
+    "inconsistent": (
+        verdicts.CONTRADICTED,
+        DIAMOND.format(f'fill="{PURPLE}"') + f'<path d="M-2.6-1.4H2.6M-2.6 1.6H2.6" {WHITE}/>',
+    ),
+    "narrowly": (
+        verdicts.NARROWLY,
+        DIAMOND.format(STROKE.format(PURPLE, 2)) + f'<circle r="1.6" fill="{PURPLE}"/>',
+    ),
+    "none": ("not tested, or not printed", '<circle r="2" fill="#999"/>'),
 }
-CHANGES = "the verdict changes with another metric"
+MARKS = {name: Mark(name, *of) for name, of in SHAPES.items()}
 BY_VERDICT = {
     **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
-    **{verdicts.CONSISTENT: "holds", verdicts.CONTRADICTED: "contradicted"},
-    **{verdicts.PARTLY: "none", SILENT: "none", NO_RUNS: "none"},
-    **{verdicts.NARROWLY: "contradicted", **dict.fromkeys(verdicts.SOFTENED, "fails")},
+    **{verdicts.SMALLER: "size", verdicts.LARGER: "size", verdicts.EQUAL: "equal"},
+    **{verdicts.CONSISTENT: "holds", verdicts.PARTLY: "none"},
+    **{verdicts.CONTRADICTED: "inconsistent", verdicts.NARROWLY: "narrowly"},
+    **{SILENT: "none", NO_RUNS: "none"},
 }
 
 
@@ -78,11 +77,9 @@ def draw_symbols() -> Markup:
     return Markup(f'<svg width="0" height="0" aria-hidden="true">{"".join(shapes)}</svg>')
 
 
-def draw_mark(mark: Mark, said: str = "", changes: bool = False) -> Markup:
+def draw_mark(mark: Mark, said: str = "") -> Markup:
     """Draw a mark; screen readers say `said`, and pointing at the mark shows it."""
-    dot = Markup('<circle cx="15.5" cy="3" r="2.5" class="changes"/>') if changes else ""
-    said = (said or mark.words) + f"; {CHANGES}" * changes
     return Markup(
         '<svg class="mark" viewBox="0 0 18 18" role="img"><title>{}</title>'
-        '<use href="#mark-{}" width="18" height="18"/>{}</svg>'
-    ).format(said, mark.name, dot)
+        '<use href="#mark-{}" width="18" height="18"/></svg>'
+    ).format(said or mark.words, mark.name)

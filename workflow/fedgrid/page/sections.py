@@ -1,59 +1,65 @@
 """Arrange what readers see of a study: its claims, each with its evidence at every scale."""
 
-import math
-import re
-import textwrap
 from dataclasses import dataclass, field
+from typing import Any
 
-from fedgrid.analysis import measures
-from fedgrid.claim import Claim as Stated
-from fedgrid.page import marks, strips
+from fedgrid import claim as stated
+from fedgrid.page import marks, panels
 from fedgrid.page.sheets import Row, Sheet
 from fedgrid.study.records import Study
 
-MOST = 26  # claims in a block of the picture
-LONGEST = 48  # characters of a sentence in the picture
-SETTING = ("protocol", "dataset", "partition")
+BUILT_IN = "quick"  # the scale on small built-in data, which tests no claim
 Sheets = dict[str, Sheet]
 
 
 @dataclass
 class AtScale:
-    """The evidence on a claim at one scale, as rows of sheets; `row` is None without runs."""
+    """The evidence on a claim at one scale: its row of `claims`, panels by metric, placebos."""
 
     scale: str
-    row: Row | None = None
-    strip: str = ""
-    seeds: list[Row] = field(default_factory=list)
-    metrics: list[Row] = field(default_factory=list)
-    deciding: list[Row] = field(default_factory=list)  # of the controls
+    row: Row
+    panels: list[panels.Panel]
     controls: list[Row] = field(default_factory=list)
+    metrics: list[Row] = field(default_factory=list)
 
     @property
     def mark(self) -> marks.Mark:
         """The mark of the verdict."""
-        return marks.find_mark(self.row["our_verdict"] if self.row else marks.NO_RUNS)
+        return marks.find_mark(self.row["our_verdict"])
 
     @property
-    def numbers_change(self) -> bool:
-        """Whether another metric gives other numbers."""
+    def robust(self) -> str:
+        """Whether the verdict depends on the metric, in words; empty if there is one metric."""
+        return self.row["robust"]
+
+    @property
+    def others(self) -> list[panels.Panel]:
+        """The panels of other metrics, if any of them has other numbers."""
         numbers = ("our_verdict", "difference", "low")
-        return len({tuple(row[name] for name in numbers) for row in self.metrics}) > 1
+        same = len({tuple(row[name] for name in numbers) for row in self.metrics}) <= 1
+        return [] if same else self.panels[1:]
 
     @property
-    def verdict_changes(self) -> bool:
-        """Whether another metric gives another verdict."""
-        return len({row["our_verdict"] for row in self.metrics}) > 1
+    def keys(self) -> list[str]:
+        """What the filters know of it: scale, metric, verdict, and whether it is robust."""
+        robust = "robust" if self.robust == "robust" else "depends" if self.robust else ""
+        own = [("own", self.row)]
+        every = own + [(row["metric"], row) for row in self.metrics]
+        found = [(name, marks.find_mark(row["our_verdict"]).name) for name, row in every]
+        return ["|".join((self.scale, name, mark, robust)) for name, mark in found]
 
 
 @dataclass
 class Claim:
-    """A claim: its row of the sheet `printed`, rows of `granularity`, evidence of every scale."""
+    """A claim: its row of the sheet `printed`, its evidence, and the rows that we added to it."""
 
     anchor: str
+    number: int
     row: Row
-    granularity: list[Row]
     scales: list[AtScale]
+    added: list["Claim"] = field(default_factory=list)
+    replies: list[dict] = field(default_factory=list)
+    equal: list[str] = field(default_factory=list)  # why methods cannot differ
 
     @property
     def mark(self) -> marks.Mark:
@@ -61,80 +67,132 @@ class Claim:
         return marks.find_mark(self.row["published_verdict"])
 
     @property
-    def short(self) -> str:
-        """The claim's sentence, shortened for the picture; a note in brackets at its end stays."""
-        says = self.row["says"]
-        note = re.search(r" ?\[[^]]*]$", says) if len(says) > LONGEST else None
-        end = note[0] if note else ""
-        room = LONGEST - len(end)
-        return textwrap.shorten(says.removesuffix(end), room, placeholder="…") + end
+    def is_tested(self) -> bool:
+        """Whether there are runs at any scale."""
+        return bool(self.scales)
 
     @property
-    def with_runs(self) -> list[AtScale]:
-        """The scales at which there are runs."""
-        return [evidence for evidence in self.scales if evidence.row]
+    def is_tested_on_real_data(self) -> bool:
+        """Whether there are runs at a scale that tests claims."""
+        return any(at.scale != BUILT_IN for at in self.scales)
+
+    def find_mark(self, scale: str) -> marks.Mark:
+        """Return the mark of the verdict at a scale."""
+        return next((at.mark for at in self.scales if at.scale == scale), marks.MARKS["none"])
+
+    @property
+    def main(self) -> AtScale | None:
+        """The evidence with the most comparisons, on real data if there is any."""
+        order = lambda at: (at.scale != BUILT_IN, int(at.row["comparisons"]))  # noqa: E731
+        return max(self.scales, key=order, default=None)
+
+    @property
+    def height(self) -> int:
+        """About how tall its card is, in lines of text."""
+        lines = (2 + len(bar.placebos) for at in self.scales for bar in at.panels[0].bars)
+        return 14 + 6 * len(self.scales) + sum(lines) + 2 * len(self.added)
+
+
+def arrange_columns(claims: list[Claim]) -> list[list[Claim]]:
+    """Arrange claims in two columns of about the same height, each in the order of the claims."""
+    columns: tuple[list[Claim], list[Claim]] = ([], [])
+    for claim in claims:
+        min(columns, key=lambda column: sum(of.height for of in column)).append(claim)
+    return [column for column in columns if column]
 
 
 @dataclass
 class Paper:
-    """A study: its claims, and the sheets of itself and of every scale."""
+    """A study: what it says of its paper, its claims, and the sheets of itself and every scale."""
 
     name: str
-    title: str
+    study: Study
     claims: list[Claim]
     sheets: Sheets
     scales: dict[str, Sheets]
+    about: Row
 
     @property
-    def blocks(self) -> list[list[Claim]]:
-        """The claims in blocks of at most MOST, of similar length, for the picture."""
-        count = math.ceil(len(self.claims) / MOST)
-        size = math.ceil(len(self.claims) / (count or 1))
-        return [self.claims[at : at + size] for at in range(0, len(self.claims), size or 1)]
+    def title(self) -> str:
+        """The title of the paper."""
+        return self.study["title"]
 
     @property
-    def was_run(self) -> bool:
-        """Whether there are runs at any scale."""
-        return any("made" in sheets for sheets in self.scales.values())
+    def cite(self) -> dict[str, Any]:
+        """Authors, year, venue and address of the paper, as far as the study has them."""
+        return self.study.get("cite", {})
+
+    @property
+    def headline(self) -> dict[str, Any]:
+        """What was found, and its picture; empty if the study has no headline."""
+        entry = self.study.get("headline", {})
+        shown = [claim for claim in self.claims if claim.number == entry.get("claim")]
+        at = shown[0].main if shown else None
+        return dict(entry) | {"shown": shown[0] if shown else None, "at": at}
+
+    @property
+    def tested(self) -> list[Claim]:
+        """The claims with runs."""
+        return [claim for claim in self.claims if claim.is_tested]
+
+    @property
+    def untested(self) -> list[Claim]:
+        """The claims without runs."""
+        return [claim for claim in self.claims if not claim.is_tested]
+
+    @property
+    def replies(self) -> list[dict]:
+        """The answers that are about no single claim."""
+        return [reply for reply in self.study.get("replies", []) if "claim" not in reply]
+
+    @property
+    def has_granularity(self) -> bool:
+        """Whether there are tests of last digits of its printed values."""
+        return "granularity" in self.sheets
+
+    @property
+    def run_at(self) -> list[str]:
+        """The scales with runs."""
+        return [scale for scale, sheets in self.scales.items() if "made" in sheets]
 
 
 def make_paper(
-    name: str, study: Study, sheets: Sheets, scales: dict[str, Sheets], asked: list[str]
-):
-    """Collect what readers see of a study; `asked` are the scales in their order."""
-    printed = sheets["printed"].rows if "printed" in sheets else []
-    claims = [
-        Claim(
-            f"{name}-{row['claim']}",
-            row,
-            find_granularity(row["tables"], sheets.get("granularity")),
-            [gather_evidence(scale, row["claim"], claim, scales.get(scale, {})) for scale in asked],
-        )
-        for row, claim in zip(printed, study.get("claims", []), strict=True)
+    name: str, study: Study, sheets: Sheets, scales: dict[str, Sheets], about: Row
+) -> Paper:
+    """Collect what readers see of a study; `about` is its row of the sheet `studies`."""
+    claims = study.get("claims", [])
+    rows = sheets["printed"].rows if "printed" in sheets else []
+    every = [
+        make_claim(name, study, number, row, scales) for number, row in enumerate(rows, start=1)
     ]
-    return Paper(name, study["title"], claims, sheets, scales)
+    for claim, parent in zip(every, stated.find_parents(claims), strict=True):
+        if parent:
+            every[parent - 1].added.append(claim)
+    own = [claim for claim in every if not claim.row["added"]]
+    return Paper(name, study, own, sheets, scales, about)
 
 
-def find_granularity(tables: str, sheet: Sheet | None) -> list[Row]:
-    """Return the rows about those published tables whose values a claim compares."""
-    if sheet is None:
-        return []
-    named = [words.split(" ") for words in tables.split(", ") if words]
-    return [
-        row for table, dataset in named for row in sheet.find_rows(table=table, dataset=dataset)
-    ]
+def make_claim(name: str, study: Study, number: int, row: Row, scales: dict[str, Sheets]) -> Claim:
+    """Collect what readers see of a claim."""
+    entry = study["claims"][number - 1]
+    found = [gather_evidence(scale, row["claim"], entry, of) for scale, of in scales.items()]
+    answers = [of for of in study.get("replies", []) if of.get("claim") == number]
+    why = [*dict.fromkeys(entry.get("equal", {}).values())]
+    return Claim(f"{name}-{number}", number, row, [*filter(None, found)], [], answers, why)
 
 
-def gather_evidence(scale: str, number: str, claim: Stated, sheets: Sheets) -> AtScale:
-    """Collect the evidence on a claim at one scale."""
+def gather_evidence(scale: str, number: str, claim: stated.Claim, sheets: Sheets) -> AtScale | None:
+    """Collect the evidence on a claim at one scale; None without any."""
     rows = find_rows("claims", number, sheets)
     if not rows or not int(rows[0]["comparisons"]):
-        return AtScale(scale)
+        return None
     (row,) = rows
-    seeds, metrics = (find_rows(name, number, sheets) for name in ("seeds", "metrics"))
     controls = find_controls(number, sheets)
-    deciding = [control for control in controls if is_about_comparison(control, row)]
-    return AtScale(scale, row, draw_strip(row, claim, seeds), seeds, metrics, deciding, controls)
+    metrics = find_rows("metrics", number, sheets)
+    contrasts = find_rows("contrasts", number, sheets)
+    seeds = find_rows("seeds", number, sheets)
+    shown = panels.make_panels(claim, row, metrics, contrasts, seeds, controls)
+    return AtScale(scale, row, shown, controls, metrics)
 
 
 def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
@@ -142,28 +200,8 @@ def find_rows(name: str, number: str, sheets: Sheets) -> list[Row]:
     return sheets[name].find_rows(claim=number) if name in sheets else []
 
 
-def draw_strip(row: Row, claim: Stated, seeds: list[Row]) -> str:
-    """Draw the deciding comparison of a claim."""
-    ends = row.read_number("low"), row.read_number("high")
-    allowed = claim.get("least", -math.inf), claim.get("most", math.inf)
-    values = [seed.read_number("difference") for seed in seeds]
-    return strips.draw(values, row.read_number("difference"), ends, allowed)
-
-
 def find_controls(number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the sheet `controls` about one of the claim's comparisons."""
     rows = sheets["controls"].rows if "controls" in sheets else []
     contrasts = find_rows("contrasts", number, sheets)
-    return [
-        row for row in rows if any(is_about_comparison(row, contrast) for contrast in contrasts)
-    ]
-
-
-def is_about_comparison(control: Row, contrast: Row) -> bool:
-    """Whether a control has the methods, the measure and the setting of a comparison."""
-    return (
-        control["method"] == contrast["method"]
-        and contrast["over"] in (control["plain"], control["placebo"])
-        and control["of"] == measures.SCORED.get(contrast["measure"])
-        and all(control[name] in contrast[name].split(" to ") for name in SETTING)
-    )
+    return [row for row in rows if any(panels.is_about(row, contrast) for contrast in contrasts)]

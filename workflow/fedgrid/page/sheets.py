@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -10,6 +11,7 @@ from markupsafe import Markup
 from fedgrid.runtime import files
 
 MINUS = "\N{MINUS SIGN}"
+NEGATIVE = re.compile(r"(?<![\w.])-(?=\d)")  # the sign of a number in a text
 DIVERGED = {math.inf: "the other runs diverged", -math.inf: "its runs diverged"}
 
 
@@ -46,7 +48,7 @@ class Row:
 
     def link_text(self, column: str) -> Markup:
         """Link the text of a cell to this row."""
-        return self.write_link(column, self[column], "t")
+        return self.write_link(column, show_signs(self[column]), "t")
 
     def write_link(self, column: str, text: str, kind: str) -> Markup:
         """Link a text to this row, and note the column from which it is taken."""
@@ -57,8 +59,13 @@ class Row:
     def mark_text(self, column: str) -> Markup:
         """Return the text of a cell without a link, and note its row and column."""
         return Markup('<span data-row="{}" data-column="{}">{}</span>').format(
-            self.label, column, self[column]
+            self.label, column, show_signs(self[column])
         )
+
+
+def show_signs(text: str) -> str:
+    """Write a text with minus signs before its negative numbers."""
+    return NEGATIVE.sub(MINUS, text)
 
 
 class Sheet:

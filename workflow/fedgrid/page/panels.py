@@ -1,0 +1,135 @@
+"""The plots of a claim at a scale: for each metric, all comparisons with their placebos."""
+
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from fedgrid import claim as stated
+from fedgrid.analysis import measures, verdicts
+from fedgrid.page import bars, marks
+from fedgrid.page.axes import Axis
+from fedgrid.page.sheets import Row
+
+AT_MOST = 6  # comparisons in the picture of a headline
+
+
+@dataclass
+class Panel:
+    """All comparisons of a claim with one metric, on an axis that all panels share."""
+
+    metric: str
+    verdict: str
+    bars: list[bars.Bar]
+    axis: Axis
+    allowed: tuple[float, float]
+    unit: str
+
+    @property
+    def mark(self) -> marks.Mark:
+        """The mark of the verdict."""
+        return marks.find_mark(self.verdict)
+
+    @property
+    def ticks(self) -> Markup:
+        """The axis with its numbers."""
+        return bars.draw_axis(self.axis)
+
+    def draw(self, bar: bars.Bar, height: int = bars.LANE) -> Markup:
+        """Draw a line without its placebos."""
+        return bars.draw_lanes([bar], self.axis, self.allowed, height)
+
+    def draw_with_placebos(self, bar: bars.Bar) -> Markup:
+        """Draw a line with its placebos beneath."""
+        return bars.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
+
+    def shorten(self) -> "Panel":
+        """Return the panel for a headline: the first comparisons, of those with a placebo."""
+        chosen = ([bar for bar in self.bars if bar.placebos] or self.bars)[:AT_MOST]
+        axis = bars.fit_axis(chosen, self.allowed)
+        return Panel(self.metric, self.verdict, chosen, axis, self.allowed, self.unit)
+
+    @property
+    def placebos(self) -> list[bars.Bar]:
+        """One line for each placebo, whatever its setting."""
+        every = [placebo for bar in self.bars for placebo in bar.placebos]
+        return [*{placebo.row["placebo_label"]: placebo for placebo in every}.values()]
+
+    @property
+    def has_printed(self) -> bool:
+        """Whether the paper prints a value of any comparison."""
+        return any(bar.row["printed"] for bar in self.bars)
+
+
+def make_panels(
+    claim: stated.Claim,
+    row: Row,
+    metrics: list[Row],
+    contrasts: list[Row],
+    seeds: list[Row],
+    controls: list[Row],
+) -> list[Panel]:
+    """Return a panel per metric, of which the first is of the paper's own metric."""
+    verdict_by = {of["metric"]: of["our_verdict"] for of in metrics}
+    names = [*dict.fromkeys(contrast["metric"] for contrast in contrasts)]
+    by_metric = {
+        name: [
+            make_bar(of, seeds if at == 0 else [], controls if at == 0 else [])
+            for of in contrasts
+            if of["metric"] == name
+        ]
+        for at, name in enumerate(names)
+    }
+    allowed = stated.find_bounds(claim)
+    axis = bars.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
+    unit = write_unit(claim)
+    return [
+        Panel(name, verdict_by.get(name, row["our_verdict"]), of, axis, allowed, unit)
+        for name, of in by_metric.items()
+    ]
+
+
+def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> bars.Bar:
+    """Return the line of a comparison, with those of its placebos."""
+    names = verdicts.COMPARED
+    rows = [seed for seed in seeds if all(seed[name] == contrast[name] for name in names)]
+    values = [seed.read_number("difference") for seed in rows]
+    beneath = [
+        bars.Bar(
+            control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control)
+        )
+        for control in controls
+        if is_about_plain(control, contrast)
+    ]
+    return bars.Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
+
+
+def read_seeds(control: Row) -> list[float]:
+    """Return what each seed says of a placebo: of `0: -0.3, 1: +0.1`."""
+    texts = filter(None, control["placebo_gain_by_seed"].split(", "))
+    return [float(text.partition(": ")[2]) for text in texts]
+
+
+def is_about_plain(control: Row, contrast: Row) -> bool:
+    """Whether a control has the placebo of a comparison with the plain method, in its setting."""
+    same = all(control[name] == contrast[name] for name in stated.SETTING)
+    return same and contrast["over"] == control["plain"] and is_about(control, contrast)
+
+
+def is_about(control: Row, contrast: Row) -> bool:
+    """Whether a control has the methods, the measure and the setting of a comparison."""
+    return (
+        control["method"] == contrast["method"]
+        and contrast["over"] in (control["plain"], control["placebo"])
+        and control["of"] == measures.SCORED.get(contrast["measure"])
+        and all(control[name] in contrast[name].split(" to ") for name in stated.SETTING)
+    )
+
+
+def write_unit(claim: stated.Claim) -> str:
+    """Write what the axis of a claim shows, and its unit."""
+    names = stated.measures(claim)
+    points = all(name in stated.OF_RUNS and name != stated.SPEED_UP for name in names)
+    named = ("coefficient" if stated.is_coefficient(name) else name for name in names)
+    of = " and ".join(dict.fromkeys(named))
+    what = "difference in " if "over" in claim else "change of " if "along" in claim else ""
+    return f"{what}{of}, percentage points" if points else f"{what}{of}"
