@@ -289,7 +289,7 @@ def section(page: str, study: str) -> str:
 
 @pytest.mark.slow
 def test_the_command_writes_the_same_section_of_one_study(page, results, tmp_path):
-    out = tmp_path / "one.html"
+    out = tmp_path / "verdicts.html"
     config = ["--config", str(PACKAGE.parents[1] / "config.yaml")]
     asked = ["--out", str(out), "--results", str(results), "--study", "normalization"]
     assert verdicts.main([*asked, *config]) is None
