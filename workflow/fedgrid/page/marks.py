@@ -32,7 +32,7 @@ SHAPES = {  # by name: words and shape
         verdicts.HOLDS,
         DISC.format("#009e73") + f'<path d="M-3.5 .3-1 3 3.8-2.8" {WHITE}/>',
     ),
-    "size": (
+    "direction": (
         "right direction, another size",
         SQUARE.format("#0072b2") + f'<path d="M-3.4 3.4 3 -3M-1.6-3.4H3.4V1.6" {WHITE}/>',
     ),
@@ -56,7 +56,7 @@ SHAPES = {  # by name: words and shape
 MARKS = {name: Mark(name, *of) for name, of in SHAPES.items()}
 BY_VERDICT = {
     **{verdicts.HOLDS: "holds", verdicts.FAILS: "fails", verdicts.UNDECIDED: "undecided"},
-    **{verdicts.SMALLER: "size", verdicts.LARGER: "size", verdicts.EQUAL: "equal"},
+    **{verdicts.SMALLER: "direction", verdicts.LARGER: "direction", verdicts.EQUAL: "equal"},
     **{verdicts.CONSISTENT: "holds", verdicts.PARTLY: "none"},
     **{verdicts.CONTRADICTED: "inconsistent", verdicts.NARROWLY: "narrowly"},
     **{SILENT: "none", NO_RUNS: "none"},
