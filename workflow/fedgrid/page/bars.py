@@ -38,8 +38,8 @@ class Bar:
     @property
     def end_columns(self) -> tuple[str, str]:
         """The columns with the ends of the interval."""
-        names = ("low", "high")
-        return names if self.column == "difference" else tuple(f"{self.column}_{n}" for n in names)
+        before = "" if self.column == "difference" else f"{self.column}_"
+        return f"{before}low", f"{before}high"
 
     @property
     def mean(self) -> float:

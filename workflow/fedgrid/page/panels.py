@@ -6,8 +6,10 @@ from markupsafe import Markup
 
 from fedgrid import claim as stated
 from fedgrid.analysis import measures, verdicts
-from fedgrid.page import bars, marks
+from fedgrid.page import bars as drawn
+from fedgrid.page import marks
 from fedgrid.page.axes import Axis
+from fedgrid.page.bars import LANE, Bar
 from fedgrid.page.sheets import Row
 
 AT_MOST = 6  # comparisons in the picture of a headline
@@ -19,7 +21,7 @@ class Panel:
 
     metric: str
     verdict: str
-    bars: list[bars.Bar]
+    bars: list[Bar]
     axis: Axis
     allowed: tuple[float, float]
     unit: str
@@ -32,24 +34,24 @@ class Panel:
     @property
     def ticks(self) -> Markup:
         """The axis with its numbers."""
-        return bars.draw_axis(self.axis)
+        return drawn.draw_axis(self.axis)
 
-    def draw(self, bar: bars.Bar, height: int = bars.LANE) -> Markup:
+    def draw(self, bar: Bar, height: int = LANE) -> Markup:
         """Draw a line without its placebos."""
-        return bars.draw_lanes([bar], self.axis, self.allowed, height)
+        return drawn.draw_lanes([bar], self.axis, self.allowed, height)
 
-    def draw_with_placebos(self, bar: bars.Bar) -> Markup:
+    def draw_with_placebos(self, bar: Bar) -> Markup:
         """Draw a line with its placebos beneath."""
-        return bars.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
+        return drawn.draw_lanes([bar, *bar.placebos], self.axis, self.allowed)
 
     def shorten(self) -> "Panel":
         """Return the panel for a headline: the first comparisons, of those with a placebo."""
         chosen = ([bar for bar in self.bars if bar.placebos] or self.bars)[:AT_MOST]
-        axis = bars.fit_axis(chosen, self.allowed)
+        axis = drawn.fit_axis(chosen, self.allowed)
         return Panel(self.metric, self.verdict, chosen, axis, self.allowed, self.unit)
 
     @property
-    def placebos(self) -> list[bars.Bar]:
+    def placebos(self) -> list[Bar]:
         """One line for each placebo, whatever its setting."""
         every = [placebo for bar in self.bars for placebo in bar.placebos]
         return [*{placebo.row["placebo_label"]: placebo for placebo in every}.values()]
@@ -80,7 +82,7 @@ def make_panels(
         for at, name in enumerate(names)
     }
     allowed = stated.find_bounds(claim)
-    axis = bars.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
+    axis = drawn.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
     unit = write_unit(claim)
     return [
         Panel(name, verdict_by.get(name, row["our_verdict"]), of, axis, allowed, unit)
@@ -88,19 +90,17 @@ def make_panels(
     ]
 
 
-def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> bars.Bar:
+def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:
     """Return the line of a comparison, with those of its placebos."""
     names = verdicts.COMPARED
     rows = [seed for seed in seeds if all(seed[name] == contrast[name] for name in names)]
     values = [seed.read_number("difference") for seed in rows]
     beneath = [
-        bars.Bar(
-            control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control)
-        )
+        Bar(control, control.link_text("placebo_label"), "placebo_gain", seeds=read_seeds(control))
         for control in controls
         if is_about_plain(control, contrast)
     ]
-    return bars.Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
+    return Bar(contrast, contrast.mark_text("label"), "difference", rows, values, beneath)
 
 
 def read_seeds(control: Row) -> list[float]:

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedgrid import claim as stated
-from fedgrid.page import marks, panels
+from fedgrid.page import marks
+from fedgrid.page.panels import Panel, is_about, make_panels
 from fedgrid.page.sheets import Row, Sheet
 from fedgrid.study.records import Study
 
@@ -18,7 +19,7 @@ class AtScale:
 
     scale: str
     row: Row
-    panels: list[panels.Panel]
+    panels: list[Panel]
     controls: list[Row] = field(default_factory=list)
     metrics: list[Row] = field(default_factory=list)
 
@@ -33,7 +34,7 @@ class AtScale:
         return self.row["robust"]
 
     @property
-    def others(self) -> list[panels.Panel]:
+    def others(self) -> list[Panel]:
         """The panels of other metrics, if any of them has other numbers."""
         numbers = ("our_verdict", "difference", "low")
         same = len({tuple(row[name] for name in numbers) for row in self.metrics}) <= 1
@@ -191,7 +192,7 @@ def gather_evidence(scale: str, number: str, claim: stated.Claim, sheets: Sheets
     metrics = find_rows("metrics", number, sheets)
     contrasts = find_rows("contrasts", number, sheets)
     seeds = find_rows("seeds", number, sheets)
-    shown = panels.make_panels(claim, row, metrics, contrasts, seeds, controls)
+    shown = make_panels(claim, row, metrics, contrasts, seeds, controls)
     return AtScale(scale, row, shown, controls, metrics)
 
 
@@ -204,4 +205,4 @@ def find_controls(number: str, sheets: Sheets) -> list[Row]:
     """Return the rows of the sheet `controls` about one of the claim's comparisons."""
     rows = sheets["controls"].rows if "controls" in sheets else []
     contrasts = find_rows("contrasts", number, sheets)
-    return [row for row in rows if any(panels.is_about(row, contrast) for contrast in contrasts)]
+    return [row for row in rows if any(is_about(row, contrast) for contrast in contrasts)]

@@ -46,7 +46,7 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
     """Return the numbers in the sentences at the top of the page, as a table of one row."""
     of_papers, of_others = ([p for p in papers if bool(p.cite) == cited] for cited in (True, False))
     totals = [sheets["runs"].rows[0] for paper in papers for sheets in paper.scales.values()]
-    facts = {"papers": len(of_papers), **count_claims(of_papers, "")}
+    facts: dict[str, float] = {"papers": len(of_papers), **count_claims(of_papers, "")}
     facts |= count_claims(of_others, "other_")
     facts["added"] = sum(len(claim.added) for paper in papers for claim in paper.claims)
     facts |= {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
