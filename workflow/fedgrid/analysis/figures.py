@@ -209,8 +209,15 @@ def merge_equal(axes: Axes) -> list[tuple[Any, str]]:
         points = points[np.isfinite(points).all(axis=1)]
         if not str(line.get_label()).startswith("_") and len(points):
             groups.setdefault(tuple(points.round(9).ravel()), []).append(line)
-    return [(same[0], " = ".join(dict.fromkeys(str(line.get_label()) for line in same)))
+    return [(same[0], join_names([str(line.get_label()) for line in same]))
             for same in groups.values()]  # fmt: skip
+
+
+def join_names(names: list[str]) -> str:
+    """Join the names of equal lines; of more than two the others are counted."""
+    names = [*dict.fromkeys(names)]
+    more = [f"{len(names) - 2} more"] if len(names) > 2 else []
+    return " = ".join(names[:2] + more)
 
 
 def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
@@ -222,8 +229,9 @@ def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
         end = points[np.isfinite(points).all(axis=1)][-1]
         colour = line.get_color()
         texts.append(axes.annotate(
-            name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5), textcoords="axes fraction",
-            va="center", ha="left", size=LABEL, color=colour, annotation_clip=False,
+            name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5),
+            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=colour,
+            annotation_clip=False,
             weight="bold" if line.get_linewidth() == BOLD else "normal",
             arrowprops=arrow | {"color": colour, "alpha": 0.6},
         ))  # fmt: skip
@@ -281,8 +289,10 @@ def legend(
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles = {name: handle for name, handle in handles.items() if handle is not None}
-    columns = min(columns, len(handles))
     if handles:
+        longest = max(len(name) for name in handles)
+        fit = int(figure.get_figwidth() / (0.06 * longest + 0.5))  # inches of an entry
+        columns = max(1, min(columns, len(handles), fit))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
 
 

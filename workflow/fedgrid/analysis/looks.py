@@ -25,6 +25,7 @@ FAMILIES = {
     **{"fednova": SKY, "sgdm": GREEN, "fedbabu": BLUE, "fedper": BLUE},
     **{"AaBb": BLUE, "ABb": VERMILLION, "AaB": GREEN, "aB": ORANGE, "Ab": SKY, "ab": PURPLE},
 }
+ALIKE = {PURPLE: PALE}  # with deuteranopia
 STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 MARKS = ("", "o", "s", "^", "D", "v", "P", "X")
 BOLD, THIN = 1.8, 1.0  # points
@@ -45,8 +46,10 @@ def list_looks(
         method = (methods or {}).get(name, name)
         colour = PALE if is_placebo(method, placebos) else find_colour(method)
         free = ((style, mark) for mark, style in product(MARKS, STYLES))
-        style, mark = next((one for one in free if (colour, *one) not in taken), ("-", ""))
-        taken.add((colour, style, mark))
+        style, mark = next(
+            (one for one in free if (ALIKE.get(colour, colour), *one) not in taken), ("-", "")
+        )
+        taken.add((ALIKE.get(colour, colour), style, mark))
         width = BOLD if method in own else THIN
         looks[name] = {"color": colour, "linestyle": style, "marker": mark, "linewidth": width}
         looks[name] |= {"markevery": 0.2, "zorder": 3 if method in own else 2}

@@ -163,7 +163,7 @@ def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
                 plot_line(axes, part, name)
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
-            axes.set_xlabel("effective number of clients")
+            axes.set_xlabel("effective number\nof clients")
         figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
     figures.legend(figure, [axes for row in grid for axes, _ in row], columns=4)
     return figure

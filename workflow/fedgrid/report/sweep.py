@@ -238,7 +238,7 @@ def caption(table: pd.DataFrame) -> str:
     percent = ", percent" * metrics.in_percent(tables.find_metric(table))
     name = "series" if "series" in table else "method"
     lost = [*table.loc[table["diverged"] > 0, name].unique()]
-    cross = f" A cross marks a run that diverged: {in_words(lost)}." if lost else ""
+    cross = f" A cross marks a run that diverged, of {in_words(lost)}." if lost else ""
     level = " A dashed line over the whole width is a method without the field." * without_field(
         table
     )

@@ -122,8 +122,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     settings = select_settings(table)
     moved = table[table["what"] == DISTANCE]
     views = list_views(moved)
-    rows = 1 + -(-len(settings) // COLUMNS)
-    figure, grid = figures.panels(rows, COLUMNS, height=2.3, sharey="row")
+    columns = max(len(views), min(COLUMNS, len(settings)))
+    rows = 1 + -(-len(settings) // columns)
+    figure, grid = figures.panels(rows, columns, height=2.3, sharey="row")
     plot_distances(grid[0], moved, views)
     limits = compute_limits(table[["gain", "low", "high"]])
     below = [axes for row in grid[1:] for axes in row]
