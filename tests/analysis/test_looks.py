@@ -83,7 +83,7 @@ def test_labels_are_apart_and_inside():
 
 def test_equal_lines_have_one_label():
     with figures.use_style("column"):
-        figure, ((axes,),) = figures.panels(1, 1)
+        _, ((axes,),) = figures.panels(1, 1)
         for name in ("A", "B"):
             axes.plot([0, 1], [1, 2], label=name)
         axes.plot([0, 1], [2, 2], label="C")

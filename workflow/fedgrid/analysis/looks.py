@@ -25,7 +25,7 @@ FAMILIES = {
     **{"fednova": SKY, "sgdm": GREEN, "fedbabu": BLUE, "fedper": BLUE},
     **{"AaBb": BLUE, "ABb": VERMILLION, "AaB": GREEN, "aB": ORANGE, "Ab": SKY, "ab": PURPLE},
 }
-ALIKE = {PURPLE: PALE}  # with deuteranopia
+ALIKE = dict.fromkeys((PURPLE, GREEN, GREY), PALE)  # for some who are colour-blind
 STYLES = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 MARKS = ("", "o", "s", "^", "D", "v", "P", "X")
 BOLD, THIN = 1.8, 1.0  # points
