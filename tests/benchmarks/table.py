@@ -83,4 +83,4 @@ def plot(rows, machine: str, path: Path) -> None:
         axes.set(xticks=range(len(names)), xticklabels=names, yscale="log")
         axes.set(xlabel="workload", ylabel="times faster than the base (CPU time)")
         figures.legend(figure, [axes], columns=4)
-        figures.save_figure(figures.add_caption(figure, machine), path, "svg")
+        figures.save_figure(figure, path, "svg", machine)

@@ -374,7 +374,7 @@ def test_a_run_that_diverged_is_a_cross():
     (axes,) = plotted(sweep, found, along="mu").axes
     crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert [line.get_xdata().tolist() for line in crosses] == [[1], [2]]
-    assert "A cross marks a run that diverged." in sweep.caption(found)
+    assert "A cross marks a run that diverged, of fedavg and fedprox." in sweep.caption(found)
 
 
 def test_a_sweep_of_another_metric_says_so(tmp_path):

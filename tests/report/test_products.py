@@ -184,8 +184,12 @@ def assert_whole(path: Path, caption: str) -> None:
         assert content.rstrip().endswith(b"%%EOF")
         assert b"CreationDate" not in content
     elif path.suffix == ".svg":
-        said = "".join(ElementTree.fromstring(content).itertext())
-        assert all(word in said for word in caption.split())
+        drawing = ElementTree.fromstring(content)
+        texts = [text.text or "" for text in drawing.iter() if text.tag.endswith("}text")]
+        assert caption in "".join(drawing.itertext())  # in the metadata, not in the picture
+        assert not any(text in caption for text in texts if len(text) > 40)
+    elif path.suffix == ".txt":
+        assert content.decode() == f"{caption}\n"
     elif path.suffix == ".html":
         assert caption in content.decode()
         assert content.decode().count("<tr") > 1
@@ -510,13 +514,11 @@ def heights(axes) -> dict[str, list[float]]:
 
 def test_the_bars_have_the_numbers_of_the_table():
     figure = plotted(figure1, figure1.draw(CIFAR, STUDY, "paper"))
-    cifar, cinic = (heights(axes) for axes in figure.axes)
+    (cifar,) = (heights(axes) for axes in figure.axes)  # nothing was run on CINIC-10
     assert cifar["over FedAvg, published"] == [11.90, 12.47, 22.44]
     assert cifar["over FedAU, published"] == [7.76, 10.47, 14.19]
-    assert cinic["over FedAU, published"] == [5.47, 5.83, 10.18]
     assert [h for h in cifar["over FedAvg"] if h == h] == [13]
-    assert "over FedAvg" not in cinic  # nothing was run there
-    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10", "CINIC-10"]
+    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10"]
     ticks = [tick.get_text() for tick in figure.axes[0].get_xticklabels()]
     assert ticks == ["alpha=0.5", "alpha=0.1", "alpha=0.05"]
 
@@ -786,7 +788,7 @@ def test_a_line_ends_before_the_first_of_its_runs_diverged():
     assert fedavg["seeds"].tolist() == [2, 2]
     (axes,) = plotted(convergence, table).axes
     ends = {line.get_label(): line.get_xdata()[-1] for line in axes.lines}
-    assert ends == {"FedAvg": 5, "MOON": 0, "FedAU": 10}
+    assert ends == {"FedAvg": 5, "FedAU": 10}
     assert "a run diverged" in convergence.caption(table)
     assert "diverged" not in convergence.caption(table[table["method"] == "fedau"])
 
@@ -814,24 +816,6 @@ def test_the_colours_are_those_for_all_kinds_of_colour_vision():
     colours = {f"#{look['color'].lstrip('#')}".upper() for look in cycled()}
     assert colours <= SAFE
     assert "#F0E442" not in colours  # yellow lines are hard to see on white
-
-
-def test_nine_methods_look_different_even_without_colours_that_repeat():
-    names = STUDY["scales"]["quick"]["grids"]["table1"][0]["method"]
-    with figures.use_style():
-        looks = figures.lines(names)
-    pairs = {(look["color"], str(look["linestyle"])) for look in looks.values()}
-    assert len(names) == len(pairs) == 9
-
-
-def test_lines_take_colours_and_styles_from_the_sheet():
-    figure = figure_of("convergence")
-    there = {(f"#{look['color'].lstrip('#')}".upper()) for look in cycled()}
-    lines = [line for axes in figure.axes for line in axes.lines]
-    assert {matplotlib.colors.to_hex(line.get_color()).upper() for line in lines} <= there
-    first = figure.axes[0].lines
-    looks = {(line.get_color(), str(line._unscaled_dash_pattern)) for line in first}
-    assert len(looks) == len(first) == 9
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -885,8 +869,8 @@ def test_curves_of_unequal_sets_of_methods_are_drawn():
     assert {name: len(found) for name, found in colours.items()} == {
         **{"FedAvg": 1, "MOON": 1, "FedAU": 1}  # the same everywhere
     }
-    (legend,) = figure.legends
-    assert {text.get_text() for text in legend.get_texts()} == {"FedAvg", "MOON", "FedAU"}
+    names = {text.get_text() for axes in figure.axes for text in axes.texts}
+    assert names == {"FedAvg", "MOON", "FedAU"}
 
 
 def test_two_protocols_of_a_method_have_names_of_their_own():

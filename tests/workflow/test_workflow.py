@@ -150,7 +150,7 @@ def test_a_figure_of_the_same_runs_says_what_it_is_of(finished):
     assert all(word in said for word in ("FedAvg", "FedSLS", "quick scale", "2 rounds", "1 seed"))
     folder = finished / f"results/{OF_TINY}"
     assert {path.name for path in folder.glob("convergence.*")} == {
-        *("convergence.csv", "convergence.pdf", "convergence.svg")
+        *("convergence.csv", "convergence.pdf", "convergence.svg", "convergence.txt")
     }
 
 

@@ -103,7 +103,7 @@ tables = Tables(plan, runs)
 experiments = Experiments(plan)
 products = Products(plan, tables, experiments)
 
-SHOWN = ("svg", "html", "csv")  # the formats in the report
+SHOWN = ("svg", "txt", "html", "csv")  # the formats in the report
 
 
 def in_report(study, product):
@@ -136,4 +136,4 @@ wildcard_constraints:
     scale=r"[^/]+",
     grid=r"[^/]+",
     claim=r"[1-9]\d*",
-    ext=r"csv|tex|html|pdf|svg|png",
+    ext=r"csv|tex|html|pdf|svg|png|txt",

@@ -1,7 +1,6 @@
-"""What all figures share: one style, colours, panels, captions, and reproducible files."""
+"""What all figures share: one style, sizes, panels, names of lines, and reproducible files."""
 
 import logging
-import textwrap
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from itertools import cycle
@@ -10,38 +9,95 @@ from typing import Any
 
 import matplotlib
 import matplotlib.style
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedgrid.analysis.looks import BOLD
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.records import Study
 
-WIDTH, HEIGHT = 2.3, 2.2  # inches of a panel: three panels fit the width of a page
+WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel
+NARROWEST = 0.62  # of its width that a panel has at least
+PAGE = {"column": 3.25, "text": 6.75}  # inches: one column of a conference paper, and two
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
 ROW = 4  # panels of different datasets in a row, at most
-COLUMN = 3.4  # inches of the narrowest figure, the width of a text column
+COLUMN = PAGE["column"]
+LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
+MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
 UNDATED = {
     "pdf": {"CreationDate": None},
     "svg": {"Date": None},
     "png": {"Software": None},
 }  # for reproducible bytes
+ABOUT = {"pdf": "Subject", "svg": "Description", "png": "Description"}  # has the caption
 
 
-def use_style() -> AbstractContextManager:
-    """Draw figures with the style of `report/paper.mplstyle`, in a `with` statement."""
-    return matplotlib.style.context(PACKAGE / "report/paper.mplstyle")
+def use_style(size: str | None = None) -> AbstractContextManager:
+    """Draw figures with the style of `report/paper.mplstyle`, in a `with` statement.
+
+    `size` is a name of PAGE. Without it a figure that fits a column has its width, and any other
+    that of the text.
+    """
+    wide = {"figure.figsize": (PAGE[size], HEIGHT)} if size else {}
+    return matplotlib.style.context([PACKAGE / "report/paper.mplstyle", wide])
+
+
+def find_width(needed: float) -> float:
+    """Return the width of a figure whose panels need so many inches."""
+    given = matplotlib.rcParams["figure.figsize"][0]
+    return given or (COLUMN if needed <= COLUMN else PAGE["text"])
 
 
 def panels(
-    rows: int, columns: int, width: float = WIDTH, height: float = HEIGHT, **shared
+    rows: int,
+    columns: int,
+    width: float = WIDTH,
+    height: float = HEIGHT,
+    sharex: bool | str = False,
+    sharey: bool | str = False,
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Return a figure of rows x columns panels, each `width` x `height` inches; at least one."""
+    """Return a figure of rows x columns panels of about `width` x `height` inches; at least one.
+
+    If a row does not fit into the figure, the columns that do not fit are below the others.
+    """
     rows, columns = max(rows, 1), max(columns, 1)
-    figure = Figure(figsize=(max(columns * width, COLUMN), rows * height), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+    page = find_width(columns * width)
+    fit = min(columns, max(1, int(page / (NARROWEST * width))))
+    blocks = -(-columns // fit)
+    figure = Figure(figsize=(page, blocks * rows * height), layout="constrained")
+    places = figure.subplots(blocks * rows, fit, squeeze=False)
+    grid = [[places[at // fit * rows + row][at % fit] for at in range(columns)]
+            for row in range(rows)]  # fmt: skip
+    for axes in {*places.flat} - {axes for row in grid for axes in row}:
+        axes.remove()
+    share_axes(grid, fit, sharex, sharey)
+    return figure, grid
+
+
+def share_axes(grid: list[list[Axes]], fit: int, sharex: bool | str, sharey: bool | str) -> None:
+    """Share axes within rows or columns; inner panels have no numbers. `fit` stand in a row."""
+    firsts = {"row": lambda row, at: grid[row][0], "col": lambda row, at: grid[0][at]}
+    for row, every in enumerate(grid):
+        for at, axes in enumerate(every):
+            for name, share in (("x", sharex), ("y", sharey)):
+                first = firsts.get(str(share), lambda row, at: grid[0][0])(row, at)
+                if share and first is not axes:
+                    getattr(axes, f"share{name}")(first)
+            axes.tick_params(
+                labelleft=not sharey or sharey == "col" or at % fit == 0,
+                labelbottom=not sharex or sharex == "row" or row == len(grid) - 1,
+            )
+
+
+def label_rows(row: Iterable[Axes], text: str) -> None:
+    """Name the vertical axis of the panels of a row that are at the left of the figure."""
+    for axes in row:
+        if axes.get_subplotspec().is_first_col():
+            axes.set_ylabel(text)
 
 
 def make_blank() -> Figure:
@@ -52,7 +108,7 @@ def make_blank() -> Figure:
 
 
 def lines(names: Iterable[str]) -> dict[str, dict]:
-    """Give each name its own colour and line style, in the order of the names."""
+    """Give each name that is no method its own colour and line style, in the order of the names."""
     return dict(zip(dict.fromkeys(names), cycle(matplotlib.rcParams["axes.prop_cycle"])))
 
 
@@ -88,6 +144,12 @@ def arrange_panels(table: pd.DataFrame) -> list[list[tuple[str, str]]]:
     return [[(dataset, name) for name in partitions] for dataset in datasets] or [[]]
 
 
+def find_height(table: pd.DataFrame) -> float:
+    """Return the inches of a panel with room for a label for each of its methods."""
+    most = table.groupby(["dataset", "partition"])["method"].nunique().max() if len(table) else 0
+    return max(HEIGHT, 0.9 + most * LINE / 72)
+
+
 def setting_panels(
     table: pd.DataFrame, study: Study, **size: float
 ) -> tuple[Figure, list[list[tuple[Axes, pd.DataFrame]]]]:
@@ -98,6 +160,7 @@ def setting_panels(
     places = arrange_panels(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
     shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if together else {}
+    size = {"height": find_height(table)} | size
     figure, grid = panels(len(places), len(places[0]), **size, **shared)
     filled: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
@@ -111,11 +174,105 @@ def setting_panels(
     return figure, filled
 
 
-def plot_band(axes: Axes, line: pd.DataFrame, along: str, look: dict, **style) -> None:
+def plot_band(axes: Axes, line: pd.DataFrame, along: str, look: dict, band=True, **style) -> None:
     """Draw the means against the column `along` as a line, with their deviation as a band."""
-    axes.plot(line[along], line["mean"], **style, **look)
-    low, high = line["mean"] - line["std"], line["mean"] + line["std"]
-    axes.fill_between(line[along], low, high, color=look["color"], alpha=0.12, lw=0)
+    axes.plot(line[along], line["mean"], **look | style)
+    if band:
+        low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+        axes.fill_between(line[along], low, high, color=look["color"], alpha=0.12, lw=0)
+
+
+def has_band(look: dict, lines: int) -> bool:
+    """Whether a line has a band: of many lines in a panel only the bold ones have."""
+    return lines <= MANY or look.get("linewidth") == BOLD
+
+
+def name_lines(panels: Iterable[Axes]) -> None:
+    """Write the name of each line at its right; equal lines have one label, such as `A = B`.
+
+    Call it when everything is drawn: it lays out the figure to place labels without overlap.
+    """
+    named = [(axes, merge_equal(axes)) for axes in panels]
+    notes = [(axes, place_labels(axes, ends)) for axes, ends in named if ends]
+    if not notes:
+        return
+    notes[0][0].figure.draw_without_rendering()
+    for axes, texts in notes:
+        spread_labels(axes, texts)
+
+
+def merge_equal(axes: Axes) -> list[tuple[Any, str]]:
+    """Return the named lines of a panel that have an end; lines of the same points as one."""
+    groups: dict[tuple, list] = {}
+    for line in axes.lines:
+        points = np.asarray(line.get_xydata(), float)
+        points = points[np.isfinite(points).all(axis=1)]
+        if not str(line.get_label()).startswith("_") and len(points):
+            groups.setdefault(tuple(points.round(9).ravel()), []).append(line)
+    return [(same[0], join_names([str(line.get_label()) for line in same]))
+            for same in groups.values()]  # fmt: skip
+
+
+def join_names(names: list[str]) -> str:
+    """Join the names of equal lines; of more than two the others are counted."""
+    names = [*dict.fromkeys(names)]
+    more = [f"{len(names) - 2} more"] if len(names) > 2 else []
+    return " = ".join(names[:2] + more)
+
+
+def place_labels(axes: Axes, ends: list[tuple[Any, str]]) -> list[Any]:
+    """Write labels at the right of a panel, each with a thin line to the end of its line."""
+    arrow = {"arrowstyle": "-", "lw": 0.5, "shrinkA": 0, "shrinkB": 0, "relpos": (0, 0.5)}
+    texts = []
+    for line, name in ends:
+        points = np.asarray(line.get_xydata(), float)
+        end = points[np.isfinite(points).all(axis=1)][-1]
+        colour = line.get_color()
+        texts.append(axes.annotate(
+            name, end, xycoords=line.get_transform(), xytext=(1.04, 0.5),
+            textcoords="axes fraction", va="center", ha="left", size=LABEL, color=colour,
+            annotation_clip=False,
+            weight="bold" if line.get_linewidth() == BOLD else "normal",
+            arrowprops=arrow | {"color": colour, "alpha": 0.6},
+        ))  # fmt: skip
+    return texts
+
+
+def spread_labels(axes: Axes, texts: list[Any]) -> None:
+    """Move the labels of a panel to the heights of their ends, apart from each other."""
+    height = axes.get_window_extent().height
+    room = LINE * axes.figure.dpi / 72 / height
+    pixels = [note.xycoords.transform(note.xy) for note in texts]
+    wanted = [axes.transAxes.inverted().transform(pixel)[1] for pixel in pixels]
+    for note, place in zip(texts, spread(wanted, room), strict=True):
+        note.xyann = (1.04, place)
+
+
+def spread(wanted: list[float], room: float) -> list[float]:
+    """Return places near the wanted ones, at least `room` apart, and between 0 and 1 if they fit.
+
+    Labels that would touch become a group around the mean of their places.
+    """
+    order = sorted(range(len(wanted)), key=wanted.__getitem__)
+    groups: list[list[float]] = []
+    for at in order:
+        groups.append([wanted[at]])
+        while len(groups) > 1 and find_span(groups[-1], room)[0] < find_span(groups[-2], room)[1]:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    places = [
+        find_span(group, room)[0] + room * (at + 0.5)
+        for group in groups
+        for at in range(len(group))
+    ]
+    return [place for _, place in sorted(zip(order, places, strict=True))]
+
+
+def find_span(group: list[float], room: float) -> tuple[float, float]:
+    """Return the ends of a group of labels: about their mean, and between 0 and 1 if they fit."""
+    half = room * len(group) / 2
+    middle = sum(group) / len(group)
+    middle = min(max(middle, half), 1 - half) if half < 0.5 else 0.5
+    return middle - half, middle + half
 
 
 def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label: Any) -> None:
@@ -132,21 +289,19 @@ def legend(
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles = {name: handle for name, handle in handles.items() if handle is not None}
-    columns = min(columns, len(handles))
     if handles:
+        longest = max(len(name) for name in handles)
+        fit = int(figure.get_figwidth() / (0.06 * longest + 0.5))  # inches of an entry
+        columns = max(1, min(columns, len(handles), fit))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
 
 
-def add_caption(figure: Figure, caption: str) -> Figure:
-    """Add a caption below a figure, as wide as the figure; return the figure."""
-    width = figure.get_figwidth()
-    text = textwrap.fill(caption, int(width * 19))
-    figure.text(0.01, -0.02, text, size=7, color="0.3", va="top", ha="left")
-    return figure
+def save_figure(figure: Figure, path: Path, form: str, caption: str = "") -> None:
+    """Save the figure as pdf, svg or png; the same figure gives the same bytes.
 
-
-def save_figure(figure: Figure, path: Path, form: str) -> None:
-    """Save the figure as pdf, svg or png; the same figure gives the same bytes."""
+    The caption stands in the file's metadata.
+    """
     pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"
-    figure.savefig(path, format=form, metadata=UNDATED[form], dpi=resolution)
+    about = {ABOUT[form]: caption} if caption else {}
+    figure.savefig(path, format=form, metadata=UNDATED[form] | about, dpi=resolution)

@@ -137,6 +137,11 @@ def describe_scope(table: pd.DataFrame) -> str:
     )
 
 
+def describe_spread(table: pd.DataFrame) -> str:
+    """Say of what numbers in a figure are the mean, for its caption; empty for one seed."""
+    return ", mean and standard deviation over seeds" * bool((table["seeds"] > 1).any())
+
+
 def describe_empty(table: pd.DataFrame) -> str:
     """Write a sentence about methods whose server has no accuracy; empty if there are none.
 

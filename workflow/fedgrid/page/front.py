@@ -46,6 +46,7 @@ def show_table(name: str, study: Study, product: str, path: Path) -> dict[str, A
         "says": describe_product(name, product, entry),
         "caption": loaded.caption(table),
         "body": write_body(wide, study, ranked, lowest),
+        "marked": hasattr(loaded, "ranked"),
     }
 
 

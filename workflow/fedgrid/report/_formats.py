@@ -1,4 +1,4 @@
-"""Write a product's files: CSV, TeX, HTML and figures."""
+"""Write a product's files: CSV, TeX, HTML, figures and their captions."""
 
 from collections.abc import Callable
 from functools import partial
@@ -46,13 +46,21 @@ def write_html(product, table, path: Path, study: Study) -> None:
     path.write_text(page, encoding="utf-8")
 
 
+def write_caption(product, table, path: Path, study: Study) -> None:
+    """Write a figure's caption and where its numbers are from, to stand beside the picture."""
+    path.write_text(f"{product.caption(table)}\n", encoding="utf-8")
+
+
 def write_figure(product, table, path: Path, study: Study, form: str) -> None:
-    """Write a figure for print (pdf), for screens (svg) or for slides (png)."""
+    """Write a figure for print (pdf), for screens (svg) or for slides (png).
+
+    The caption is not in the picture, but the file's metadata have it.
+    """
     from fedgrid.analysis import figures
 
-    with figures.use_style():
-        figure = figures.add_caption(product.plot(drop_kept(table), study), product.caption(table))
-        figures.save_figure(figure, path, form)
+    with figures.use_style(getattr(product, "size", None)):
+        figure = product.plot(drop_kept(table), study)
+        figures.save_figure(figure, path, form, product.caption(table))
 
 
 WRITERS: dict[str, Callable[..., None]] = {
@@ -62,6 +70,7 @@ WRITERS: dict[str, Callable[..., None]] = {
     ".pdf": partial(write_figure, form="pdf"),
     ".svg": partial(write_figure, form="svg"),
     ".png": partial(write_figure, form="png"),
+    ".txt": write_caption,
 }
 
 

@@ -16,6 +16,7 @@ from fedgrid.study.paths import COLLECTED, OF_RUN
 from fedgrid.study.products import (
     BEST,
     GIVEN,
+    SIZE,
     list_parameters,
     product_module,
     read_best,
@@ -90,6 +91,7 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     loaded = SimpleNamespace(needed={*needed} - others, possible=possible and {*possible} - others)
     for function in (name for name in FUNCTIONS if hasattr(file, name)):
         setattr(loaded, function, bind_options(getattr(file, function), options))
+    loaded.size = options.get(SIZE)
     loaded.best = read_best(module, options)
     if loaded.best and "metric" in options:
         check_best_metrics(options["metric"], loaded.best)

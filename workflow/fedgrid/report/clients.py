@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, tables
+from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
@@ -24,7 +24,6 @@ CURVE = ["worst", *DECILES, "best"]  # what a figure shows, from left to right
 STATISTICS = ["weighted", "mean", "spread", *CURVE]
 SHOWN = {"weighted": "weighted mean", "mean": "mean", "spread": "deviation", "worst": "worst"}
 SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9", "best": "best"}
-MARKS = "os^"  # methods beyond the number of colours differ by their marks
 
 
 def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -88,17 +87,19 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
     table = table.assign(line=name_lines(table))
-    look = choose_looks(table["line"])
+    named = table.drop_duplicates("line")
+    methods = dict(zip(named["line"], named["method"], strict=True))
+    look = looks.list_looks(named["line"], study, methods)
     for dataset, row in zip(datasets, grid, strict=bool(len(table))):
         for partition, axes in zip(partitions, row, strict=True):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             for facts in here.to_dict("records"):
                 plot_curves(axes, facts, look[facts["line"]])
             axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(range(len(CURVE)), ["worst", *range(1, 10), "best"])
-        row[0].set_ylabel("accuracy on clients'\ntest sets (%)")
-    for axes in grid[-1]:
-        axes.set_xlabel("decile of clients")
+            axes.set_xticks(range(len(CURVE)), ["worst", "", 2, "", 4, "", 6, "", 8, "", "best"])
+        figures.label_rows(row, "accuracy on clients'\ntest sets (%)")
+        for axes in row:
+            axes.set_xlabel("decile of clients")
     if table["server_mean"].notna().any():
         grid[0][0].plot([], [], "--", color="0.4", label=MODELS["server"])
     figures.legend(figure, [axes for row in grid for axes in row])
@@ -112,16 +113,6 @@ def name_lines(table: pd.DataFrame) -> list[str]:
     return [f"{row.method_label} ({row.protocol_label})" for row in table.itertuples()]
 
 
-def choose_looks(names: pd.Series) -> dict[str, dict]:
-    """Give each name its own colour and mark."""
-    colours = figures.colours(names)
-    number = len(set(figures.colours(map(str, range(99))).values()))
-    return {
-        name: {"color": colour, "marker": MARKS[i // number % len(MARKS)]}
-        for i, (name, colour) in enumerate(colours.items())
-    }
-
-
 def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
     """Draw the line of clients' own models solid, that of the server's model dashed, with bands."""
     for model in MODELS:
@@ -130,7 +121,7 @@ def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
         std = np.array([facts[f"{name}_std"] for name in names], dtype=float)
         own = model == "own"
         style = {"linestyle": "-", "label": facts["line"]} if own else {"linestyle": "--"}
-        axes.plot(mean, markersize=3, **look, **style)
+        axes.plot(mean, markersize=3, **look | style)
         low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
         axes.fill_between(range(len(CURVE)), low, high, color=look["color"], alpha=0.1, lw=0)
 

@@ -28,7 +28,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, metrics, tables, verdicts
+from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import CELL, RUN, SETTING, mean_over_seeds, score_runs, strict_mean
+from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -42,7 +44,7 @@ OUTSIDE = "not between the ends of the line"
 LABEL = "sample counts to the power shown"
 SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
 MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
-WIDTH, HEIGHT = 2.5, 2.7  # inches of a panel, which has the distances below it
+HEIGHT = 2.5  # inches of a panel
 Names = str | list[str]
 
 
@@ -150,20 +152,20 @@ def summarise_distances(by_seed: pd.DataFrame) -> dict:
 
 
 def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
-    """Draw a panel per dataset and partition: the line, the points, and the methods' distances."""
+    """Draw a panel per dataset and partition: the line and the points."""
     if table.empty:
         return figures.make_blank()
     table = add_looks(table, line_label)
-    figure, grid = figures.setting_panels(table, study, width=WIDTH, height=HEIGHT)
+    figure, grid = figures.setting_panels(table, study, height=HEIGHT)
     for row in filter(None, grid):
         for axes, here in row:
             for name, part in here[here["role"] == LINE].groupby("name", sort=False):
                 plot_line(axes, part, name)
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
-            axes.set_xlabel("\n".join(["effective number of clients", *write_distances(here)]))
-        row[0][0].set_ylabel(tables.write_axis_label(table))
-    figures.legend(figure, [axes for row in grid for axes, _ in row], columns=1 + len(grid[0]))
+            axes.set_xlabel("effective number\nof clients")
+        figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
+    figures.legend(figure, [axes for row in grid for axes, _ in row], columns=4)
     return figure
 
 
@@ -176,7 +178,8 @@ def add_looks(table: pd.DataFrame, line_label: str) -> pd.DataFrame:
     if tables.is_in_heading(table, "protocol"):
         names = names + " (" + table["protocol_label"] + ")"
     key, on_line = table["of_method"].fillna("") + " " + table["protocol"], table["role"] == LINE
-    looks = dict(zip(key[on_line].unique(), cycle(SHADES))) | figures.colours(key[~on_line])
+    looks = dict(zip(key[on_line].unique(), cycle(SHADES)))
+    looks |= {name: find_colour(name.partition(" ")[0]) for name in key[~on_line]}
     marks: dict[str, str] = {}
     for _, part in table[table["role"] == PLACEBO].groupby("of_method", sort=False):
         marks |= dict(zip(part["method"].unique(), cycle(MARKS)))
@@ -215,9 +218,10 @@ def plot_point(axes: Axes, point: dict) -> None:
 def write_distances(table: pd.DataFrame) -> list[str]:
     """Return a text for every method: its mean distance to the line with the interval."""
     points = table[table["role"] == POINT]
-    return [
-        f"{name}: {text}" for name, text in zip(points["name"], write_distance(points), strict=True)
-    ]
+    names = points["method_label"]
+    if tables.is_in_heading(table, "protocol"):
+        names = names + " (" + points["protocol_label"] + ")"
+    return [f"{name} {text}" for name, text in zip(names, write_distance(points), strict=True)]
 
 
 def write_distance(table: pd.DataFrame) -> list[str]:
@@ -246,7 +250,18 @@ def caption(table: pd.DataFrame) -> str:
     return (
         f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
         f"weights, mean and standard deviation over seeds: {tables.describe_scope(table)}. The "
-        f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Below each panel is "
-        "how far a method lies above the line at its own effective number, mean over seeds with "
-        f"its 95 % interval.{placebos}{few}{cross}"
+        f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Distance of "
+        "a method above the line at its own effective number, mean over seeds with its 95 % "
+        "interval: "
+        f"{describe_distances(table)}.{placebos}{few}{cross}"
+    )
+
+
+def describe_distances(table: pd.DataFrame) -> str:
+    """Write the distances of all panels, each after its partition."""
+    settings = table.groupby(["dataset", "partition"], sort=False)
+    several = table["dataset"].nunique() > 1
+    return "; ".join(
+        f"{f'{dataset}, ' * several}{write_label(partition)}: {', '.join(write_distances(part))}"
+        for (dataset, partition), part in settings
     )

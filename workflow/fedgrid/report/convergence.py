@@ -7,8 +7,9 @@ runs diverged, because later means would lack that run.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import CELL, add_metric_name, check_metric
+from fedgrid.runtime.names import in_words
 from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
@@ -43,33 +44,51 @@ def find_lost(runs: pd.DataFrame) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw small panels, a row per dataset, a column per partition, with one legend for all."""
+    """Draw a panel per dataset and partition, in which names stand at the ends of lines."""
     figure, grid = figures.setting_panels(table, study)
-    look = figures.lines(table["method"])
+    look = looks.list_looks(table["method"], study)
     for row in filter(None, grid):
         for axes, here in row:
             plot_curves(axes, here, look, study)
-        row[0][0].set_ylabel(tables.write_axis_label(table))
-    for axes, _ in grid[-1]:
-        axes.set_xlabel("round")
-    figures.legend(figure, [axes for row in grid for axes, _ in row])
+            axes.set_xlabel("round")
+        figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
+    figures.name_lines([axes for row in grid for axes, _ in row])
     return figure
 
 
 def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: Study) -> None:
-    """Draw a line and its band for every method, and every protocol if there are several."""
+    """Draw a line for every method, and every protocol if there are several.
+
+    A method of which one round alone is left has no line.
+    """
+    table = table[table.groupby(["method", "protocol"])["round"].transform("nunique") > 1]
+    lines = len(table[["method", "protocol"]].drop_duplicates())
     for (method, protocol), line in table.groupby(["method", "protocol"], sort=False):
         name = figures.label(study, method)
         if table["protocol"].nunique() > 1:
             name += f" ({figures.label(study, protocol, 'protocol')})"
-        figures.plot_band(axes, line, "round", look[method], label=name)
+        band = figures.has_band(look[method], lines)
+        figures.plot_band(axes, line, "round", look[method], band, label=name)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
-    ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
     words = metrics.describe_metric(tables.find_metric(table))
-    what = f"{words[0].upper()}{words[1:]}, mean and standard deviation over seeds"
-    return f"{what}: {tables.describe_scope(table)}.{ends}"
+    what = f"{words[0].upper()}{words[1:]}{tables.describe_spread(table)}"
+    return f"{what}: {tables.describe_scope(table)}.{describe_bands(table)}{describe_ends(table)}"
+
+
+def describe_bands(table: pd.DataFrame) -> str:
+    """Say that of many lines in a panel only the bold ones have a band."""
+    lines = table.groupby(["dataset", "partition"])["method"].nunique().max()
+    some = lines > figures.MANY and (table["seeds"] > 1).any()
+    return f" In panels of more than {figures.MANY} lines only bold ones have a band." * bool(some)
+
+
+def describe_ends(table: pd.DataFrame) -> str:
+    """Name the methods of which a run diverged, and whose lines so end early or are missing."""
+    lost = [*table.loc[table["ended_early"], "method"].drop_duplicates()]
+    said = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
+    return said

@@ -12,15 +12,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import fields as of_runs
-from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import RUN, mean_over_seeds, score_runs
-from fedgrid.runtime.names import UsageError, listed
+from fedgrid.runtime.names import UsageError, in_words, listed
 from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
 LINE = ["series", "among"]  # a family, and the values in which its lines differ
 SETTING = ["dataset", "partition"]
+MARKED = {"marker": "o", "markersize": 3, "markevery": 1}
 DECADES = 100  # a positive axis that spans this factor is logarithmic
 Along = str | list[str] | dict[str, str]
 
@@ -156,17 +157,20 @@ def plot(
     table = table.assign(line=line_names(table, study))
     places = lay_out(table, [*labels])
     figure, grid = figures.panels(len(places), len(places[0]), width=2.6, sharey=sharey)
-    look = figures.lines(table["line"])
+    names = table.drop_duplicates("line")
+    look = looks.list_looks(
+        names["line"], study, dict(zip(names["line"], names["series"], strict=True))
+    )
     for row, of_row in zip(grid, places, strict=True):
         for axes, (dataset, partition, field) in zip(row, of_row, strict=True):
             here = (table["dataset"] == dataset) & (table["partition"] == partition)
             plot_series(axes, table[here & (table["field"] == field)], look)
             if len(places) * len(places[0]) > len(labels):
                 axes.set_title(figures.write_setting(study, dataset, partition))
-        row[0].set_ylabel(tables.write_axis_label(table))
+        figures.label_rows(row, tables.write_axis_label(table))
     for axes, (*_, field) in zip(grid[-1], places[-1], strict=True):
         axes.set_xlabel(labels[field])
-    figures.legend(figure, [axes for row in grid for axes in row])
+    figures.name_lines([axes for row in grid for axes in row])
     return figure
 
 
@@ -211,7 +215,8 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
 
 def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     """Draw the line of a series that has the field."""
-    figures.plot_band(axes, line, "place", look, marker="o", markersize=3, label=name)
+    if line["mean"].notna().any():
+        figures.plot_band(axes, line, "place", look, **MARKED, label=name)
     gone = line[line["diverged"] > 0]
     figures.plot_crosses(axes, gone["place"], look["color"], axes.get_xaxis_transform())
 
@@ -221,7 +226,7 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
     (facts,) = line.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
-        figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes, label=name)
+        figures.plot_crosses(axes, pd.Series([1]), colour, axes.transAxes)
         return
     axes.axhline(facts["mean"], color=colour, linestyle="--", label=name)
     low, high = facts["mean"] - deviation, facts["mean"] + deviation
@@ -231,7 +236,9 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
     percent = ", percent" * metrics.in_percent(tables.find_metric(table))
-    cross = " A cross marks a run that diverged." * bool(table["diverged"].any())
+    name = "series" if "series" in table else "method"
+    lost = [*table.loc[table["diverged"] > 0, name].unique()]
+    cross = f" A cross marks a run that diverged, of {in_words(lost)}." if lost else ""
     level = " A dashed line over the whole width is a method without the field." * without_field(
         table
     )

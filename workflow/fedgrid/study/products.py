@@ -14,6 +14,9 @@ BEST = "best"  # an option of every product: only the best of runs that differ i
 BEST_KEYS = ("over", "by", "methods")
 BEST_SOURCES = ("runs", "settings")  # what the choice reads
 FIGURES = (".pdf", ".svg", ".png")  # formats of products that have a `plot`
+CAPTION = "txt"  # a figure's caption: a file beside it, always written
+SIZE = "size"  # an option of every figure: how wide it is
+SIZES = ("column", "text")  # of a page of a paper
 
 
 def product_module(study: str, product: str, entry: Product) -> str:
@@ -44,7 +47,15 @@ def complete_product(study: str, product: str, entry: Product) -> Product:
     if "formats" not in entry:
         plots = "plot" in source.definitions(product_module(study, product, entry))
         defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
-    return defaults | entry
+    completed = defaults | entry
+    if has_figure(completed["formats"]) and CAPTION not in completed["formats"]:
+        completed["formats"] = [*completed["formats"], CAPTION]
+    return completed
+
+
+def has_figure(formats: list[str]) -> bool:
+    """Whether one of the formats is a picture."""
+    return any(f".{form}" in FIGURES for form in formats)
 
 
 def check_product(study: str, product: str, entry: Product) -> None:
@@ -54,15 +65,24 @@ def check_product(study: str, product: str, entry: Product) -> None:
     read_best(module, entry.get("with", {}))
     check_best_sources(entry)
     needed, possible = list_parameters(module, entry.get("with", {}))
-    given = {*entry["from"], *entry.get("with", {}), *GIVEN}
+    options = check_size(entry)
+    given = {*entry["from"], *options, *GIVEN}
     if missing := [name for name in needed if name not in given]:
         raise UsageError(
             f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
     if possible is not None:
-        for name in sorted({*entry["from"], *entry.get("with", {})}):
+        for name in sorted({*entry["from"], *options}):
             known("source or option of the product", name, {*possible} - {*GIVEN})
+
+
+def check_size(entry: Product) -> dict[str, Any]:
+    """Return a product's options without the size of its figure; UsageError if it is no size."""
+    options = dict(entry.get("with", {}))
+    if has_figure(entry["formats"]) and SIZE in options:
+        known("size of a figure", options.pop(SIZE), SIZES)
+    return options
 
 
 def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | None]:

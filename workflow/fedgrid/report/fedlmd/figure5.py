@@ -6,6 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures
+from fedgrid.analysis.looks import find_colour
 from fedgrid.partitions import parse_name
 from fedgrid.report import comparison
 from fedgrid.report.sweep import caption
@@ -24,7 +25,8 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per kind of partition; groups of bars by its number, a colour per method."""
     figure, (row,) = figures.panels(1, 2, width=3.4, sharey=True)
-    look = figures.colours(table["method"])
+    drawn = table.dropna(subset="mean")["method"]
+    look = {name: find_colour(name) for name in table["method"].unique() if name in {*drawn}}
     for axes, (kind, label) in zip(row, PANELS.items(), strict=True):
         kinds = {name: parse_name(name) for name in table["partition"].unique()}
         part = table[[kinds[name][0] == kind for name in table["partition"]]]
@@ -32,14 +34,14 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         names = [number for its_kind, number in kinds.values() if its_kind == kind]
         axes.set_xticks(range(len(names)), names)
         axes.set_xlabel(label)
-    row[0].set_ylabel("test accuracy (%)")
+    figures.label_rows(row, "test accuracy (%)")
     figures.legend(figure, row, columns=4)
     return figure
 
 
 def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw a bar per method and partition, and a cross if a run diverged."""
-    partitions, width = table["partition"].unique(), 0.8 / len(look)
+    partitions, width = table["partition"].unique(), 0.8 / max(len(look), 1)
     for i, (method, colour) in enumerate(look.items()):
         part = table[table["method"] == method].set_index("partition").reindex(partitions)
         at = np.arange(len(partitions)) + (i + 0.5) * width - 0.4

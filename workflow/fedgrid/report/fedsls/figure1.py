@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import mean_over_seeds, pair_runs, score_runs
 from fedgrid.partitions import write_label
@@ -46,15 +47,22 @@ def compute_published_gains(study: Study, shown: dict) -> pd.DataFrame:
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset; groups of bars by partition, a colour per other method."""
-    datasets, look = table["dataset"].unique(), figures.colours(table["over"])
+    datasets = list_datasets(table)
+    look = {name: find_colour(name) for name in table["over"].unique()}
     figure, (row,) = figures.panels(1, len(datasets), sharey=True)
     for axes, dataset in zip(row, datasets, strict=True):
         plot_bars(axes, table[table["dataset"] == dataset], look, study)
         axes.set(title=figures.label(study, dataset))
         axes.axhline(0, color="black", linewidth=0.6)
-    row[0].set_ylabel("gain of FedSLS in accuracy\n(points of percent)")
-    figures.legend(figure, row, columns=4)
+    figures.label_rows(row, "gain of FedSLS in accuracy\n(points of percent)")
+    figures.legend(figure, row, columns=2)
     return figure
+
+
+def list_datasets(table: pd.DataFrame) -> list[str]:
+    """List the datasets with our own gains, or all if none has."""
+    ours = table[table["seeds"].notna()]
+    return [*(table if ours.empty else ours)["dataset"].unique()]
 
 
 def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
@@ -85,8 +93,9 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Stud
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
+    lost = " A cross marks a run that diverged." * bool((table["diverged"] > 0).any())
     return (
         "Accuracy of FedSLS minus that of the other run of the same seed, mean and standard "
         f"deviation: {tables.describe_scope(table)}. Hatched: differences of the published means "
-        "(paper scale). A cross marks a run that diverged."
+        f"(paper scale).{lost}"
     )

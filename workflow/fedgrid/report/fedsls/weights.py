@@ -37,8 +37,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             title = figures.write_setting(study, dataset, partition)
             above.set_title(f"{title}\n{write_effective_clients(here)}")
             plot_per_sample(below, here)
-        grid[2 * i][0].set_ylabel("weight $a_k$ by saliency (%)")
-        grid[2 * i + 1][0].set_ylabel("$R_k / n_k$")
+        figures.label_rows(grid[2 * i], "weight $a_k$ by saliency (%)")
+        figures.label_rows(grid[2 * i + 1], "$R_k / n_k$")
     figures.legend(figure, grid[0])
     return figure
 
@@ -78,7 +78,8 @@ def write_effective_clients(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the dots."""
-    seeds = tables.join_values(table, "seeds")
+    counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique()
+    seeds = tables.join_values(counts.reset_index(), "seed")
     return (
         "A dot is a client. Effective clients are 1 / sum of squared weights over the population, "
         f"mean over {seeds} seed{'s' * (seeds != '1')}; {tables.join_values(table, 'scale')} scale."

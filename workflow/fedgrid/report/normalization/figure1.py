@@ -46,8 +46,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             plot_curves(axes, part[part["method"] == method], look)
             title = figures.write_setting(study, dataset, partition)
             axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
-        row[0].set_ylabel("cosine of the local\nand the server's model")
-    figures.legend(figure, grid[0])
+        figures.label_rows(row, "cosine of the local\nand the server's model")
+    figures.name_lines([axes for row in grid for axes in row])
     return figure
 
 

@@ -6,7 +6,7 @@ A panel per setting, a colour per method.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import figures, gains, tables
+from fedgrid.analysis import figures, gains, looks, tables
 from fedgrid.report import convergence
 from fedgrid.study.records import Study
 
@@ -26,18 +26,17 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels that share axes, one per setting."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     figure, (row,) = figures.panels(1, len(settings), width=3.2, height=2.6, sharey=True)
-    look = figures.colours(table["original"])
+    look = looks.list_looks(table["method"], study)
     for axes, ((dataset, partition, protocol), part) in zip(row, settings, strict=bool(settings)):
         for (method, original), line in part.groupby(["method", "original"], sort=False):
             style = DASHED if method == original else SOLID
             label = figures.label(study, method)
-            axes.plot(
-                line["round"], line["mean"], label=label, color=look[original], linestyle=style
-            )
+            drawn = look[method] | {"linestyle": style, "marker": ""}
+            axes.plot(line["round"], line["mean"], label=label, **drawn)
         title = figures.write_setting(study, dataset, partition)
         axes.set(title=f"{title}, {figures.label(study, protocol, 'protocol')}", xlabel="round")
-    row[0].set_ylabel(tables.write_axis_label(table))
-    figures.legend(figure, row, columns=4)
+    figures.label_rows(row, tables.write_axis_label(table))
+    figures.name_lines(row)
     return figure
 
 

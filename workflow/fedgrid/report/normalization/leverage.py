@@ -120,10 +120,13 @@ def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw three panels of distances, and below them a panel of gains per setting."""
     settings = select_settings(table)
-    rows = 1 + -(-len(settings) // COLUMNS)
-    figure, grid = figures.panels(rows, COLUMNS, sharey="row")
-    plot_distances(grid[0], table[table["what"] == DISTANCE])
-    limits = compute_limits(table["gain"])
+    moved = table[table["what"] == DISTANCE]
+    views = list_views(moved)
+    columns = max(len(views), min(COLUMNS, len(settings)))
+    rows = 1 + -(-len(settings) // columns)
+    figure, grid = figures.panels(rows, columns, height=2.3, sharey="row")
+    plot_distances(grid[0], moved, views)
+    limits = compute_limits(table[["gain", "low", "high"]])
     below = [axes for row in grid[1:] for axes in row]
     for axes, setting in zip(below, settings, strict=False):
         plot_gains(axes, table, setting)
@@ -131,10 +134,11 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     for axes in below[len(settings) :]:
         axes.set_axis_off()
     for row in grid[1:]:
-        row[0].set_ylabel("gain in accuracy\n(points of percent)")
+        figures.label_rows(row, "gain in accuracy\n(points of percent)")
     for name, style in STYLES.items():
         below[0].plot([], [], color="0.3", linestyle=style, label=WORDS[name])  # for the legend
-    figures.legend(figure, below, columns=4)
+    figures.legend(figure, below, columns=3)
+    figures.name_lines(grid[0])
     return figure
 
 
@@ -150,31 +154,39 @@ def select_settings(table: pd.DataFrame) -> list[tuple[str, str, str]]:
     return [*counts[counts == counts.max()].index]
 
 
-def compute_limits(values: pd.Series) -> tuple[float, float]:
-    """Return the limits of an axis that shows all points; intervals may go beyond it."""
-    low, high = min(values.min(), 0), max(values.max(), 0)
+def compute_limits(values: pd.DataFrame) -> tuple[float, float]:
+    """Return the limits of an axis that shows all points with their whole intervals."""
+    finite = values.to_numpy(float)[np.isfinite(values.to_numpy(float))]
+    low, high = min([0, *finite]), max([0, *finite])
     room = (ROOM - 1) * (high - low) / 2
     return low - room, high + room
 
 
-def plot_distances(row: list[Axes], table: pd.DataFrame) -> None:
-    """Draw the distances by method, by clients in a round, and by temperature.
+def list_views(table: pd.DataFrame) -> list[str]:
+    """List what varies in the table: of VARIED those with several values, or the methods alone."""
+    several = [name for name in VARIED if select_view(table, name)[name].nunique() > 1]
+    return several or ["label"] * bool(len(table))
 
-    In each panel, everything that does not vary is as in the first line of the table.
-    """
-    if table.empty:
-        return
-    first = table.iloc[0]
-    for axes, (name, (fixed, form)) in zip(row, VARIED.items(), strict=True):
-        here = table[(table[fixed] == first[fixed]).all(axis=1)]
+
+def select_view(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Select the rows of a panel; what does not vary is as in the first line of the table."""
+    fixed = VARIED[name][0]
+    return table[(table[fixed] == table[fixed].iloc[0]).all(axis=1)] if len(table) else table
+
+
+def plot_distances(row: list[Axes], table: pd.DataFrame, views: list[str]) -> None:
+    """Draw the distances by what varies: methods, clients in a round, temperatures."""
+    for axes in row[len(views) :]:
+        axes.set_axis_off()
+    for axes, name in zip(row, views, strict=False):
+        here, form = select_view(table, name), VARIED[name][1]
         here = here if name == "label" else here.sort_values(name, kind="stable")
         for (value, colour), style in product(figures.colours(here[name]).items(), STYLES):
             line = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
             label = form.format(value) if style == MEASURED else None
             axes.plot(line.index, line, color=colour, linestyle=STYLES[style], label=label)
         axes.set(yscale="log", xlabel="round", title=TITLES[name])
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=2, fontsize=6)
-    row[0].set_ylabel("share of the weight\n(total variation)")
+    figures.label_rows(row, "share of the weight\n(total variation)")
 
 
 def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -> None:
@@ -214,7 +226,7 @@ def caption(table: pd.DataFrame) -> str:
         "Above: the share of the aggregation weight that the normalisation moves (solid), its "
         "upper bound (dotted), and the distance from equal weights of random weights with as many "
         "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
-        "the original with 95 % intervals over pairs of runs, which may go beyond the panel: "
+        "the original with 95 % intervals over pairs of runs: "
         f"{tables.describe_scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
         f"{lacks * bool(len(unknown))}"
     )

@@ -58,11 +58,11 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
             title = figures.write_setting(study, dataset, partition)
             top.set_title(f"{figures.label(study, method)}\n{title}")
-        grid[2 * at][0].set_ylabel("accuracy (%)")
-        grid[2 * at + 1][0].set_ylabel("coefficient")
+        figures.label_rows(grid[2 * at], "accuracy (%)")
+        figures.label_rows(grid[2 * at + 1], "coefficient")
     for axes in grid[-1]:
         axes.set_xlabel("round")
-    figures.legend(figure, [axes for row in grid for axes in row], columns=4, order=[*look])
+    figures.name_lines([axes for row in grid for axes in row])
     return figure
 
 

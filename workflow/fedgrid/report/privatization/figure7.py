@@ -6,7 +6,7 @@ A row of panels per accuracy, a column per protocol and data set.
 import pandas as pd
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import choice, figures, metrics, tables
+from fedgrid.analysis import choice, figures, looks, metrics, tables
 from fedgrid.analysis.scores import SETTING
 from fedgrid.report import convergence
 from fedgrid.report.privatization.ways import ACCURACIES
@@ -36,26 +36,25 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw the panels; a method has the same colour and line style in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
     figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
-    look = figures.lines(table["method"])
+    look = looks.list_looks(table["method"], study)
     for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[SETTING] == [*setting]).all(axis=1) & (table["what"] == name)
             convergence.plot_curves(axes, table[here], look, study)
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
+        figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
         names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
         axes.set_title(", ".join(names))
     for axes in grid[-1]:
         axes.set_xlabel("round")
-    figures.legend(figure, [axes for row in grid for axes in row])
+    figures.name_lines([axes for row in grid for axes in row])
     return figure
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
-    ends = " A line ends early if a run diverged." * bool(table["ended_early"].any())
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
-        "(personalisation), mean and standard deviation over seeds: "
-        f"{tables.describe_scope(table)}.{ends}"
+        f"(personalisation){tables.describe_spread(table)}: {tables.describe_scope(table)}."
+        f"{convergence.describe_bands(table)}{convergence.describe_ends(table)}"
     )

@@ -96,7 +96,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
             plot_bars(axes, table[here & (table["what"] == name)])
             axes.set_title(figures.write_setting(study, *setting))
-        row[0].set_ylabel(f"{name}\naccuracy{metrics.write_unit(metric)}")
+        figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
 
@@ -115,19 +115,14 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
         axes.axhline(row.mean, color="0.2", linestyle="--", label=f"{row.way} (all shared)")
     axes.set_xticks(places, split["way"], rotation=90)
     axes.grid(visible=False, axis="x")
-    lowest = (table["mean"] - table["deviation"].fillna(0)).min()
-    highest = (table["mean"] + table["deviation"].fillna(0)).max()
-    if highest > lowest:
-        axes.set_ylim(max(0, lowest - 0.3 * (highest - lowest)), None)
 
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
-    cut = " The vertical axes may begin above 0."
     lost = " A bar is missing if a run diverged." * bool(table["diverged"].any())
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
         f"last {tables.join_values(table, 'tail')} rounds: "
-        f"{tables.describe_scope(table)}.{cut}{lost}"
+        f"{tables.describe_scope(table)}.{lost}"
     )
