@@ -380,7 +380,7 @@ def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     assert ("quick scale" in product.caption(table)) == drawn_from_runs
     paths = [tmp_path / f"{name}.{form}" for form in STUDY["products"][name]["formats"]]
     _formats.write_product(product, table, STUDY, paths)
-    assert all(path.stat().st_size > 100 for path in paths)
+    assert all(path.stat().st_size > 40 for path in paths)
     again = product.draw(**sources(name), study=STUDY, scale="quick")
     pd.testing.assert_frame_equal(table, again)
 

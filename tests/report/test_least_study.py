@@ -105,7 +105,7 @@ def test_an_entry_of_a_product_needs_its_sources_only(tmp_path):
     Grid(made.STUDIES | {"short": study})
     whole = {n: (about["formats"], about["category"]) for n, about in study["products"].items()}
     assert whole == {
-        "sweep": (["csv", "svg"], "Results"),
+        "sweep": (["csv", "svg", "txt"], "Results"),
         "best": (["csv", "tex", "html"], "Results"),
         "table": (["csv"], "Mine"),
     }
@@ -118,7 +118,7 @@ def test_the_default_formats_of_a_studys_own_file_are_those_of_this_file(tmp_pat
     head, _, _ = MINE.partition("products:")
     (tmp_path / "fedsls.yaml").write_text(head + text)  # the folder of its name has figure1
     study = read_study(tmp_path / "fedsls.yaml")
-    assert study["products"]["figure1"]["formats"] == ["csv", "svg"]
+    assert study["products"]["figure1"]["formats"] == ["csv", "svg", "txt"]
 
 
 @pytest.mark.parametrize("product", ["claims", "contrasts"])

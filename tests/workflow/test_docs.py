@@ -227,7 +227,7 @@ def grid_of(text: str, folder: Path) -> Grid:
 def test_the_least_study_is_one(tmp_path):
     made = grid_of(blocks("guide/study.md", "yaml")[0].text, tmp_path)
     assert made.products("mine", "quick") == ["convergence"]
-    assert made.studies["mine"]["products"]["convergence"]["formats"] == ["csv", "svg"]
+    assert made.studies["mine"]["products"]["convergence"]["formats"] == ["csv", "svg", "txt"]
     assert len(made.runs("mine", "quick", "main")) == 2
 
 
@@ -248,7 +248,7 @@ def test_the_products_for_any_study_can_be_copied(tmp_path):
     assert made.products("mine", "quick") == [*study["products"]]
     for about in made.studies["mine"]["products"].values():
         assert about["category"]
-        assert about["formats"] in (["csv", "svg"], ["csv", "tex", "html"])
+        assert about["formats"] in (["csv", "svg", "txt"], ["csv", "tex", "html"])
 
 
 # -- pages that are made --------------------------------------------------------------------------
