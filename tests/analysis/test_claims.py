@@ -1022,8 +1022,8 @@ def test_a_column_per_further_metric_says_whether_the_verdict_changes():
     assert "scored in another way" not in product.caption(plain)
     shown = product.wide(table)
     assert shown["smoothed"].tolist() == table["verdict_smoothed"].tolist()
-    assert shown["changes"].tolist() == ["yes", "no"]
-    assert not {"smoothed", "changes"} & {*product.wide(plain)}
+    assert shown["robust"].tolist() == [verdicts.DEPENDS, verdicts.ROBUST]
+    assert not {"smoothed", "robust"} & {*product.wide(plain)}
 
 
 def test_a_further_metric_is_one_that_some_runs_do_not_have_as_their_own():

@@ -57,6 +57,7 @@ NARROWLY = f"narrowly {CONTRADICTED}"
 AGAINST = (CONTRADICTED, NARROWLY)
 NEARLY = 0.9  # share of the printed comparisons
 DECIMALS = 8  # of printed differences: more are errors of the subtraction
+ROBUST, DEPENDS = "robust", "depends on the metric"
 MANY = 1000  # more seeds than one can run
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
 COMPARED = ["measure", "method", "over", "protocol", "dataset", "partition"]
@@ -404,14 +405,14 @@ def add_changes(table: pd.DataFrame, own: str, others: Iterable[str]) -> pd.Data
 
 
 def show_by_metric(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns for readers about other metrics: the verdicts, and `changes` as yes or no.
+    """Return the columns for readers about other metrics: the verdicts, and `changes` in words.
 
     There are none if no other metric was asked for.
     """
     shown = table[[name for name in table if name.startswith(BY)]]
     shown = shown.rename(columns=lambda name: name.removeprefix(BY))
     if "changes" in table:
-        shown = shown.assign(changes=table["changes"].map({True: "yes", False: "no"}))
+        shown = shown.assign(robust=table["changes"].map({True: DEPENDS, False: ROBUST}))
     return shown
 
 

@@ -24,7 +24,6 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.records import Product, Study
 
-ROBUST, DEPENDS = "robust", "depends on the metric"
 OWN = "own"  # the way to score a run, if the runs' protocols have several
 METRICS = ("tail", "best", "smoothed")  # how a run can be scored: fields `metric` of protocols
 BY_VERDICT = {"held": verdicts.HOLDS, "failed": verdicts.FAILS, "undecided": verdicts.UNDECIDED}
@@ -241,7 +240,7 @@ def judge_by_metric(
 def find_robust(metrics: pd.DataFrame) -> dict[int, str]:
     """Say for each claim whether all metrics give the same verdict."""
     several = metrics.groupby("claim")["our_verdict"].nunique() > 1
-    return several.map({False: ROBUST, True: DEPENDS}).to_dict()
+    return several.map({False: verdicts.ROBUST, True: verdicts.DEPENDS}).to_dict()
 
 
 def write_comparisons(

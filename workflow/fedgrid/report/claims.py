@@ -131,11 +131,13 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     several = tables.is_in_heading(table.dropna(subset="protocol"), "protocol")
     names = [name for name in verdicts.COMPARED if several or name != "protocol"]
     where = table[names].astype(object).fillna("")
-    shown = table[["says", "we_test", "published", "ours"]].assign(
+    shown = table[["says", "we_test", "reading", "published", "ours"]].astype(object).fillna("")
+    shown = shown.assign(
         deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
         difference=[write_difference(row) for row in table.itertuples()],
         seeds_needed=table["seeds_needed"].map(write_seeds),
         verdict=table["verdict"],
+        caution=table["caution"].astype(object).fillna(""),
     )
     return shown.join(verdicts.show_by_metric(table)).set_index("says")
 

@@ -54,7 +54,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         plot_bars(axes, table[table["dataset"] == dataset], look, study)
         axes.set(title=figures.label(study, dataset))
         axes.axhline(0, color="black", linewidth=0.6)
-    figures.label_rows(row, "gain of FedSLS in accuracy\n(points of percent)")
+    figures.label_rows(row, "gain of FedSLS\n(points of percent)")
     figures.legend(figure, row, columns=2)
     return figure
 
