@@ -96,7 +96,8 @@ def share_axes(grid: list[list[Axes]], fit: int, sharex: bool | str, sharey: boo
 def label_rows(row: Iterable[Axes], text: str) -> None:
     """Name the vertical axis of the panels of a row that are at the left of the figure."""
     for axes in row:
-        if axes.get_subplotspec().is_first_col():
+        place = axes.get_subplotspec()
+        if place and place.is_first_col():
             axes.set_ylabel(text)
 
 
@@ -160,8 +161,8 @@ def setting_panels(
     places = arrange_panels(table)
     together = all(len({dataset for dataset, _ in row}) == 1 for row in places)
     shared: dict[str, Any] = {"sharex": "row", "sharey": "row"} if together else {}
-    size = {"height": find_height(table)} | size
-    figure, grid = panels(len(places), len(places[0]), **size, **shared)
+    shared |= {"height": find_height(table)} | size
+    figure, grid = panels(len(places), len(places[0]), **shared)
     filled: list[list[tuple[Axes, pd.DataFrame]]] = []
     for row, settings in zip(grid, places, strict=True):
         filled.append([])
@@ -196,7 +197,9 @@ def name_lines(panels: Iterable[Axes]) -> None:
     notes = [(axes, place_labels(axes, ends)) for axes, ends in named if ends]
     if not notes:
         return
-    notes[0][0].figure.draw_without_rendering()
+    figure = notes[0][0].get_figure(root=True)
+    if figure:
+        figure.draw_without_rendering()
     for axes, texts in notes:
         spread_labels(axes, texts)
 

@@ -56,8 +56,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per cell that all kept curves have: every curve and its moving average."""
     table = table[table["curve"].notna()]
     cells = list(table.groupby(CELL, sort=False))
-    size = {"width": 2 * figures.WIDTH, "height": 1.5 * figures.HEIGHT}
-    figure, grid = figures.panels(len(cells), 1, **size)
+    width, height = 2 * figures.WIDTH, 1.5 * figures.HEIGHT
+    figure, grid = figures.panels(len(cells), 1, width, height)
     look = figures.colours(table["curve"])
     for (axes,), (_, part) in zip(grid, cells, strict=False):
         axes.set_title(write_title(part))

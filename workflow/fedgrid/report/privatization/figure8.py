@@ -89,8 +89,7 @@ def write_letters(kind: str, split: int, blocks: int) -> str:
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per accuracy, a column per data set."""
     columns = [*table.groupby(["dataset", "partition"], sort=False).groups]
-    size = {"width": 4.4, "height": 2.4}
-    figure, grid = figures.panels(len(ACCURACIES), len(columns), **size)
+    figure, grid = figures.panels(len(ACCURACIES), len(columns), width=4.4, height=2.4)
     for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
