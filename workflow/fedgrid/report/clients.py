@@ -96,7 +96,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             for facts in here.to_dict("records"):
                 plot_curves(axes, facts, look[facts["line"]])
             axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(range(len(CURVE)), ["worst", *",2,,4,,6,,8,".split(","), "best"])
+            axes.set_xticks(
+                range(len(CURVE)), ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
+            )
         figures.label_rows(row, "accuracy on clients'\ntest sets (%)")
         for axes in row:
             axes.set_xlabel("decile of clients")
