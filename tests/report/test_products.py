@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from functools import cache
+from html import unescape
 from itertools import product
 from math import sqrt
 from pathlib import Path
@@ -191,7 +192,7 @@ def assert_whole(path: Path, caption: str) -> None:
     elif path.suffix == ".txt":
         assert content.decode() == f"{caption}\n"
     elif path.suffix == ".html":
-        assert caption in content.decode()
+        assert caption in unescape(content.decode())
         assert content.decode().count("<tr") > 1
     elif path.suffix == ".tex":
         assert content.decode().startswith(f"% {caption}\n")

@@ -7,13 +7,10 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from fedgrid.analysis import tables
-from fedgrid.analysis.metrics import lower_is_better
-from fedgrid.analysis.readable import NAMES, find_best, list_levels, write_name
 from fedgrid.page import marks
-from fedgrid.report import _product
+from fedgrid.report import _formats, _product
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import product_module
@@ -38,39 +35,13 @@ def show_table(name: str, study: Study, product: str, path: Path) -> dict[str, A
     loaded, table = _product.load_product(name, product, entry), _product.read_table(path)
     if table.empty or _product.NOTHING in table:
         return None
-    wide = _product.lay_out(loaded, table)
-    ranked = getattr(loaded, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(str(tables.find_metric(table)))
     return {
         "name": write_title(product),
         "says": describe_product(name, product, entry),
         "caption": loaded.caption(table),
-        "body": write_body(wide, study, ranked, lowest),
+        "body": _formats.write_body(loaded, table, study, "front-table"),
         "marked": hasattr(loaded, "ranked"),
     }
-
-
-def write_body(wide: pd.DataFrame, study: Study, ranked, lowest: bool) -> Markup:
-    """Write a laid-out table as HTML, with labels for names and the best numbers bold."""
-    cells = wide.astype(object).where(wide.notna(), "").map(str)
-    best, _ = find_best(cells, ranked, lowest)
-    shown = cells.map(escape).mask(best, cells.map(lambda text: Markup("<b>{}</b>").format(text)))
-    for axis in ("index", "columns"):
-        setattr(shown, axis, label_index(getattr(wide, axis), study))
-    return Markup(shown.to_html(border=0, escape=False, classes="front-table"))
-
-
-def label_index(index: pd.Index, study: Study) -> pd.Index:
-    """Replace the names in an index by their labels, escaped for HTML."""
-    levels = [
-        [str(escape(write_name(study, str(value), str(name)) if name in NAMES else value))
-         for value in level]
-        for name, level in zip(index.names, list_levels(index), strict=True)
-    ]  # fmt: skip
-    heads = [str(name or "").removesuffix("_") for name in index.names]
-    if index.nlevels == 1:
-        return pd.Index(levels[0], name=heads[0] or None)
-    return pd.MultiIndex.from_arrays(levels, names=heads)
 
 
 def describe_product(name: str, product: str, entry: Product) -> str:

@@ -29,21 +29,35 @@ def write_csv(product, table, path: Path, study: Study) -> None:
 def write_tex(product, table, path: Path, study: Study) -> None:
     """Write a table for a paper, which also compiles by itself (`analysis/latex.py`)."""
     from fedgrid.analysis import latex
-    from fedgrid.analysis.metrics import lower_is_better
-    from fedgrid.analysis.tables import find_metric
 
-    wide, caption = lay_out(product, table), product.caption(table)
-    ranked = getattr(product, "ranked", None) or (lambda row, column: False)
-    lowest = lower_is_better(str(find_metric(table)))
-    text = latex.write_table(wide, study, caption, path.stem, ranked, lowest)
+    caption, order = product.caption(table), find_order(product, table)
+    text = latex.write_table(lay_out(product, table), study, caption, path.stem, *order)
     path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
 def write_html(product, table, path: Path, study: Study) -> None:
     """Write a page for the report, which needs no other file."""
-    body = lay_out(product, table).to_html(border=0, na_rep="")
-    page = PAGE.format(caption=product.caption(table), body=body)
+    from html import escape
+
+    body = write_body(product, table, study)
+    page = PAGE.format(caption=escape(product.caption(table), quote=False), body=body)
     path.write_text(page, encoding="utf-8")
+
+
+def write_body(product, table, study: Study, kind: str = "product") -> str:
+    """Return the product's table as HTML, of the class `kind`, with labels and the best bold."""
+    from fedgrid.analysis import html
+
+    return html.write_table(lay_out(product, table), study, *find_order(product, table), kind)
+
+
+def find_order(product, table) -> tuple[Callable[..., bool], bool]:
+    """Return which cells are compared with each other, and whether the lowest is the best."""
+    from fedgrid.analysis.metrics import lower_is_better
+    from fedgrid.analysis.tables import find_metric
+
+    ranked = getattr(product, "ranked", None) or (lambda row, column: False)
+    return ranked, lower_is_better(str(find_metric(table)))
 
 
 def write_caption(product, table, path: Path, study: Study) -> None:
@@ -79,10 +93,18 @@ PAGE = """<!doctype html>
 <style>
 body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
 table {{ border-collapse: collapse; }}
-th, td {{ padding: .25em .7em; text-align: right; border-bottom: 1px solid #ddd; }}
-th:first-child, td:first-child {{ text-align: left; }}
+th, td {{ padding: .25em .7em; text-align: right; vertical-align: top; }}
+th, td {{ border-bottom: 1px solid #ddd; }}
+tbody th, thead th:first-child {{ text-align: left; }}
+thead tr:last-child:has(th:empty:last-child) th {{ text-align: left; }} /* names of the index */
 tbody th {{ font-weight: normal; }}
 thead th {{ border-bottom: 1px solid #222; }}
+@media print {{
+  @page {{ size: landscape; margin: 10mm; }}
+  body {{ font-size: 8pt; margin: 0; }} table {{ font-size: 6.5pt; }}
+  th, td {{ padding: .15em .4em; }}
+  tr {{ break-inside: avoid; }} thead {{ display: table-header-group; }}
+}}
 </style>
 <p>{caption}</p>
 {body}
