@@ -124,7 +124,7 @@ def test_every_product_of_the_study_is_in_the_report(results, products):
         f"results/studies/fedsls/quick/{part}/{name}.{ext}"
         for name, about in products.items()
         for ext in about["formats"]
-        if ext in ("csv", "html", "svg")
+        if ext in ("csv", "html", "svg", "txt")
     }
     assert results.keys() == shown
 
