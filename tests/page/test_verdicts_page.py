@@ -235,8 +235,8 @@ def test_filters_leave_the_claims_that_are_asked_for(page, out, tmp_path):
     assert sorted(every["there"]) == find_ids(own)
     said = [of for of in tested if of["our_verdict"] == judging.UNDECIDED]
     assert sorted(undecided["there"]) == find_ids(said) != []
-    assert sorted(changing["there"]) == find_by_robust(out, evidence.DEPENDS)
-    assert sorted(robust["there"]) == find_by_robust(out, evidence.ROBUST) != []
+    assert sorted(changing["there"]) == find_by_robust(out, judging.DEPENDS)
+    assert sorted(robust["there"]) == find_by_robust(out, judging.ROBUST) != []
     assert len(untested["there"]) == len(own) - len(tested)
     assert (nothing["there"], nothing["none"]) == ([], True)
 
@@ -452,7 +452,7 @@ def test_pairs_of_which_one_diverged_are_counted(out, page):
 
 
 def test_metrics_that_change_a_verdict_are_said_in_words(out):
-    words = {True: evidence.ROBUST, False: evidence.DEPENDS}
+    words = {True: judging.ROBUST, False: judging.DEPENDS}
     for study in PARTS:
         by_claim: dict[str, set] = {}
         for row in rows(out, f"{study}_quick_metrics.csv"):
@@ -464,7 +464,7 @@ def test_metrics_that_change_a_verdict_are_said_in_words(out):
 def test_a_claim_is_robust_if_all_metrics_give_its_verdict():
     said = ["holds", "holds", "holds", "undecided"]
     metrics = pd.DataFrame({"claim": [1, 1, 2, 2], "our_verdict": said})
-    assert evidence.find_robust(metrics) == {1: evidence.ROBUST, 2: evidence.DEPENDS}
+    assert evidence.find_robust(metrics) == {1: judging.ROBUST, 2: judging.DEPENDS}
 
 
 def test_other_metrics_have_comparisons_of_their_own(out):
@@ -635,12 +635,13 @@ def test_a_claim_shows_the_three_differences_of_its_placebo(results, tmp_path, m
     page = ask(tmp_path / "page.html", results, "fedsls")
     (first,) = re.findall(r'<article class="claim" id="fedsls-1".*?</article>', page, re.DOTALL)
     shown = re.findall(r'data-column="(?:gain|placebo_gain|beyond_placebo)\w*">([^<]+)<', first)
-    assert shown[:9] == [
+    assert shown[:3] == ["+1.25", "0.50", "2.50"]  # beside the placebo's line of the plot
+    assert shown[3:12] == [
         *("+0.25", f"{MINUS}0.50", "1.50"),
         *("+1.25", "0.50", "2.50"),
         *("+2.25", "1.50", "3.50"),
     ]
-    assert shown[9:12] == ["3", "2", "2"]
+    assert shown[12:15] == ["3", "2", "2"]
     other = re.findall(r'data-column="verdict_(\w+)">([^<]+)<', first)
     assert other[:2] == [("best", "undecided"), ("smoothed", "no gain")]
     assert problems(look(page, tmp_path)["texts"], tmp_path / "page") == []
