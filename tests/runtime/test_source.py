@@ -293,7 +293,7 @@ def drawn_before() -> dict[str, str]:
             ("report/ablation", ":.1f}", ":.2f}", COMPARED),
             ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
             ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),
-            ("report/_formats", "border=0", "border=1", set(PRODUCTS)),
+            ("analysis/html", "border=0", "border=1", set(PRODUCTS)),
             ("claim", "listed(names) for", "listed(names)[:1] for", OF_CLAIMS),
             ("runtime/names", "else [value]", "else [value, value]", set(PRODUCTS)),
         ),
