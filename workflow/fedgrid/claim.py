@@ -18,6 +18,7 @@ MARK = "@"  # between the name of a grid and the number of a claim
 SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
 OVER = "fedavg"
 BOUNDS = ("least", "most")
+IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")  # of percent
 OF_RUNS = ("accuracy", SPEED_UP, "steadiness", "early accuracy", "personal accuracy")
 OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
 COEFFICIENT = "coefficient "  # before the name of a column that a method logs

@@ -19,7 +19,6 @@ from fedgrid.study.records import Study
 
 STATED = ["claim", "says", "section", "we_test", "reading", "added"]
 PAPER = "paper"  # before the protocol of a printed table
-IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")  # of percent
 CAUTION = (
     "The sentence gives a size in the paper's own setting. This scale has other networks, data or "
     "rounds, in which an effect can have another size: it does not refute the paper's number."
@@ -103,7 +102,7 @@ def write_bounds(claim: Claim) -> str:
     given = claim.get("least", -math.inf), claim.get("most", math.inf)
     wide = [f"{bound:g}" for bound in claims.find_bounds(claim) if math.isfinite(bound)]
     rounded = f" (as rounded: {' to '.join(wide)})" if "rounding" in claim else ""
-    return write_range(*given, {*claims.measures(claim)} <= {*IN_POINTS}) + rounded
+    return write_range(*given, {*claims.measures(claim)} <= {*claims.IN_POINTS}) + rounded
 
 
 def write_range(low: float, high: float, in_points: bool) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedgrid.claim import (
     COEFFICIENT,
+    IN_POINTS,
     OF_KIND,
     OF_RUNS,
     Claim,
@@ -32,7 +33,6 @@ NAMED: tuple[Named, ...] = ("protocol", "dataset", "partition", "method")
 PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
 OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median", "mean", "box"))))
 MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
-IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")
 LEAST_POINTS = 0.1  # a bound nearer to zero is a share, such as 0.02 for 2 points
 HEADING = "heading"  # of a published table of another source than the study's paper
 PICTURE = "svg"  # the format of a figure on the front page
