@@ -130,36 +130,54 @@ def judge_claims(
     is missing.
     """
     entry = study["products"].get("claims", {"from": {}})
-    sources = read(entry)
-    if not sources:
+    if not (sources := read(entry)):
         return {}
-    best = entry.get("with", {}).get("best")
-    choose = choice.make_chooser(sources.get("runs"), sources.get("settings"), best)
-    given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
-    named = choice.name_families(given["runs"], sources.get("settings"), best)
-    missing = verdicts.count_missing(study, wanted, named, bool(best))
-    values = {
-        metric: measures.measure_all(study, **given, choose=choose, way=metric if at else None)
-        for at, metric in enumerate(list_metrics(given["runs"]))
-    }
-    own, measured = next(iter(values.items()))
+    values, missing = measure_by_metric(study, sources, entry.get("with", {}).get("best"), wanted)
+    measured, printed = next(iter(values.values())), measures.measure_printed(study)
     pairs = {
-        n: verdicts.compute_differences(claim, measured)
-        for n, claim in verdicts.number_claims(study, None)
+        number: verdicts.compute_differences(claim, measured)
+        for number, claim in verdicts.number_claims(study, None)
     }
     contrasts = {metric: compare_all(study, of, missing) for metric, of in values.items()}
-    printed = measures.measure_printed(study)
+    metrics = judge_by_metric(study, contrasts if "runs" in sources else {}, missing)
     table = claims.judge_claims(study, scale, measured, printed, missing)
-    table = table.merge(count_verdicts(contrasts[own], pairs), on="claim")
-    table["compared"] = write_comparisons(table, contrasts[own], study)
-    metrics = judge_by_metric(study, contrasts, missing) if given["runs"] is not None else None
-    table["robust"] = "" if metrics is None else table["claim"].map(find_robust(metrics))
     every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
-    tables = {"claims": table, "contrasts": add_printed(every, study, printed)}
-    tables["metrics"] = pd.DataFrame() if metrics is None else metrics
-    return {kind: of.round(claims.ROUNDED) for kind, of in tables.items()} | {
-        "seeds": list_seed_differences(pairs)
+    tables = {
+        "claims": add_evidence(table, study, next(iter(contrasts.values())), pairs, metrics),
+        "contrasts": add_printed(every, study, printed),
+        "metrics": metrics,
+        "seeds": list_seed_differences(pairs),
     }
+    return {kind: of.round(claims.ROUNDED) for kind, of in tables.items()}
+
+
+def measure_by_metric(
+    study: Study, sources: Tables, best: dict | None, wanted: pd.DataFrame | None
+) -> tuple[Tables, dict[int, int]]:
+    """Return what claims compare, by metric, and by claim how many comparisons lack a run."""
+    runs, settings = sources.get("runs"), sources.get("settings")
+    given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
+    choose = choice.make_chooser(runs, settings, best)
+    values = {
+        metric: measures.measure_all(study, **given, choose=choose, way=metric if at else None)
+        for at, metric in enumerate(list_metrics(runs))
+    }
+    named = choice.name_families(runs, settings, best)
+    return values, verdicts.count_missing(study, wanted, named, bool(best))
+
+
+def add_evidence(
+    table: pd.DataFrame,
+    study: Study,
+    contrasts: pd.DataFrame,
+    pairs: dict[int, pd.DataFrame],
+    metrics: pd.DataFrame,
+) -> pd.DataFrame:
+    """Add to each claim's row the counts of verdicts, the deciding comparison, and `robust`."""
+    table = table.merge(count_verdicts(contrasts, pairs), on="claim")
+    compared = write_comparisons(table, contrasts, study)
+    robust = table["claim"].map(find_robust(metrics)).fillna("")
+    return table.assign(compared=compared, robust=robust)
 
 
 def list_metrics(runs: pd.DataFrame | None) -> list[str]:

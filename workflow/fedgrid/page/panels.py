@@ -72,22 +72,23 @@ def make_panels(
 ) -> list[Panel]:
     """Return a panel per metric, of which the first is of the paper's own metric."""
     verdict_by = {of["metric"]: of["our_verdict"] for of in metrics}
-    names = [*dict.fromkeys(contrast["metric"] for contrast in contrasts)]
-    by_metric = {
-        name: [
-            make_bar(of, seeds if at == 0 else [], controls if at == 0 else [])
-            for of in contrasts
-            if of["metric"] == name
-        ]
-        for at, name in enumerate(names)
-    }
-    allowed = stated.find_bounds(claim)
+    by_metric = group_bars(contrasts, seeds, controls)
+    allowed, unit = stated.find_bounds(claim), write_unit(claim)
     axis = drawn.fit_axis([bar for of in by_metric.values() for bar in of], allowed)
-    unit = write_unit(claim)
     return [
         Panel(name, verdict_by.get(name, row["our_verdict"]), of, axis, allowed, unit)
         for name, of in by_metric.items()
     ]
+
+
+def group_bars(contrasts: list[Row], seeds: list[Row], controls: list[Row]) -> dict[str, list[Bar]]:
+    """Return the lines of all comparisons by metric; the first metric has seeds and placebos."""
+    found: dict[str, list[Bar]] = {}
+    for contrast in contrasts:
+        first = contrast["metric"] == contrasts[0]["metric"]
+        beneath = (seeds, controls) if first else ([], [])
+        found.setdefault(contrast["metric"], []).append(make_bar(contrast, *beneath))
+    return found
 
 
 def make_bar(contrast: Row, seeds: list[Row], controls: list[Row]) -> Bar:

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from fedgrid.claim import find_claim
 from fedgrid.page import bars, write
 from fedgrid.page.panels import Panel
-from fedgrid.page.sections import AtScale, Claim
+from fedgrid.page.sections import AtScale, Claim, Paper
 from fedgrid.page.sheets import MINUS, Sheet
 from fedgrid.page.totals import describe_study
 from fedgrid.runtime import files
@@ -30,19 +30,22 @@ svg { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-ser
 
 def write_picture(out: Path, everything: Grid, results: Path, name: str, number: int) -> None:
     """Write the picture of a claim of a study, by the scale with the most comparisons."""
-    study = everything.studies[name]
-    find_claim(name, study.get("claims", []), number)
-    with TemporaryDirectory() as folder:
-        (about,) = Sheet(
-            Path(folder) / "studies.csv", pd.DataFrame([describe_study(name, study)])
-        ).rows
-        paper = write.read_paper(name, everything, results, Path(folder), about)
+    find_claim(name, everything.studies[name].get("claims", []), number)
+    paper = judge_study(name, everything, results)
     found = [each for claim in paper.claims for each in (claim, *claim.added)]
     (claim,) = [each for each in found if each.number == number]
     if not claim.main:
         raise UsageError(f"claim {number} of {name} has no runs to draw: choose another claim")
     with files.replacing(out) as temporary:
         temporary.write_text(draw_claim(claim, claim.main, paper.title), encoding="utf-8")
+
+
+def judge_study(name: str, everything: Grid, results: Path) -> Paper:
+    """Judge the claims of one study, without leaving its tables."""
+    about = pd.DataFrame([describe_study(name, everything.studies[name])])
+    with TemporaryDirectory() as folder:
+        (row,) = Sheet(Path(folder) / "studies.csv", about).rows
+        return write.read_paper(name, everything, results, Path(folder), row)
 
 
 def draw_claim(claim: Claim, at: AtScale, title: str) -> str:
