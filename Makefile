@@ -36,6 +36,7 @@ report: $(VENV)/ready
 
 verdicts: $(VENV)/ready
 	python -m fedgrid verdicts --out results/verdicts.html
+	@echo "open results/verdicts.html"
 
 # The figures that kept runs suffice to draw: a study and its figures a line.
 define PICTURES

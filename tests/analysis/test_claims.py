@@ -329,7 +329,7 @@ def printed_as(gaps: list[float], claim: dict) -> str:
     table = pd.concat(
         values({"a": [10 + gap], "b": [10]}, partition=f"dir0.{at}") for at, gap in enumerate(gaps)
     )
-    return verdicts.judge_printed(claim, table)["published_verdict"]
+    return verdicts.judge_printed(claim, table, STUDY)["published_verdict"]
 
 
 def test_a_paper_that_misses_its_sentence_in_a_tenth_misses_it_narrowly():
@@ -525,7 +525,7 @@ def test_a_diverged_run_is_not_evidence_in_a_claim_either():
     runs = made.runs({"a": [60, 61, None], "b": [50, 50, 50]})
     (row,) = drawn(runs, above()).to_dict("records")
     assert row["verdict"] == verdicts.UNDECIDED
-    assert row["ours"] == "1 of 1 are undecided"
+    assert row["ours"] == "1 of 1 is undecided"
 
 
 def test_a_method_that_always_diverged_is_worse_but_none_is_better_for_it():
@@ -710,14 +710,14 @@ def claim_of(words: str, study: dict = STUDY) -> dict:
 
 
 def printed(words: str, study: dict = STUDY) -> tuple[str, str]:
-    found = verdicts.judge_printed(claim_of(words, study), measures.measure_printed(study))
+    found = verdicts.judge_printed(claim_of(words, study), measures.measure_printed(study), study)
     return found["published"], found["published_verdict"]
 
 
 def test_the_highest_accuracies_everywhere_are_narrowly_not_those_of_two_cells():
     text, verdict = printed("highest accuracies")
     assert verdict == verdicts.NARROWLY
-    assert text.startswith("94 of 96 comparisons, -4.11 (cinic10 dir0.5 fedsl-f4) to ")
+    assert text.startswith("94 of 96 comparisons: -4.11 (over FedSL f=4, CINIC-10, alpha=0.5) to ")
     gaps = verdicts.compute_differences(
         claim_of("highest accuracies"), measures.measure_printed(STUDY)
     )
@@ -743,7 +743,7 @@ def test_the_highest_accuracies_everywhere_are_narrowly_not_those_of_two_cells()
 )
 def test_what_the_printed_numbers_say_of_a_claim(words, agree, verdict):
     text, found = printed(words)
-    assert text.startswith(f"{agree} comparisons, ")
+    assert text.startswith(f"{agree} comparison")
     assert found == verdict
 
 
@@ -767,10 +767,11 @@ def test_another_printed_number_is_another_verdict():
 
 def test_the_share_counts_for_printed_numbers_too():
     half = values({"a": [1, 1], "b": [0, 2]})  # as if each seed were a comparison
-    assert verdicts.judge_printed(above(share=0.4), half)["published_verdict"] == "consistent"
-    assert (
-        verdicts.judge_printed(above(share=0.5), half)["published_verdict"] == verdicts.CONTRADICTED
-    )
+    given = {
+        share: verdicts.judge_printed(above(share=share), half, STUDY)["published_verdict"]
+        for share in (0.4, 0.5)
+    }
+    assert given == {0.4: verdicts.CONSISTENT, 0.5: verdicts.CONTRADICTED}
 
 
 # --- the product -----------------------------------------------------------------------------
@@ -813,7 +814,7 @@ def test_every_claim_has_all_its_comparisons_in_the_papers_grid(paper):
     table = contrasts.draw(**paper, study=STUDY, scale="paper")
     assert table.groupby("claim").size().tolist() == COMPARISONS
     ours = product.draw(**paper, study=STUDY, scale="paper")["ours"]
-    counted = ours.str.extract(r"(?:of )?(\d+) (?:hold|do not hold|are undecided)")
+    counted = ours.str.extract(r"(?:of )?(\d+) (?:holds?|do(?:es)? not hold|(?:is|are) undecided)")
     assert counted[0].astype(int).tolist() == COMPARISONS
     assert set(table["scale"]) == {"paper"}
 
@@ -842,7 +843,7 @@ def test_the_deciding_numbers_are_those_of_the_worst_comparison():
     (row,) = drawn(made.runs(numbers), above(over=["b", "c", "d"])).to_dict("records")
     assert (row["over"], row["verdict"]) == ("c", verdicts.FAILS)
     assert row["difference"] == pytest.approx(-10)
-    assert row["ours"] == "1 of 3 hold, 1 do not hold, 1 are undecided"
+    assert row["ours"] == "1 of 3 holds, 1 does not hold, 1 is undecided"
     (row,) = drawn(made.runs(numbers), above(over=["b", "d"])).to_dict("records")
     assert (row["over"], row["verdict"]) == ("d", verdicts.UNDECIDED)
 
@@ -906,7 +907,7 @@ def test_a_part_of_a_grid_counts_the_comparisons_that_it_lacks():
     part = product.draw(study, "quick", runs, grid=grid)
     assert whole[["our_verdict", "missing"]].values.tolist() == [["holds", 0]]
     assert part[["our_verdict", "missing"]].values.tolist() == [["undecided", 1]]
-    assert part["ours"].tolist() == ["1 of 2 hold, 1 has no runs"]
+    assert part["ours"].tolist() == ["1 of 2 holds, 1 has no runs"]
     assert "Only a part of the study's runs was asked for" in product.caption(part)
     assert "Only a part" not in product.caption(whole)
     by_metric = product.draw(study, "quick", runs, grid=grid, metrics=["best"])
@@ -927,12 +928,12 @@ def test_the_correction_of_contrasts_counts_missing_comparisons():
 def test_what_a_paper_prints_in_part_is_not_consistent_as_a_whole():
     """A placebo is not printed: the printed half alone says nothing on the claim."""
     printed = values({"a": [5], "b": [3], "d": [9]})
-    one = verdicts.judge_printed(above(), printed)
+    one = verdicts.judge_printed(above(), printed, STUDY)
     assert one["published_verdict"] == verdicts.CONSISTENT
-    both = verdicts.judge_printed(above(over=["b", "placebo"]), printed)
+    both = verdicts.judge_printed(above(over=["b", "placebo"]), printed, STUDY)
     assert both["published_verdict"] == verdicts.PARTLY
-    assert both["published"].startswith("1 of 1 comparisons")
-    against = verdicts.judge_printed(above(over=["d", "placebo"]), printed)
+    assert both["published"].startswith("1 of 1 comparison: +2.00 (over b")
+    against = verdicts.judge_printed(above(over=["d", "placebo"]), printed, STUDY)
     assert against["published_verdict"] == verdicts.CONTRADICTED
 
 

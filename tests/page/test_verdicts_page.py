@@ -824,7 +824,7 @@ def all_claims() -> list[tuple[dict, dict]]:
 
 def printed_row(of: tuple[dict, dict]) -> dict:
     study, claim = of
-    return judging.judge_printed(claim, measures.measure_printed(study))
+    return judging.judge_printed(claim, measures.measure_printed(study), study)
 
 
 def test_the_reader_leaves_out_runs_that_are_not_finished(results):

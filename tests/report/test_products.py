@@ -22,6 +22,7 @@ import yaml
 import made
 from conftest import ENVIRONMENT, slow_but
 from fedgrid.analysis import figures, latex, tables
+from fedgrid.analysis import html as screen
 from fedgrid.analysis.published import list_published_cells
 from fedgrid.analysis.scores import SETTING, score_runs
 from fedgrid.commands import draw
@@ -200,6 +201,20 @@ def assert_whole(path: Path, caption: str) -> None:
         assert r"\toprule" in content.decode()
     else:
         assert len(_product.read_table(path)) > 0
+
+
+def test_a_table_for_screens_has_labels_in_its_columns_and_marks_those_of_words():
+    columns = {"method": ["fedavg", "fedsls"], "over": ["", "fedsl-f2"], "seeds_needed": [3, 5]}
+    columns |= {"partition": ["dir0.5 to dir0.1"] * 2, "difference": ["+1.5 [0, 3], p=0.1", ""]}
+    wide = pd.DataFrame(columns | {"says": ["1 of 2 holds", "none < all"]}, index=[1, 2])
+    text = screen.write_table(wide, STUDY, lambda *_: False)
+    found = re.findall(r'<t[hd]>(<span class="words">)?(.*?)(?:</span>)?</t[hd]>', text)
+    heads, first, second = found[1:7], found[8:14], found[15:21]
+    assert [head for marked, head in heads if not marked] == ["seeds needed", "difference"]
+    words = [[unescape(cell) for marked, cell in row if marked] for row in (first, second)]
+    step = "alpha=0.5 to alpha=0.1"
+    assert words[0] == ["FedAvg", "", step, "1 of 2 holds"]
+    assert words[1] == ["FedSLS", "FedSL f=2", step, "none < all"]
 
 
 def test_another_process_writes_the_same_bytes(tmp_path):

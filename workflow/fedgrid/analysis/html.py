@@ -1,10 +1,21 @@
-"""Tables for screens, in HTML: laid-out tables with labels for names, the best numbers bold."""
+"""Tables for screens, in HTML: laid-out tables with labels for names, the best numbers bold.
+
+Columns of words have the class `words`, by which a page aligns them to the left.
+"""
+
+import re
+from collections.abc import Callable
+from functools import partial
 
 import pandas as pd
 from markupsafe import Markup, escape
 
 from fedgrid.analysis.readable import NAMES, Ranked, find_best, list_levels, write_name
+from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
+
+METHODS = ("over", "plain")  # columns with names of methods, beside those of NAMES
+WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def write_table(
@@ -16,10 +27,52 @@ def write_table(
     """
     cells = wide.astype(object).where(wide.notna(), "").map(str)
     best, _ = find_best(cells, ranked, lowest)
-    shown = cells.map(escape).mask(best, cells.map(lambda text: Markup("<b>{}</b>").format(text)))
-    for axis in ("index", "columns"):
-        setattr(shown, axis, label_index(getattr(wide, axis), study))
+    shown = label_cells(cells, study)
+    shown = shown.map(escape).mask(best, shown.map(lambda text: Markup("<b>{}</b>").format(text)))
+    of_words = [is_of_words(cells.iloc[:, at]) for at in range(cells.shape[1])]
+    for at in (at for at, words in enumerate(of_words) if words):
+        shown.isetitem(at, shown.iloc[:, at].map(mark_words))
+    heads = label_index(wide.columns, study)
+    shown.index = label_index(wide.index, study)
+    shown.columns = mark_heads(heads, of_words) if heads.nlevels == 1 else heads
     return Markup(shown.to_html(border=0, escape=False, classes=kind))
+
+
+def label_cells(cells: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """Replace the names in columns of methods, data sets, protocols and partitions by labels."""
+    shown = cells.copy()
+    for at, name in enumerate(cells.columns):
+        if name == "partition":
+            write = write_label
+        elif name in (*NAMES, *METHODS):
+            write = partial(write_name, study, axis=name)
+        else:
+            continue
+        shown.isetitem(at, cells.iloc[:, at].map(partial(write_steps, write)))
+    return shown
+
+
+def write_steps(write: Callable[[str], str], text: str) -> str:
+    """Write a name, or both names of a growth along an axis, such as `dir0.5 to dir0.1`."""
+    return " to ".join(write(name) for name in text.split(" to ")) if text else ""
+
+
+def is_of_words(column: pd.Series) -> bool:
+    """Whether most of the cells with a text have words, and not just numbers."""
+    filled = [bool(WORD.search(text)) for text in column if text]
+    return 2 * sum(filled) > len(filled)
+
+
+def mark_heads(heads: pd.Index, of_words: list[bool]) -> pd.Index:
+    """Mark the heads of columns of words, and write them without underscores."""
+    texts = [Markup(head.replace("_", " ")) for head in heads]
+    pairs = zip(texts, of_words, strict=True)
+    return pd.Index([mark_words(text) if words else text for text, words in pairs], name=heads.name)
+
+
+def mark_words(text: str) -> Markup:
+    """Mark a cell of a column of words."""
+    return Markup('<span class="words">{}</span>').format(text)
 
 
 def label_index(index: pd.Index, study: Study) -> pd.Index:

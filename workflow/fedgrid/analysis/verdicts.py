@@ -39,9 +39,11 @@ from scipy import stats
 
 from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
+from fedgrid.analysis.figures import label
 from fedgrid.analysis.measures import SETTING, measure_all
 from fedgrid.analysis.scores import WAYS
 from fedgrid.claim import Claim
+from fedgrid.partitions import write_label
 from fedgrid.runtime.names import known, listed
 from fedgrid.study.protocol import runs_of_block
 from fedgrid.study.records import Study
@@ -313,7 +315,7 @@ def find_deciding(comparisons: pd.DataFrame, said: str) -> dict:
     return ordered[DECIDING].iloc[0].to_dict()
 
 
-def judge_printed(claim: Claim, values: pd.DataFrame) -> dict:
+def judge_printed(claim: Claim, values: pd.DataFrame, study: Study) -> dict:
     """Judge a claim by the paper's own printed means: how many comparisons agree with it."""
     gaps = compute_differences(claim, values)
     if gaps.empty:
@@ -322,7 +324,8 @@ def judge_printed(claim: Claim, values: pd.DataFrame) -> dict:
     enough = inside.sum() >= least_holding(len(gaps), claim.get("share"))
     agrees = CONSISTENT if is_printed_whole(claim, gaps) else PARTLY
     differs = NARROWLY if inside.mean() >= NEARLY else CONTRADICTED
-    text = f"{inside.sum()} of {len(gaps)} comparisons, {describe_differences(gaps)}"
+    many = "comparison" if len(gaps) == 1 else "comparisons"
+    text = f"{inside.sum()} of {len(gaps)} {many}: {describe_differences(gaps, study)}"
     return {"published": text, "published_verdict": agrees if enough else differs}
 
 
@@ -333,16 +336,23 @@ def is_printed_whole(claim: Claim, gaps: pd.DataFrame) -> bool:
     return {*list_pairs(claim)} <= {*zip(gaps["method"], gaps["over"], strict=True)}
 
 
-def describe_differences(gaps: pd.DataFrame) -> str:
-    """Write the smallest and the largest finite difference, each with its setting."""
+def describe_differences(gaps: pd.DataFrame, study: Study) -> str:
+    """Write the smallest and the largest finite difference, each with its setting, or the one."""
     gaps = gaps[np.isfinite(gaps["value"])]
     if gaps.empty:
-        return "no comparison has two numbers"
-    ends = gaps.loc[[gaps["value"].idxmin(), gaps["value"].idxmax()]]
+        return "none has two numbers"
+    ends = gaps.loc[[*dict.fromkeys((gaps["value"].idxmin(), gaps["value"].idxmax()))]]
     return " to ".join(
-        f"{row.value:+.2f} ({' '.join(filter(None, (row.dataset, row.partition, row.over)))})"
-        for row in ends.itertuples()
+        f"{row.value:+.2f} ({write_setting(row, study)})" for row in ends.itertuples()
     )
+
+
+def write_setting(row, study: Study) -> str:
+    """Write where a difference is printed: `over FedAvg, CIFAR-10, alpha=0.05`."""
+    over = [label(study, name) for name in row.over.split(" to ") if name]
+    steps = [write_label(name) for name in row.partition.split(" to ") if name]
+    parts = f"over {' to '.join(over)}" * bool(over), label(study, row.dataset), " to ".join(steps)
+    return ", ".join(filter(None, parts))
 
 
 # -- claims by metric: whether a verdict depends on how runs are scored ---------------------------

@@ -95,10 +95,11 @@ body {{ font: 14px/1.4 system-ui, sans-serif; color: #222; margin: 1.5em; }}
 table {{ border-collapse: collapse; }}
 th, td {{ padding: .25em .7em; text-align: right; vertical-align: top; }}
 th, td {{ border-bottom: 1px solid #ddd; }}
-tbody th, thead th:first-child {{ text-align: left; }}
+tbody th, thead th:first-child, thead th:has(> .words), td:has(> .words) {{ text-align: left; }}
 thead tr:last-child:has(th:empty:last-child) th {{ text-align: left; }} /* names of the index */
 tbody th {{ font-weight: normal; }}
 thead th {{ border-bottom: 1px solid #222; }}
+@media screen and (min-width: 1400px) {{ td:not(:has(> .words)) {{ white-space: nowrap; }} }}
 @media print {{
   @page {{ size: landscape; margin: 10mm; }}
   body {{ font-size: 8pt; margin: 0; }} table {{ font-size: 6.5pt; }}

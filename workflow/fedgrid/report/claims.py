@@ -17,11 +17,17 @@ from fedgrid.study.records import Study
 
 OPTIONS = {"metrics": "way"}  # what they name (study/options.py)
 BY_CLAIM = True  # results/claims/3.csv is the row of claim 3, and needs the runs of claim 3 only
+MISSING = "missing"  # a comparison without runs
 PAPER = "paper"  # the scale of the paper's own setting
-EVIDENCE = {verdicts.HOLDS: "hold", verdicts.FAILS: "do not hold"}
-EVIDENCE |= {verdicts.SMALLER: "are smaller, in the right direction"}
-EVIDENCE |= {verdicts.LARGER: "are larger, in the right direction"}
-EVIDENCE |= {verdicts.EQUAL: "are equal by design", verdicts.UNDECIDED: "are undecided"}
+EVIDENCE = {  # the verb for one comparison and for several, and what follows it
+    verdicts.HOLDS: ("holds", "hold", ""),
+    verdicts.FAILS: ("does", "do", " not hold"),
+    verdicts.SMALLER: ("is", "are", " smaller, in the right direction"),
+    verdicts.LARGER: ("is", "are", " larger, in the right direction"),
+    verdicts.EQUAL: ("is", "are", " equal by design"),
+    verdicts.UNDECIDED: ("is", "are", " undecided"),
+    MISSING: ("has", "have", " no runs"),
+}
 COLUMNS = [*claim_text.STATED, "published", "published_verdict", "ours", "our_verdict"]
 COLUMNS += ["missing", *verdicts.DECIDING, "verdict", "caution"]
 ROUNDED = {"difference": 4, "low": 4, "high": 4, "p": 4}  # decimals
@@ -77,7 +83,7 @@ def judge_claims(
 ) -> pd.DataFrame:
     """Return a row per claim, or the row of one: what is stated, the evidence and the verdict."""
     rows = [
-        {"claim": number, **judge_claim(each, values, printed, missing[number], scale)}
+        {"claim": number, **judge_claim(each, values, printed, missing[number], scale, study)}
         for number, each in verdicts.number_claims(study, claim)
     ]
     judged = pd.DataFrame(rows, columns=["claim", *COLUMNS[len(claim_text.STATED) :]])
@@ -93,11 +99,16 @@ def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str
 
 
 def judge_claim(
-    claim: Claim, values: pd.DataFrame, printed: pd.DataFrame, missing: int, scale: str
+    claim: Claim,
+    values: pd.DataFrame,
+    printed: pd.DataFrame,
+    missing: int,
+    scale: str,
+    study: Study,
 ) -> dict:
     """Judge one claim by printed numbers and by our values; `missing` comparisons have no runs."""
     theirs, ours = (
-        verdicts.judge_printed(claim, printed),
+        verdicts.judge_printed(claim, printed, study),
         verdicts.compare_claim(claim, values, missing),
     )
     verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
@@ -115,15 +126,17 @@ def judge_claim(
 
 
 def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
-    """Count comparisons by verdict, in words: `2 of 24 hold, 20 are undecided, 2 have no runs`."""
+    """Count comparisons by verdict, in words: `1 of 24 holds, 21 are undecided, 2 have no runs`."""
     if comparisons.empty:
         return "no runs at this scale"
-    counts = comparisons["verdict"].value_counts()
-    parts = [f"{counts[name]} {words}" for name, words in EVIDENCE.items() if name in counts.index]
-    parts += [f"{missing} ha{'s' if missing == 1 else 've'} no runs"] * bool(missing)
-    first, *others = parts
-    count, rest = first.split(" ", 1)
-    return ", ".join([f"{count} of {len(comparisons) + missing} {rest}", *others])
+    counts = {**comparisons["verdict"].value_counts(), MISSING: missing}
+    total = f" of {len(comparisons) + missing}"
+    parts = []
+    for name, (one, several, rest) in EVIDENCE.items():
+        if count := counts.get(name, 0):
+            of = "" if parts else total
+            parts.append(f"{count}{of} {one if count == 1 else several}{rest}")
+    return ", ".join(parts)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:

@@ -16,7 +16,7 @@ def draw(study: Study, scale: str) -> pd.DataFrame:
     """Return a row per claim: what the printed means say, and the verdict from them alone."""
     values = measures.measure_printed(study)
     rows = [
-        {"claim": number, **verdicts.judge_printed(claim, values)}
+        {"claim": number, **verdicts.judge_printed(claim, values, study)}
         for number, claim in verdicts.number_claims(study, None)
     ]
     judged = pd.DataFrame(rows, columns=["claim", "published", "published_verdict"])
