@@ -89,7 +89,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     table = table.assign(line=name_lines(table))
     named = table.drop_duplicates("line")
     methods = dict(zip(named["line"], named["method"], strict=True))
-    look = looks.list_looks(named["line"], study, methods)
+    look = looks.list_looks(named["line"], study, methods, looks.SOLID)
     for dataset, row in zip(datasets, grid, strict=bool(len(table))):
         for partition, axes in zip(partitions, row, strict=True):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
@@ -122,7 +122,7 @@ def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
         mean = np.array([facts[name] for name in names], dtype=float)
         std = np.array([facts[f"{name}_std"] for name in names], dtype=float)
         own = model == "own"
-        style = {"linestyle": "-", "label": facts["line"]} if own else {"linestyle": "--"}
+        style = {"label": facts["line"]} if own else {"linestyle": "--"}
         axes.plot(mean, markersize=3, **look | style)
         low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
         axes.fill_between(range(len(CURVE)), low, high, color=look["color"], alpha=0.1, lw=0)

@@ -44,7 +44,7 @@ OUTSIDE = "not between the ends of the line"
 LABEL = "sample counts to the power shown"
 SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
 MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
-HEIGHT = 2.5  # inches of a panel
+HEIGHT, ROOM = 2.5, 0.12  # inches of a panel; the part of it above and below the points
 Names = str | list[str]
 
 
@@ -164,6 +164,7 @@ def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
             axes.set_xlabel("effective number\nof clients")
+            axes.margins(y=ROOM)
         figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
     figures.legend(figure, [axes for row in grid for axes, _ in row], columns=4)
     return figure
@@ -249,7 +250,7 @@ def caption(table: pd.DataFrame) -> str:
     ) * bool(len(some))
     return (
         f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
-        f"weights, mean and standard deviation over seeds: {tables.describe_scope(table)}. The "
+        f"weights{tables.describe_spread(table)}: {tables.describe_scope(table)}. The "
         f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Distance of "
         "a method above the line at its own effective number, mean over seeds with its 95 % "
         "interval: "

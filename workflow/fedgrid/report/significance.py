@@ -12,6 +12,7 @@ A cell with a run that diverged has no difference, and then there is none over c
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis.looks import PALE, find_colour
 from fedgrid.analysis.scores import score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
@@ -149,7 +151,7 @@ def write_row(row: dict) -> str:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the differences of each pair: grey in cells, black over cells or in the only one."""
+    """Draw the differences of each pair: grey in cells, in the method's colour over them."""
     pairs = [*table[PAIR].drop_duplicates().itertuples(index=False, name=None)]
     height = 0.7 + 0.1 * len(pairs) + 0.06 * len(table)
     figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, height)
@@ -172,12 +174,14 @@ def plot_pair(axes: Axes, place: int, rows: pd.DataFrame) -> None:
     """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
     for at, row in enumerate(rows.to_dict("records")):
         main = at == len(rows) - 1  # the row over cells is the last one
-        colour = "black" if main else "0.6"
+        colour = find_colour(row["method"]) if main else PALE
         y = place + 0.7 * ((at + 0.5) / len(rows) - 0.5)
         found = row["p_holm"] < LEVEL
         axes.hlines(y, row["low"], row["high"], color=colour, linewidth=1.2 if main else 0.6)
         face = colour if found else "white"
-        axes.plot(row["difference"], y, "o", color=colour, markerfacecolor=face, markersize=4)
+        name = row["method_label"] if main else None
+        style: dict[str, Any] = {"markerfacecolor": face, "markersize": 4, "label": name}
+        axes.plot(row["difference"], y, "o", color=colour, **style)
 
 
 def write_points(table: pd.DataFrame) -> str:
@@ -193,7 +197,7 @@ def caption(table: pd.DataFrame) -> str:
         f"Differences of the {words}{write_points(table)} to {others}, with 95 % intervals. In "
         f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
         "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
-        f"of a method is black, and filled marks have a p below {LEVEL:g}: "
+        f"of a method has its colour, and filled marks have a p below {LEVEL:g}: "
         f"{tables.join_values(table, 'scale')} scale."
     )
 
