@@ -161,7 +161,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     places = np.arange(len(ranked))
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
     for place, row in zip(places, ranked.itertuples(), strict=True):
-        axes.plot(row.mean_rank, place, **look[row.family], label=row.family_label)
+        style = look[row.family] | {"markevery": 1, "label": row.family_label}
+        axes.plot(row.mean_rank, place, **style)
     axes.hlines(places, 1, ranked["mean_rank"], color="0.85", linewidth=0.8, zorder=0)
     axes.set_yticks(places, ranked["family_label"])
     axes.invert_yaxis()

@@ -10,6 +10,7 @@ A single pair has no p-value, nor have equal differences other than 0: their dev
 A cell with a run that diverged has no difference, and then there is none over cells either.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any
@@ -20,8 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from fedgrid.analysis import figures, metrics, tables
-from fedgrid.analysis.looks import PALE, find_colour
+from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
@@ -155,9 +155,10 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     pairs = [*table[PAIR].drop_duplicates().itertuples(index=False, name=None)]
     height = 0.7 + 0.1 * len(pairs) + 0.06 * len(table)
     figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, height)
+    look = looks.list_looks(table["method"], study)
     for place, pair in enumerate(pairs):
         rows = table[(table["method"] == pair[0]) & (table["over"] == pair[1])]
-        plot_pair(axes, place, rows)
+        plot_pair(axes, place, rows, look[pair[0]]["color"])
     first, several = table.drop_duplicates(PAIR), table["over"].nunique() > 1
     names = first["method_label"]
     names = names + " \N{MINUS SIGN} " + first["over_label"] if several else names
@@ -166,15 +167,15 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
     words = metrics.describe_metric(table["of"].iloc[0])
     over = "" if several else f" to {first['over_label'].iloc[0]}"
-    axes.set_xlabel(f"difference of the {words}{over}\n{write_points(table)}")
+    axes.set_xlabel(textwrap.fill(f"difference of the {words}{over}{write_points(table)}", 28))
     return figure
 
 
-def plot_pair(axes: Axes, place: int, rows: pd.DataFrame) -> None:
+def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> None:
     """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
     for at, row in enumerate(rows.to_dict("records")):
         main = at == len(rows) - 1  # the row over cells is the last one
-        colour = find_colour(row["method"]) if main else PALE
+        colour = of_method if main else looks.PALE
         y = place + 0.7 * ((at + 0.5) / len(rows) - 0.5)
         found = row["p_holm"] < LEVEL
         axes.hlines(y, row["low"], row["high"], color=colour, linewidth=1.2 if main else 0.6)

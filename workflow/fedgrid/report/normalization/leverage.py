@@ -39,7 +39,7 @@ VARIED = {
 TITLES = {"label": "by method", "cohort": "by clients in a round", "temperature": "by temperature"}
 OFFSETS = {GAIN: -0.2, PLACEBO: 0.0, PRINTED: 0.2}  # of marks about a method's place
 MARKS = {GAIN: ("o", BLACK), PLACEBO: ("s", PALE), PRINTED: ("x", GREY)}
-HEIGHT = 2.3  # inches of a panel
+HEIGHT, LEAST = 2.3, 2.2  # inches of a panel
 ROOM = 1.3  # the height of a panel, in that of its points
 
 
@@ -126,7 +126,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     moved = table[table["what"] == DISTANCE]
     views = list_views(moved)
     titles = [write_title(study, *setting) for setting in settings]
-    size: dict[str, Any] = {"height": HEIGHT, "least": figures.find_room(table["label"].unique())}
+    size: dict[str, Any] = {"height": HEIGHT, "least": LEAST}
     figure, (row,) = figures.panels(1, len(views) + len(settings), **size)
     above, below = row[: len(views)], row[len(views) :]
     plot_distances(above, moved, views, study)
