@@ -27,11 +27,15 @@ from vision import APART, VISIONS, seen
 
 ROUNDS = [0, 2, 6, 8, 10]
 CLASSES = range(10)
+MANY_RUNS = ("ranks", "significance")  # they are drawn from hundreds of runs
 DRAWN = [
     (study, name)
     for study, about in made.STUDIES.items()
     for name, entry in about["products"].items()
     if any(f".{form}" in FIGURES for form in entry["formats"])
+]
+PARAMETERS = [
+    pytest.param(*one, marks=pytest.mark.slow) if one[1] in MANY_RUNS else one for one in DRAWN
 ]
 # What colours stand for in the figures in which they do not stand for methods.
 OTHERWISE = {
@@ -157,7 +161,7 @@ def look_at(artist) -> tuple[str, bool, tuple]:
     return to_hex(artist.get_facecolor()[0]), False, ()
 
 
-@pytest.mark.parametrize(("study", "name"), DRAWN)
+@pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_a_method_has_its_colour_in_every_figure(study, name):
     placebos = looks.find_placebos(made.STUDIES[study])
     found = [one for axes in draw_figure(study, name, "text").axes
@@ -170,7 +174,7 @@ def test_a_method_has_its_colour_in_every_figure(study, name):
         assert colour in [one.lower() for one in allowed], text
 
 
-@pytest.mark.parametrize(("study", "name"), [one for one in DRAWN if one not in OTHERWISE])
+@pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_methods_of_a_panel_are_told_apart_with_any_colour_vision(study, name):
     for axes in draw_figure(study, name, "text").axes:
         at_axis = {label.get_text() for label in axes.get_yticklabels()}
@@ -209,7 +213,7 @@ def is_inside(box: Bbox, edge: Bbox) -> bool:
 
 
 @pytest.mark.parametrize("size", figures.PAGE)
-@pytest.mark.parametrize(("study", "name"), DRAWN)
+@pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study, name, size):
     figure = draw_figure(study, name, size)
     assert figure.get_figwidth() == figures.PAGE[size]
@@ -221,7 +225,7 @@ def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study,
         assert not box.overlaps(place), (text.get_text(), other.get_text())
 
 
-@pytest.mark.parametrize(("study", "name"), DRAWN)
+@pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_no_panel_is_empty(study, name):
     for axes in draw_figure(study, name, "text").axes:
         shown = [artist for artist in axes.get_children() if artist.get_visible()]

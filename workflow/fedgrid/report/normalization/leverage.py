@@ -134,8 +134,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     for axes, setting, title in zip(below, settings, titles, strict=True):
         plot_gains(axes, table, setting)
         axes.set(title=title, ylim=limits, ylabel="gain in accuracy\n(points of percent)")
-    for name, style in STYLES.items():
-        below[0].plot([], [], color=BLACK, linestyle=style, label=WORDS[name])  # for the legend
+    for name in (name for name in STYLES if moved[name].notna().any()):  # for the legend
+        below[0].plot([], [], color=BLACK, linestyle=STYLES[name], label=WORDS[name])
     figures.legend(figure, below, columns=3)
     figures.name_lines(above)
     return figure
@@ -202,8 +202,9 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
         axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
     for what, (mark, colour) in MARKS.items():
         part = here[here["what"] == what]
-        at = part["label"].map(labels.index) + OFFSETS[what]
-        plot_marks(axes, at, part, mark, colour, what)
+        if len(part):
+            at = part["label"].map(labels.index) + OFFSETS[what]
+            plot_marks(axes, at, part, mark, colour, what)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     axes.set_xlim(-0.5, len(labels) - 0.5)

@@ -57,6 +57,7 @@ def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) ->
     middle.set(xlabel="client", ylabel="class")
     sizes = ours.groupby("client")["samples"].sum()
     top.bar(sizes.index, sizes, width=1, color=colour)
+    figures.use_whole_numbers(middle.yaxis)
     top.set(xlim=middle.get_xlim(), ylabel="samples")
     right.barh(classes["class"], classes["samples"], height=1, color=colour)
     right.set(ylim=middle.get_ylim(), xlabel="samples")
