@@ -44,7 +44,8 @@ OUTSIDE = "not between the ends of the line"
 LABEL = "sample counts to the power shown"
 SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
 MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
-HEIGHT, ROOM = 2.5, 0.12  # inches of a panel; the part of it above and below the points
+HEIGHT, LEAST = 2.5, 2.2  # inches of a panel
+ROOM = 0.12  # the part of a panel above and below its points
 Names = str | list[str]
 
 
@@ -156,7 +157,7 @@ def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
     if table.empty:
         return figures.make_blank()
     table = add_looks(table, line_label)
-    figure, grid = figures.setting_panels(table, study, height=HEIGHT)
+    figure, grid = figures.setting_panels(table, study, height=HEIGHT, least=LEAST)
     for row in filter(None, grid):
         for axes, here in row:
             for name, part in here[here["role"] == LINE].groupby("name", sort=False):

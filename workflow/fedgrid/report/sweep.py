@@ -160,7 +160,7 @@ def plot(
     methods = dict(zip(table["line"], table["series"], strict=True))
     size: dict[str, Any] = {"width": 2.6, "least": figures.find_room(methods)}
     figure, grid = figures.panels(len(places), len(places[0]), sharey=sharey, **size)
-    look = looks.list_looks(methods, study, methods, marks=looks.MARKS[1:])
+    look = looks.list_looks(methods, study, methods, looks.SOLID, looks.MARKS[1:])
     for row, of_row in zip(grid, places, strict=True):
         for axes, (dataset, partition, field) in zip(row, of_row, strict=True):
             here = (table["dataset"] == dataset) & (table["partition"] == partition)

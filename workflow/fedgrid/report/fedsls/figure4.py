@@ -42,6 +42,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         add_size_legend([*row, *right][-1], part["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")
+        figures.use_whole_numbers(axes.xaxis)
     return figure
 
 

@@ -63,6 +63,7 @@ def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
         part = part.sort_values("R_per_sample", ascending=False)
         axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", **style)
     axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
+    figures.use_whole_numbers(axes.xaxis)
 
 
 def write_effective_clients(table: pd.DataFrame) -> str:

@@ -143,7 +143,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 def write_title(study: Study, dataset: str, partition: str, protocol: str) -> str:
     """Return the title of a panel of gains, in short lines."""
-    below = textwrap.fill(figures.label(study, protocol, "protocol"), 24)
+    below = textwrap.fill(figures.label(study, protocol, "protocol"), 20)
     return f"{figures.write_setting(study, dataset, partition)}\n{below}"
 
 
