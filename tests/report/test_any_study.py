@@ -284,6 +284,12 @@ def swept(*pairs, along="mu", **options) -> pd.DataFrame:
     return sweep.draw(STUDY, "quick", along=along, **both(*pairs), **options)
 
 
+def test_a_sweep_of_one_value_has_one_tick():
+    found = made.read(swept(grid(MUS | PLAIN)))
+    (axes,) = plotted(sweep, found[found["at"] == 0.1], along="mu").axes
+    assert axes.get_xticks().tolist() == [0.1]
+
+
 def test_a_sweep_along_a_hyper_parameter_by_hand():
     found = swept(grid(MUS | PLAIN))
     assert found["series"].tolist() == ["fedavg", "fedprox", "fedprox", "fedprox"]

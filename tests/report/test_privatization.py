@@ -272,6 +272,13 @@ def test_the_best_point_is_marked_on_equal_cells():
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "0.01", "1"]
 
 
+def test_equally_good_points_are_all_named():
+    table = figure9.draw(points(0, 0.5), STUDY, "quick")
+    assert "(0, 0), (0, 1), (0.01, 0), (0.01, 1), (1, 0) and (1, 1) with 50.00" in figure9.caption(
+        made.read(table)
+    )
+
+
 # --- figure 10 -------------------------------------------------------------------------------
 
 

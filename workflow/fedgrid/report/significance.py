@@ -25,7 +25,7 @@ from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
-from fedgrid.runtime.names import NothingToDrawError, known, registered
+from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
@@ -199,8 +199,14 @@ def caption(table: pd.DataFrame) -> str:
         f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
         "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
         f"of a method has its colour, and filled marks have a p below {LEVEL:g}: "
-        f"{tables.join_values(table, 'scale')} scale."
+        f"{tables.join_values(table, 'scale')} scale.{describe_missing(table)}"
     )
+
+
+def describe_missing(table: pd.DataFrame) -> str:
+    """Name the methods that have no difference somewhere; empty if there are none."""
+    missing = [*table.loc[table["difference"].isna(), "method_label"].drop_duplicates()]
+    return f" A run diverged in a comparison of {in_words(missing)}." if missing else ""
 
 
 def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
