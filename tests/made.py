@@ -154,10 +154,10 @@ KINDS = {
 }
 
 
-def collected(kind: str, wanted: list[dict]) -> pd.DataFrame:
+def collected(kind: str, wanted: list[dict], kinds: dict = KINDS) -> pd.DataFrame:
     """What the runs of a grid left of one kind; what they share is there once."""
     shared = {collected_path(kind, names, PROTOCOL | SUMMED): names for names in reversed(wanted)}
-    return pd.concat([KINDS[kind](names) for names in reversed(shared.values())], ignore_index=True)
+    return pd.concat([kinds[kind](names) for names in reversed(shared.values())], ignore_index=True)
 
 
 # -- experiments --------------------------------------------------------------------------------

@@ -284,6 +284,12 @@ def swept(*pairs, along="mu", **options) -> pd.DataFrame:
     return sweep.draw(STUDY, "quick", along=along, **both(*pairs), **options)
 
 
+def test_a_sweep_of_one_value_has_one_tick():
+    found = made.read(swept(grid(MUS | PLAIN)))
+    (axes,) = plotted(sweep, found[found["at"] == 0.1], along="mu").axes
+    assert axes.get_xticks().tolist() == [0.1]
+
+
 def test_a_sweep_along_a_hyper_parameter_by_hand():
     found = swept(grid(MUS | PLAIN))
     assert found["series"].tolist() == ["fedavg", "fedprox", "fedprox", "fedprox"]
@@ -627,7 +633,7 @@ def test_clients_of_a_run_that_ended_early_have_no_numbers():
     assert found["diverged"].to_dict() == {"fedavg": 1, "moon": 0}
     assert found["own_mean"].to_dict() == pytest.approx({"fedavg": np.nan, "moon": 50}, nan_ok=True)
     assert clients.wide(found.reset_index()).loc["FedAvg"].iloc[0, 0] == "1/2 diverged"
-    assert "a run that diverged has no numbers" in clients.caption(found)
+    assert "a run that diverged has no numbers" in clients.caption(found.reset_index())
 
 
 def test_clients_without_test_samples_do_not_count():
@@ -650,7 +656,7 @@ def test_curves_of_a_metric_skip_rounds_without_it(tmp_path):
     assert found["round"].tolist() == [0, 10]
     assert found["mean"].tolist() == [20, 70]
     (axes,) = plotted(convergence, found).axes
-    assert axes.get_ylabel() == "accuracy of clients' own\nmodels (mean over clients) (%)"
+    assert axes.get_ylabel() == "accuracy of clients' own\nmodels (mean over\nclients) (%)"
     assert convergence.caption(found).startswith("Accuracy of clients' own models (mean over")
     assert_same_after_reading(convergence, found, tmp_path, "csv", "svg", metric="own_mean")
 

@@ -371,6 +371,17 @@ LEFT = {
 }
 
 
+def test_bars_of_one_kind_of_partitions_have_one_panel_and_tell_methods_apart():
+    names = ["fednova", "fedlmd_tf", "scaffold", "fedrs"]  # pairs of one colour
+    table = compared(*(curve([20, 60], name, partition="shards2") for name in names)).reset_index()
+    with figures.use_style():
+        figure = module("figure5").plot(table, STUDY)
+    (axes,), (legend,) = figure.axes, figure.legends
+    fills = [(patch.get_facecolor(), patch.get_hatch()) for patch in legend.get_patches()]
+    assert fills == [(bar.get_facecolor(), bar.get_hatch()) for bar in axes.patches]
+    assert len({*fills}) == len(names)
+
+
 @pytest.mark.parametrize("name", slow_but(("table3", "figure5"), STUDY["products"]))
 def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     product = module(name)

@@ -344,5 +344,6 @@ def test_a_study_without_printed_gains_and_with_one_seed_has_a_figure_too():
     settings = temperature("fedavg+norm", 0.5)
     table = leverage.draw(runs, settings, {}, "quick", **OPTIONS)
     assert table.loc[table["what"] == leverage.GAIN, "high"].tolist() == [inf]
-    plotted(leverage, table)
+    (legend,) = plotted(leverage, table).legends
+    assert "printed" not in " ".join(text.get_text() for text in legend.get_texts())
     assert "nan" not in leverage.caption(made.read(table))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import made
-from fedgrid.analysis import figures
+from fedgrid.analysis import figures, looks
 from fedgrid.federation import cohorts
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.stored import Data, read_statistics
@@ -242,9 +242,7 @@ def test_without_ways_that_split_there_is_only_the_line_of_a_method_that_shares_
     figure = plotted(figure8, table[table["method"] == "AB"])
     figures.save_figure(figure, tmp_path / "figure8.svg", "svg")
     assert [len(axes.patches) for axes in figure.axes] == [0, 0]
-    assert [line.get_label() for axes in figure.axes for line in axes.lines] == [
-        "ABCD (all shared)"
-    ] * 2
+    assert [line.get_label() for axes in figure.axes for line in axes.lines] == ["ABCD, shared"] * 2
 
 
 def test_a_model_without_blocks_has_no_splits():
@@ -274,6 +272,13 @@ def test_the_best_point_is_marked_on_equal_cells():
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "0.01", "1"]
 
 
+def test_equally_good_points_are_all_named():
+    table = figure9.draw(points(0, 0.5), STUDY, "quick")
+    assert "(0, 0), (0, 1), (0.01, 0), (0.01, 1), (1, 0) and (1, 1) with 50.00" in figure9.caption(
+        made.read(table)
+    )
+
+
 # --- figure 10 -------------------------------------------------------------------------------
 
 
@@ -284,8 +289,12 @@ def test_coefficients_are_below_the_accuracies():
     ends = table[table["round"] == 10].set_index("curve")["mean"].to_dict()
     assert ends == {"aggregation": 52, "personalisation": 63, "alpha_0_1": 0.5, "beta_0": 2}
     top, bottom = plotted(figure10, table).axes
-    assert [line.get_label() for line in top.lines] == ["aggregation", "personalisation"]
-    assert [line.get_label() for line in bottom.lines] == ["alpha_0_1", "beta_0"]
+    of_method = [line for line in top.lines if len(line.get_xdata())]
+    assert [line.get_linestyle() for line in of_method] == ["-", "--"]
+    assert {line.get_color() for line in of_method} == {looks.find_colour("AutoCS")}
+    assert top.get_legend_handles_labels()[1] == ["aggregation", "personalisation"]
+    names = {line.get_label(): line.get_linestyle() for line in bottom.lines}
+    assert names == {r"$\alpha_{0,1}$": "--", r"$\beta_{0}$": "-"}  # 1 is of the private part
 
 
 def test_runs_without_coefficients_are_refused():

@@ -662,7 +662,7 @@ def test_effective_clients_by_hand():
     assert table["weight_fedavg"].tolist() == [0.25, 0.75, 0, 0.5, 0.5, 0]
     assert table["seeds"].unique().tolist() == [2]
     figure = plotted(weights, table)
-    assert "effective clients 1.5 (FedAvg 1.8)" in figure.axes[0].get_title()
+    assert "effective clients:\n1.5 (FedAvg 1.8)" in figure.axes[0].get_title()
 
 
 def test_a_dot_is_a_client_with_its_weights_in_percent():

@@ -90,7 +90,9 @@ def test_its_forms_can_be_drawn():
     table = drawn(placebos={"good": "placebo"}).reset_index()
     assert "good" in ranks.wide(table).index
     assert "Friedman" in ranks.caption(drawn().reset_index())
-    assert ranks.plot(drawn().reset_index(), made.STUDY).axes
+    (axes,) = ranks.plot(drawn().reset_index(), made.STUDY).axes
+    marked = [line for line in axes.lines if line.get_marker() and line.get_markevery() == 1]
+    assert len(marked) == drawn().reset_index()["family"].nunique()
 
 
 def test_a_placebo_that_is_no_method_is_refused_and_one_without_runs_is_not():

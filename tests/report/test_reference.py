@@ -204,8 +204,8 @@ def test_the_figure_shows_all_curves_and_the_published_value():
     with figures.use_style():
         (axes,) = product.plot(table, study).axes
     lines = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
-    assert lines["ours"] == [10, 60, 40]
-    assert lines["theirs, moving average"] == pytest.approx([20, 24])
+    assert [10, 60, 40] in lines.values()  # without a name in the legend
+    assert lines["theirs"] == pytest.approx([20, 24])
     assert lines["published: 33.02"] == [33.02, 33.02]
     assert len(lines) == 5
     assert axes.get_title() == "FedAvg, CIFAR-10, alpha=0.05"

@@ -93,6 +93,8 @@ def test_a_run_that_diverged_leaves_no_difference():
     lost = CELLS | {"iid": CELLS["iid"] | {"good": [81, None, 81]}}
     for partition in ("iid", None):
         assert row(drawn(lost), "good", partition)[["difference", "p"]].isna().all()
+    assert "diverged in a comparison of good." in significance.caption(drawn(lost))
+    assert "diverged" not in significance.caption(drawn())
 
 
 def test_runs_that_all_diverged_can_be_drawn(tmp_path):

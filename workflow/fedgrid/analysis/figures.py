@@ -21,11 +21,13 @@ from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel
 NARROWEST = 0.62  # of its width that a panel has at least
+INNER = 1.2  # inches of a panel without the names at its right, at least
 PAGE = {"column": 3.25, "text": 6.75}  # inches: one column of a conference paper, and two
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
 ROW = 4  # panels of different datasets in a row, at most
 COLUMN = PAGE["column"]
 LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
+LETTER, KEY, ENTRY = 0.052, 0.47, 0.16  # inches: a letter, the sign of a legend's entry, its height
 MANY = 4  # lines in a panel, beyond which only bold ones have a band
 logging.getLogger("fontTools").setLevel(logging.WARNING)  # it logs every glyph
 UNDATED = {
@@ -52,6 +54,20 @@ def find_width(needed: float) -> float:
     return given or (COLUMN if needed <= COLUMN else PAGE["text"])
 
 
+def find_fit(columns: int, width: float, least: float = 0) -> tuple[float, int]:
+    """Return the width of a figure, and how many of its columns fit into a row.
+
+    A panel is about `width` inches wide, and at least `least`.
+    """
+    page = find_width(columns * width)
+    return page, min(columns, max(1, int(page / max(NARROWEST * width, least))))
+
+
+def find_room(names: Iterable[str]) -> float:
+    """Return the inches that a panel needs at least with these names at the ends of its lines."""
+    return INNER + LETTER * max(map(len, names), default=0)
+
+
 def panels(
     rows: int,
     columns: int,
@@ -59,14 +75,15 @@ def panels(
     height: float = HEIGHT,
     sharex: bool | str = False,
     sharey: bool | str = False,
+    least: float = 0,
 ) -> tuple[Figure, list[list[Axes]]]:
     """Return a figure of rows x columns panels of about `width` x `height` inches; at least one.
 
-    If a row does not fit into the figure, the columns that do not fit are below the others.
+    If a row does not fit into the figure, the columns that do not fit are below the others. `least`
+    is the width that a panel needs.
     """
     rows, columns = max(rows, 1), max(columns, 1)
-    page = find_width(columns * width)
-    fit = min(columns, max(1, int(page / (NARROWEST * width))))
+    page, fit = find_fit(columns, width, least)
     blocks = -(-columns // fit)
     figure = Figure(figsize=(page, blocks * rows * height), layout="constrained")
     places = figure.subplots(blocks * rows, fit, squeeze=False)
@@ -99,6 +116,18 @@ def label_rows(row: Iterable[Axes], text: str) -> None:
         place = axes.get_subplotspec()
         if place and place.is_first_col():
             axes.set_ylabel(text)
+
+
+def name_rounds(panels: Iterable[Axes]) -> None:
+    """Name the horizontal axes `round`; rounds are whole numbers."""
+    for axes in panels:
+        axes.set_xlabel("round")
+        use_whole_numbers(axes.xaxis)
+
+
+def use_whole_numbers(axis: Any) -> None:
+    """Write whole numbers alone at an axis."""
+    axis.get_major_locator().set_params(integer=True)
 
 
 def make_blank() -> Figure:
@@ -287,16 +316,28 @@ def plot_crosses(axes: Axes, places: pd.Series, colour: str, transform, **label:
 def legend(
     figure: Figure, panels: Iterable[Axes], columns: int = 5, order: Iterable[str] = ()
 ) -> None:
-    """Add one legend above all panels, in which every name occurs once; those in `order` first."""
+    """Add one legend above all panels, in which every name occurs once; those in `order` first.
+
+    The figure becomes higher by the legend.
+    """
     handles: dict = dict.fromkeys(order)
     for axes in panels:
         handles |= {n: h for h, n in zip(*axes.get_legend_handles_labels(), strict=True)}
     handles = {name: handle for name, handle in handles.items() if handle is not None}
     if handles:
-        longest = max(len(name) for name in handles)
-        fit = int(figure.get_figwidth() / (0.06 * longest + 0.5))  # inches of an entry
-        columns = max(1, min(columns, len(handles), fit))
+        columns = fit_legend([*handles], figure.get_figwidth(), columns)
+        rows = -(-len(handles) // columns)
+        figure.set_figheight(figure.get_figheight() + ENTRY * rows)
         figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns)
+
+
+def fit_legend(names: list[str], width: float, most: int) -> int:
+    """Return how many columns of a legend fit into a width, at most as many as asked for."""
+    for columns in range(min(most, len(names)), 1, -1):
+        longest = [max(map(len, part)) for part in np.array_split(names, columns)]
+        if sum(KEY + LETTER * length for length in longest) <= width:
+            return columns
+    return 1
 
 
 def save_figure(figure: Figure, path: Path, form: str, caption: str = "") -> None:

@@ -97,9 +97,9 @@ COUNTED = {
 
 
 def write_axis_label(table: pd.DataFrame) -> str:
-    """Return the label of an axis for the table's metric, in lines of about 30 characters."""
+    """Return the label of an axis for the table's metric, in lines of about 24 characters."""
     metric = find_metric(table)
-    return textwrap.fill(describe_metric(metric) + write_unit(metric), 30)
+    return textwrap.fill(describe_metric(metric) + write_unit(metric), 24)
 
 
 def choose_form(table: pd.DataFrame) -> str:

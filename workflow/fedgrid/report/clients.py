@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
 from fedgrid.partitions import write_label
+from fedgrid.report import convergence
 from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
@@ -89,12 +90,13 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     table = table.assign(line=name_lines(table))
     named = table.drop_duplicates("line")
     methods = dict(zip(named["line"], named["method"], strict=True))
-    look = looks.list_looks(named["line"], study, methods)
+    look = looks.list_looks(named["line"], study, methods, looks.SOLID)
     for dataset, row in zip(datasets, grid, strict=bool(len(table))):
         for partition, axes in zip(partitions, row, strict=True):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
             for facts in here.to_dict("records"):
-                plot_curves(axes, facts, look[facts["line"]])
+                band = figures.has_band(look[facts["line"]], len(here))
+                plot_curves(axes, facts, look[facts["line"]], band)
             axes.set_title(figures.write_setting(study, dataset, partition))
             axes.set_xticks(
                 range(len(CURVE)), ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
@@ -115,17 +117,18 @@ def name_lines(table: pd.DataFrame) -> list[str]:
     return [f"{row.method_label} ({row.protocol_label})" for row in table.itertuples()]
 
 
-def plot_curves(axes: Axes, facts: dict, look: dict) -> None:
-    """Draw the line of clients' own models solid, that of the server's model dashed, with bands."""
+def plot_curves(axes: Axes, facts: dict, look: dict, band: bool) -> None:
+    """Draw the line of clients' own models solid, that of the server's model dashed."""
     for model in MODELS:
         names = [f"{model}_{name}" for name in CURVE]
         mean = np.array([facts[name] for name in names], dtype=float)
         std = np.array([facts[f"{name}_std"] for name in names], dtype=float)
         own = model == "own"
-        style = {"linestyle": "-", "label": facts["line"]} if own else {"linestyle": "--"}
+        style = {"label": facts["line"]} if own else {"linestyle": "--"}
         axes.plot(mean, markersize=3, **look | style)
         low, high = np.maximum(mean - std, 0), np.minimum(mean + std, 100)
-        axes.fill_between(range(len(CURVE)), low, high, color=look["color"], alpha=0.1, lw=0)
+        if band:
+            axes.fill_between(range(len(CURVE)), low, high, color=look["color"], alpha=0.1, lw=0)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -133,7 +136,7 @@ def caption(table: pd.DataFrame) -> str:
     lost = " A setting with a run that diverged has no numbers." * bool(table["diverged"].any())
     return (
         "Accuracy over clients on their own test sets after round "
-        f"{tables.join_values(table, 'round')}, in percent, mean and standard deviation over "
-        f"seeds: {tables.describe_scope(table)}. Solid: each client's own model. Dashed: the "
-        f"server's model.{lost}"
+        f"{tables.join_values(table, 'round')}, in percent{tables.describe_spread(table)}: "
+        f"{tables.describe_scope(table)}. Solid: each client's own model. Dashed: the server's "
+        f"model.{convergence.describe_bands(table)}{lost}"
     )

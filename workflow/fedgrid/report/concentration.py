@@ -44,7 +44,8 @@ OUTSIDE = "not between the ends of the line"
 LABEL = "sample counts to the power shown"
 SHADES = ("0.3", "0.55", "0.75")  # of the lines, one per protocol
 MARKS = ("s", "^", "D", "v", "P")  # of the placebos of a method
-HEIGHT = 2.5  # inches of a panel
+HEIGHT, LEAST = 2.5, 2.2  # inches of a panel
+ROOM = 0.12  # the part of a panel above and below its points
 Names = str | list[str]
 
 
@@ -156,7 +157,7 @@ def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
     if table.empty:
         return figures.make_blank()
     table = add_looks(table, line_label)
-    figure, grid = figures.setting_panels(table, study, height=HEIGHT)
+    figure, grid = figures.setting_panels(table, study, height=HEIGHT, least=LEAST)
     for row in filter(None, grid):
         for axes, here in row:
             for name, part in here[here["role"] == LINE].groupby("name", sort=False):
@@ -164,6 +165,7 @@ def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
             for point in here[here["role"] != LINE].to_dict("records"):
                 plot_point(axes, point)
             axes.set_xlabel("effective number\nof clients")
+            axes.margins(y=ROOM)
         figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
     figures.legend(figure, [axes for row in grid for axes, _ in row], columns=4)
     return figure
@@ -249,7 +251,7 @@ def caption(table: pd.DataFrame) -> str:
     ) * bool(len(some))
     return (
         f"The {tables.describe_score_and_unit(table)} by the effective number of clients of the "
-        f"weights, mean and standard deviation over seeds: {tables.describe_scope(table)}. The "
+        f"weights{tables.describe_spread(table)}: {tables.describe_scope(table)}. The "
         f"line is of {', '.join(table.loc[on_line, 'method_label'].unique())}. Distance of "
         "a method above the line at its own effective number, mean over seeds with its 95 % "
         "interval: "

@@ -107,7 +107,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per method, all on one scale of colours; each setting begins a row."""
     rows = arrange_panels(table)
     columns = max(map(len, rows))
-    figure, grid = figures.panels(len(rows), columns, PANEL, PANEL + 0.25)
+    figure, grid = figures.panels(len(rows), columns, PANEL, PANEL + 0.25, least=PANEL)
     several = len(table[SETTING].drop_duplicates()) > 1
     for panels, parts in zip(grid, rows, strict=True):
         for axes, part in zip(panels, parts, strict=False):
@@ -121,16 +121,18 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     for axes in grid[-1]:
         axes.set_xlabel("taken for")
     places = [axes for panels in grid for axes in panels]
-    figure.colorbar(mesh, ax=places, label="images of the class (%)")
+    bar: dict[str, Any] = {"location": "bottom", "aspect": 40, "label": "images of the class (%)"}
+    figure.colorbar(mesh, ax=places, **bar)
     return figure
 
 
 def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
-    """Return the rows of panels, each with the rows of its method, at most ROW in a row."""
+    """Return the rows of panels, each with the rows of its method, as many in a row as fit."""
     rows = []
+    _, fit = figures.find_fit(figures.ROW, PANEL, PANEL)
     for _, setting in table.groupby(SETTING, sort=False):
         parts = [part for _, part in setting.groupby("method", sort=False)]
-        rows += [parts[at : at + figures.ROW] for at in range(0, len(parts), figures.ROW)]
+        rows += [parts[at : at + fit] for at in range(0, len(parts), fit)]
     return rows
 
 

@@ -45,12 +45,13 @@ def find_lost(runs: pd.DataFrame) -> pd.Series:
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset and partition, in which names stand at the ends of lines."""
-    figure, grid = figures.setting_panels(table, study)
+    names = [figures.label(study, name) for name in table["method"].unique()]
+    figure, grid = figures.setting_panels(table, study, least=figures.find_room(names))
     look = looks.list_looks(table["method"], study)
     for row in filter(None, grid):
         for axes, here in row:
             plot_curves(axes, here, look, study)
-            axes.set_xlabel("round")
+        figures.name_rounds(axes for axes, _ in row)
         figures.label_rows([axes for axes, _ in row], tables.write_axis_label(table))
     figures.name_lines([axes for row in grid for axes, _ in row])
     return figure

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from fedgrid.analysis import choice, figures, metrics, tables
+from fedgrid.analysis import choice, figures, looks, metrics, tables
 from fedgrid.analysis.verdicts import confidence_interval
 from fedgrid.runtime.names import UsageError, known, listed, registered
 from fedgrid.study.records import Study
@@ -159,7 +159,10 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         return figures.make_blank()
     figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, 0.16 * len(ranked) + 0.9)
     places = np.arange(len(ranked))
-    axes.plot(ranked["mean_rank"], places, "o", color="black", markersize=3)
+    look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
+    for place, row in zip(places, ranked.itertuples(), strict=True):
+        style = look[row.family] | {"markevery": 1, "label": row.family_label}
+        axes.plot(row.mean_rank, place, **style)
     axes.hlines(places, 1, ranked["mean_rank"], color="0.85", linewidth=0.8, zorder=0)
     axes.set_yticks(places, ranked["family_label"])
     axes.invert_yaxis()

@@ -63,8 +63,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         axes.set_title(write_title(part))
         plot_cell(axes, part, look)
         axes.set_ylabel(tables.write_axis_label(part))
-    grid[-1][0].set_xlabel("round")
-    figures.legend(figure, [axes for (axes,) in grid], columns=2)
+    figures.name_rounds(grid[-1])
+    figures.legend(figure, [axes for (axes,) in grid], columns=3)
     return figure
 
 
@@ -72,8 +72,8 @@ def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
     """Draw the curves of one cell, and its published value as a line across."""
     for (curve, _), line in table.groupby(["curve", "seed"], sort=False):
         style: dict[str, Any] = {"color": look[curve]}
-        axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5, label=curve)
-        axes.plot(line["round"], line["average"], **style, lw=1.6, label=f"{curve}, moving average")
+        axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
+        axes.plot(line["round"], line["average"], **style, lw=1.6, label=curve)
     for value in table["published"].dropna().unique():
         axes.axhline(value, color="0.3", ls="--", lw=0.8, label=f"published: {value:.2f}")
 

@@ -10,8 +10,10 @@ A single pair has no p-value, nor have equal differences other than 0: their dev
 A cell with a run that diverged has no difference, and then there is none over cells either.
 """
 
+import textwrap
 from collections.abc import Callable, Iterator
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,11 +21,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from fedgrid.analysis import figures, metrics, tables
+from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
-from fedgrid.runtime.names import NothingToDrawError, known, registered
+from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
 from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
@@ -149,13 +151,14 @@ def write_row(row: dict) -> str:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the differences of each pair: grey in cells, black over cells or in the only one."""
+    """Draw the differences of each pair: grey in cells, in the method's colour over them."""
     pairs = [*table[PAIR].drop_duplicates().itertuples(index=False, name=None)]
     height = 0.7 + 0.1 * len(pairs) + 0.06 * len(table)
     figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, height)
+    look = looks.list_looks(table["method"], study)
     for place, pair in enumerate(pairs):
         rows = table[(table["method"] == pair[0]) & (table["over"] == pair[1])]
-        plot_pair(axes, place, rows)
+        plot_pair(axes, place, rows, look[pair[0]]["color"])
     first, several = table.drop_duplicates(PAIR), table["over"].nunique() > 1
     names = first["method_label"]
     names = names + " \N{MINUS SIGN} " + first["over_label"] if several else names
@@ -164,20 +167,22 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
     words = metrics.describe_metric(table["of"].iloc[0])
     over = "" if several else f" to {first['over_label'].iloc[0]}"
-    axes.set_xlabel(f"difference of the {words}{over}\n{write_points(table)}")
+    axes.set_xlabel(textwrap.fill(f"difference of the {words}{over}{write_points(table)}", 28))
     return figure
 
 
-def plot_pair(axes: Axes, place: int, rows: pd.DataFrame) -> None:
+def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> None:
     """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
     for at, row in enumerate(rows.to_dict("records")):
         main = at == len(rows) - 1  # the row over cells is the last one
-        colour = "black" if main else "0.6"
+        colour = of_method if main else looks.PALE
         y = place + 0.7 * ((at + 0.5) / len(rows) - 0.5)
         found = row["p_holm"] < LEVEL
         axes.hlines(y, row["low"], row["high"], color=colour, linewidth=1.2 if main else 0.6)
         face = colour if found else "white"
-        axes.plot(row["difference"], y, "o", color=colour, markerfacecolor=face, markersize=4)
+        name = row["method_label"] if main else None
+        style: dict[str, Any] = {"markerfacecolor": face, "markersize": 4, "label": name}
+        axes.plot(row["difference"], y, "o", color=colour, **style)
 
 
 def write_points(table: pd.DataFrame) -> str:
@@ -193,9 +198,15 @@ def caption(table: pd.DataFrame) -> str:
         f"Differences of the {words}{write_points(table)} to {others}, with 95 % intervals. In "
         f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
         "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
-        f"of a method is black, and filled marks have a p below {LEVEL:g}: "
-        f"{tables.join_values(table, 'scale')} scale."
+        f"of a method has its colour, and filled marks have a p below {LEVEL:g}: "
+        f"{tables.join_values(table, 'scale')} scale.{describe_missing(table)}"
     )
+
+
+def describe_missing(table: pd.DataFrame) -> str:
+    """Name the methods that have no difference somewhere; empty if there are none."""
+    missing = [*table.loc[table["difference"].isna(), "method_label"].drop_duplicates()]
+    return f" A run diverged in a comparison of {in_words(missing)}." if missing else ""
 
 
 def describe_test(table: pd.DataFrame, test: str, of: str) -> str:

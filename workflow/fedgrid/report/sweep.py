@@ -6,6 +6,7 @@ dashed line over the whole width. With `fields`, each field has its own tables o
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,7 +22,7 @@ from fedgrid.study.records import Study
 OPTIONS = {"fields": "field", "along": "field", "metric": "metric"}
 LINE = ["series", "among"]  # a family, and the values in which its lines differ
 SETTING = ["dataset", "partition"]
-MARKED = {"marker": "o", "markersize": 3, "markevery": 1}
+MARKED = {"markersize": 3, "markevery": 1}
 DECADES = 100  # a positive axis that spans this factor is logarithmic
 Along = str | list[str] | dict[str, str]
 
@@ -156,11 +157,10 @@ def plot(
     labels = label_fields(fields, along)
     table = table.assign(line=line_names(table, study))
     places = lay_out(table, [*labels])
-    figure, grid = figures.panels(len(places), len(places[0]), width=2.6, sharey=sharey)
-    names = table.drop_duplicates("line")
-    look = looks.list_looks(
-        names["line"], study, dict(zip(names["line"], names["series"], strict=True))
-    )
+    methods = dict(zip(table["line"], table["series"], strict=True))
+    size: dict[str, Any] = {"width": 2.6, "least": figures.find_room(methods)}
+    figure, grid = figures.panels(len(places), len(places[0]), sharey=sharey, **size)
+    look = looks.list_looks(methods, study, methods, looks.SOLID, looks.MARKS[1:])
     for row, of_row in zip(grid, places, strict=True):
         for axes, (dataset, partition, field) in zip(row, of_row, strict=True):
             here = (table["dataset"] == dataset) & (table["partition"] == partition)
@@ -210,6 +210,8 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
         return texts.map(unique.index).reindex(values.index)
     if len(numbers) and 0 < numbers.min() <= numbers.max() / DECADES:
         axes.set_xscale("log")
+    elif numbers.nunique() == 1:
+        axes.set_xticks(numbers.unique())
     return numbers.reindex(values.index)
 
 

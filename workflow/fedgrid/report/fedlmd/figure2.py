@@ -4,8 +4,6 @@ The data of a round's clients determine which classes the model favours after th
 that preserves the knowledge of other classes predicts all classes about equally often.
 """
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -66,10 +64,9 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         named = figures.label(study, kind)
         axes.set_title("labels of the clients" if kind == LABELS else f"predictions, {named}")
         axes.set_ylabel("class")
-        whole: Any = axes.yaxis.get_major_locator()
-        whole.set_params(integer=True)
+        figures.use_whole_numbers(axes.yaxis)
     grid[-1][0].set_xlabel("round, from 0")
-    figure.colorbar(mesh, ax=[row[0] for row in grid], label="share")
+    figure.colorbar(mesh, ax=[row[0] for row in grid], label="share", aspect=40)
     return figure
 
 

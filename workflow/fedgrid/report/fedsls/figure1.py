@@ -68,14 +68,13 @@ def list_datasets(table: pd.DataFrame) -> list[str]:
 def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Study) -> None:
     """Draw our bars filled, with the deviation over seeds; published bars beside, hatched."""
     partitions = table["partition"].unique()
-    width = 0.8 / (2 * len(look))
+    each = 1 + table["published"].notna().any()  # bars of another method
+    width = 0.8 / (each * len(look))
     for i, (over, colour) in enumerate(look.items()):
         part = table[table["over"] == over].groupby("partition").first().reindex(partitions)
-        at, name = np.arange(len(partitions)) + 2 * i * width - 0.4, figures.label(study, over)
+        at, name = np.arange(len(partitions)) + each * i * width - 0.4, figures.label(study, over)
         if part["mean"].notna().any():
-            ours = dict(
-                color=colour, yerr=part["std"].fillna(0), error_kw={"lw": 0.8, "capsize": 2}
-            )
+            ours = dict(color=colour, yerr=part["std"], error_kw={"lw": 0.8, "capsize": 2})
             axes.bar(at + width / 2, part["mean"], width, label=f"over {name}", **ours)
         lost = part["diverged"].fillna(0).to_numpy() > 0
         axes.plot(at[lost] + width / 2, 0 * at[lost], "x", color=colour)  # no mean: a run diverged
@@ -94,8 +93,9 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Stud
 def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
     lost = " A cross marks a run that diverged." * bool((table["diverged"] > 0).any())
+    shown = table[table["dataset"].isin(list_datasets(table))]["published"].notna().any()
+    hatched = " Hatched: differences of the published means (paper scale)." * bool(shown)
     return (
-        "Accuracy of FedSLS minus that of the other run of the same seed, mean and standard "
-        f"deviation: {tables.describe_scope(table)}. Hatched: differences of the published means "
-        f"(paper scale).{lost}"
+        "Accuracy of FedSLS minus that of the other run of the same seed"
+        f"{tables.describe_spread(table)}: {tables.describe_scope(table)}.{hatched}{lost}"
     )

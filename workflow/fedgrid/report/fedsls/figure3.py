@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.study.records import Study
 
-SIDE = 0.85  # inches, side of a map
+SIDE, SMALLEST = 0.85, 0.65  # inches, side of a map
 
 
 def draw(examples: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -26,7 +26,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row per image, a column per map."""
     images = list(dict.fromkeys(zip(table["dataset"], table["image"], strict=True)))
     maps = table["map"].unique()
-    figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15)
+    figure, grid = figures.panels(len(images), len(maps), SIDE, SIDE * 1.15, least=SMALLEST)
     rows = {(r.dataset, r.image, r.map): r for r in table.itertuples()}
     for (dataset, image), row in zip(images, grid, strict=True):
         for name, axes in zip(maps, row, strict=True):

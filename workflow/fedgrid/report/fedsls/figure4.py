@@ -37,11 +37,12 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             plot_dots(axes, here, part["samples"].max(), pixels=len(table) > MANY)
             axes.set_title(figures.write_setting(study, dataset, partition))
         row[0].set_ylabel("class")
-        whole: Any = row[0].yaxis.get_major_locator()
-        whole.set_params(integer=True)
-        add_size_legend(row[-1], part["samples"].max())
+        figures.use_whole_numbers(row[0].yaxis)
+        right = [axes for axes in row if axes.get_subplotspec().is_last_col()]
+        add_size_legend([*row, *right][-1], part["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")
+        figures.use_whole_numbers(axes.xaxis)
     return figure
 
 

@@ -3,11 +3,14 @@
 Weights are shares over the whole population. The effective number of clients is 1 / sum_k a_k^2.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import SETTING
 from fedgrid.study.records import Study
 
@@ -28,7 +31,7 @@ def draw(saliency: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per dataset, weights and R_k / n_k, and a column per partition."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
-    figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row")
+    figure, grid = figures.panels(2 * len(datasets), len(partitions), sharey="row", least=1.6)
     for i, dataset in enumerate(datasets):
         for j, partition in enumerate(partitions):
             here = table[(table["dataset"] == dataset) & (table["partition"] == partition)]
@@ -37,7 +40,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             title = figures.write_setting(study, dataset, partition)
             above.set_title(f"{title}\n{write_effective_clients(here)}")
             plot_per_sample(below, here)
-        figures.label_rows(grid[2 * i], "weight $a_k$ by saliency (%)")
+        figures.label_rows(grid[2 * i], "weight $a_k$ (%)")
         figures.label_rows(grid[2 * i + 1], "$R_k / n_k$")
     figures.legend(figure, grid[0])
     return figure
@@ -46,34 +49,28 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
     """Draw weight against share of samples; on the line, FedSLS equals FedAvg."""
     most = 100 * max(table["weight_fedavg"].max(), table["weight"].max())
-    axes.plot([0, most], [0, most], color="0.5", linewidth=0.8, label="FedAvg")
-    for seed, look in figures.colours(table["seed"]).items():
-        part = table[table["seed"] == seed]
-        axes.scatter(
-            100 * part["weight_fedavg"],
-            100 * part["weight"],
-            s=7,
-            color=look,
-            alpha=0.8,
-            linewidths=0,
-            label=f"seed {seed}",
-        )
+    axes.plot([0, most], [0, most], color=find_colour("fedavg"), linewidth=0.8, label="FedAvg")
+    style: dict[str, Any] = {"s": 7, "alpha": 0.5, "linewidths": 0, "label": "FedSLS"}
+    points = 100 * table["weight_fedavg"], 100 * table["weight"]
+    axes.scatter(*points, color=find_colour("fedsls"), **style)
     axes.set_xlabel("share of samples $n_k$ (%)")
 
 
 def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
-    """Draw R_k / n_k of the clients in descending order."""
-    for seed, look in figures.colours(table["seed"]).items():
-        part = table[table["seed"] == seed].sort_values("R_per_sample", ascending=False)
-        axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", color=look, linewidth=0.8)
+    """Draw R_k / n_k of the clients in descending order, a line per seed."""
+    style: dict[str, Any] = {"color": find_colour("fedsls"), "linewidth": 0.8, "alpha": 0.6}
+    for _, part in table.groupby("seed", sort=False):
+        part = part.sort_values("R_per_sample", ascending=False)
+        axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", **style)
     axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
+    figures.use_whole_numbers(axes.xaxis)
 
 
 def write_effective_clients(table: pd.DataFrame) -> str:
     """Return the effective clients, mean over seeds, as a text."""
     cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
     ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
-    return f"effective clients {ours:.1f} (FedAvg {theirs:.1f})"
+    return f"effective clients:\n{ours:.1f} (FedAvg {theirs:.1f})"
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -81,6 +78,7 @@ def caption(table: pd.DataFrame) -> str:
     counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique()
     seeds = tables.join_values(counts.reset_index(), "seed")
     return (
-        "A dot is a client. Effective clients are 1 / sum of squared weights over the population, "
-        f"mean over {seeds} seed{'s' * (seeds != '1')}; {tables.join_values(table, 'scale')} scale."
+        "A dot is a client of a seed, a line below is a seed; weights are by saliency. Effective "
+        "clients are 1 / sum of squared weights over the population, mean over "
+        f"{seeds} seed{'s' * (seeds != '1')}; {tables.join_values(table, 'scale')} scale."
     )

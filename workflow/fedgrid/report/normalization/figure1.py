@@ -5,6 +5,7 @@ one vector. The paper has three clients: two with eight classes each, the third 
 """
 
 import re
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -39,13 +40,16 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
-    figure, grid = figures.panels(len(settings), len(methods), sharex="row", sharey="row")
+    shared: dict[str, Any] = {"sharex": "row", "sharey": "row"}
+    least = figures.find_room(["client 1"])
+    figure, grid = figures.panels(len(settings), len(methods), least=least, **shared)
     look = figures.lines(table["client"])
     for ((dataset, partition, _), part), row in zip(settings, grid, strict=True):
         for method, axes in zip(methods, row, strict=True):
             plot_curves(axes, part[part["method"] == method], look)
             title = figures.write_setting(study, dataset, partition)
-            axes.set(title=f"{figures.label(study, method)}\n{title}", xlabel="round")
+            axes.set_title(f"{figures.label(study, method)}\n{title}")
+        figures.name_rounds(row)
         figures.label_rows(row, "cosine of the local\nand the server's model")
     figures.name_lines([axes for row in grid for axes in row])
     return figure
@@ -67,7 +71,7 @@ def caption(table: pd.DataFrame) -> str:
     )
     said = "; ".join(f"{name} {values}" for name, values in ends.items())
     return (
-        "Similarity of each client's local model and the server's new model, mean and standard "
-        f"deviation over seeds: {tables.describe_scope(table)}. After the last round, by client: "
-        f"{said}."
+        "Similarity of each client's local model and the server's new model"
+        f"{tables.describe_spread(table)}: {tables.describe_scope(table)}. After the last round, "
+        f"by client: {said}."
     )

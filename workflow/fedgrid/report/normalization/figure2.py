@@ -3,6 +3,8 @@
 A panel per setting, a colour per method.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -11,7 +13,8 @@ from fedgrid.report import convergence
 from fedgrid.study.records import Study
 
 OPTIONS = {"suffix": "ending"}  # what they name (study/options.py)
-SOLID, DASHED = "-", (0, (4, 1.5))
+ORIGINAL = {"linestyle": (0, (4, 1.5)), "linewidth": looks.THIN}
+NORMALISED = {"linestyle": "-", "linewidth": looks.BOLD, "zorder": 3}
 
 
 def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFrame:
@@ -25,16 +28,17 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, suffix: str) -> pd.DataFr
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a row of panels that share axes, one per setting."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
-    figure, (row,) = figures.panels(1, len(settings), width=3.2, height=2.6, sharey=True)
-    look = looks.list_looks(table["method"], study)
+    names = [figures.label(study, name) for name in table["method"].unique()]
+    size: dict[str, Any] = {"width": 3.2, "height": 2.6, "least": figures.find_room(names)}
+    figure, (row,) = figures.panels(1, len(settings), sharey=True, **size)
+    look = looks.list_looks(table["original"], study, styles=looks.SOLID)
     for axes, ((dataset, partition, protocol), part) in zip(row, settings, strict=bool(settings)):
         for (method, original), line in part.groupby(["method", "original"], sort=False):
-            style = DASHED if method == original else SOLID
-            label = figures.label(study, method)
-            drawn = look[method] | {"linestyle": style, "marker": ""}
-            axes.plot(line["round"], line["mean"], label=label, **drawn)
+            style = look[original] | (ORIGINAL if method == original else NORMALISED)
+            axes.plot(line["round"], line["mean"], label=figures.label(study, method), **style)
         title = figures.write_setting(study, dataset, partition)
-        axes.set(title=f"{title}, {figures.label(study, protocol, 'protocol')}", xlabel="round")
+        axes.set_title(f"{title}, {figures.label(study, protocol, 'protocol')}")
+    figures.name_rounds(row)
     figures.label_rows(row, tables.write_axis_label(table))
     figures.name_lines(row)
     return figure

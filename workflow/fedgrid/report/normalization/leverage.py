@@ -1,21 +1,24 @@
 """Whether the normalisation moves the weights far enough for the gains that the paper prints.
 
-Above: the total variation between the weights before and after the normalisation, by method, by
-number of clients and by temperature. Beside each line are its upper bound, and the distance from
-equal weights of random ones with the same effective number of clients
-(`analysis/concentration.py`). Below: the measured gains of the normalisation and of its placebo
-with 95 % intervals, and the printed gains.
+Panels of distances: the total variation between the weights before and after the normalisation, by
+method, by number of clients and by temperature. Beside each line are its upper bound, and the
+distance from equal weights of random ones with the same effective number of clients
+(`analysis/concentration.py`). Panels of gains: the measured gains of the normalisation and of its
+placebo with 95 % intervals, and the printed gains.
 """
 
+import textwrap
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fedgrid.analysis import fields, figures, gains, tables
+from fedgrid.analysis import fields, figures, gains, looks, tables
 from fedgrid.analysis.concentration import random_distance
+from fedgrid.analysis.looks import BLACK, GREY, PALE
 from fedgrid.analysis.scores import list_cohort_sizes, score_runs
 from fedgrid.study.records import Study
 
@@ -23,7 +26,6 @@ OPTIONS = {"suffix": "ending", "placebo": "ending"}  # what they name (study/opt
 DISTANCE, GAIN, PLACEBO, PRINTED = "distance", "gain", "placebo gain", "printed gain"
 SETTING = ["dataset", "partition", "protocol"]
 LINE = ["method", "original", "temperature", "cohort", *SETTING]
-COLUMNS = 3
 MEASURED = "weight_distance"
 STYLES = {MEASURED: "-", "distance_bound": (0, (1, 1)), "random": (0, (4, 1.5))}
 WORDS = {MEASURED: "measured distance", "distance_bound": "its upper bound"}
@@ -36,7 +38,8 @@ VARIED = {
 }
 TITLES = {"label": "by method", "cohort": "by clients in a round", "temperature": "by temperature"}
 OFFSETS = {GAIN: -0.2, PLACEBO: 0.0, PRINTED: 0.2}  # of marks about a method's place
-MARKS = {GAIN: ("o", "#0072B2"), PLACEBO: ("s", "#E69F00"), PRINTED: ("x", "black")}
+MARKS = {GAIN: ("o", BLACK), PLACEBO: ("s", PALE), PRINTED: ("x", GREY)}
+HEIGHT, LEAST = 2.3, 2.2  # inches of a panel
 ROOM = 1.3  # the height of a panel, in that of its points
 
 
@@ -118,33 +121,29 @@ def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw three panels of distances, and below them a panel of gains per setting."""
+    """Draw the panels of distances, and after them a panel of gains per setting."""
     settings = select_settings(table)
     moved = table[table["what"] == DISTANCE]
     views = list_views(moved)
-    columns = max(len(views), min(COLUMNS, len(settings)))
-    rows = 1 + -(-len(settings) // columns)
-    figure, grid = figures.panels(rows, columns, height=2.3, sharey="row")
-    plot_distances(grid[0], moved, views)
+    titles = [write_title(study, *setting) for setting in settings]
+    size: dict[str, Any] = {"height": HEIGHT, "least": LEAST}
+    figure, (row,) = figures.panels(1, len(views) + len(settings), **size)
+    above, below = row[: len(views)], row[len(views) :]
+    plot_distances(above, moved, views, study)
     limits = compute_limits(table[["gain", "low", "high"]])
-    below = [axes for row in grid[1:] for axes in row]
-    for axes, setting in zip(below, settings, strict=False):
+    for axes, setting, title in zip(below, settings, titles, strict=True):
         plot_gains(axes, table, setting)
-        axes.set(title=write_title(study, *setting), ylim=limits)
-    for axes in below[len(settings) :]:
-        axes.set_axis_off()
-    for row in grid[1:]:
-        figures.label_rows(row, "gain in accuracy\n(points of percent)")
-    for name, style in STYLES.items():
-        below[0].plot([], [], color="0.3", linestyle=style, label=WORDS[name])  # for the legend
+        axes.set(title=title, ylim=limits, ylabel="gain in accuracy\n(points of percent)")
+    for name in (name for name in STYLES if moved[name].notna().any()):  # for the legend
+        below[0].plot([], [], color=BLACK, linestyle=STYLES[name], label=WORDS[name])
     figures.legend(figure, below, columns=3)
-    figures.name_lines(grid[0])
+    figures.name_lines(above)
     return figure
 
 
 def write_title(study: Study, dataset: str, partition: str, protocol: str) -> str:
-    """Return the title of a panel of gains, in two lines."""
-    below = figures.label(study, protocol, "protocol")
+    """Return the title of a panel of gains, in short lines."""
+    below = textwrap.fill(figures.label(study, protocol, "protocol"), 20)
     return f"{figures.write_setting(study, dataset, partition)}\n{below}"
 
 
@@ -174,19 +173,21 @@ def select_view(table: pd.DataFrame, name: str) -> pd.DataFrame:
     return table[(table[fixed] == table[fixed].iloc[0]).all(axis=1)] if len(table) else table
 
 
-def plot_distances(row: list[Axes], table: pd.DataFrame, views: list[str]) -> None:
+def plot_distances(row: list[Axes], table: pd.DataFrame, views: list[str], study: Study) -> None:
     """Draw the distances by what varies: methods, clients in a round, temperatures."""
-    for axes in row[len(views) :]:
-        axes.set_axis_off()
-    for axes, name in zip(row, views, strict=False):
+    methods = dict(zip(table["label"], table["original"], strict=True))
+    for axes, name in zip(row, views, strict=True):
         here, form = select_view(table, name), VARIED[name][1]
         here = here if name == "label" else here.sort_values(name, kind="stable")
-        for (value, colour), style in product(figures.colours(here[name]).items(), STYLES):
+        of_method = looks.list_looks(methods, study, methods, looks.SOLID)
+        look = of_method if name == "label" else figures.lines(here[name])
+        for value, style in product(here[name].unique(), STYLES):
             line = here[here[name] == value].groupby("round")[style].mean()  # protocols may differ
-            label = form.format(value) if style == MEASURED else None
-            axes.plot(line.index, line, color=colour, linestyle=STYLES[style], label=label)
-        axes.set(yscale="log", xlabel="round", title=TITLES[name])
-    figures.label_rows(row, "share of the weight\n(total variation)")
+            main = style == MEASURED
+            drawn = look[value] | {"linestyle": STYLES[style]} | ({} if main else {"marker": ""})
+            axes.plot(line.index, line, **drawn, label=form.format(value) if main else None)
+        axes.set(yscale="log", title=TITLES[name], ylabel="share of the weight\n(total variation)")
+    figures.name_rounds(row)
 
 
 def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -> None:
@@ -201,8 +202,9 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
         axes.axhspan(every.min(), every.max(), color="0.9", label="range of all printed gains")
     for what, (mark, colour) in MARKS.items():
         part = here[here["what"] == what]
-        at = part["label"].map(labels.index) + OFFSETS[what]
-        plot_marks(axes, at, part, mark, colour, what)
+        if len(part):
+            at = part["label"].map(labels.index) + OFFSETS[what]
+            plot_marks(axes, at, part, mark, colour, what)
     axes.axhline(0, color="black", linewidth=0.6)
     axes.set_xticks(range(len(labels)), labels, rotation=40, ha="right")
     axes.set_xlim(-0.5, len(labels) - 0.5)
@@ -223,9 +225,9 @@ def caption(table: pd.DataFrame) -> str:
     lacks = f" No effective number of clients is recorded for {', '.join(unknown)}."
     beside = f", the printed gains are {theirs.min():.2f} to {theirs.max():.2f} points"
     return (
-        "Above: the share of the aggregation weight that the normalisation moves (solid), its "
+        "Distances: the share of the aggregation weight that the normalisation moves (solid), its "
         "upper bound (dotted), and the distance from equal weights of random weights with as many "
-        "effective clients (dashed); what does not vary is as in the first run. Below: gains over "
+        "effective clients (dashed); what does not vary is as in the first run. Gains: those over "
         "the original with 95 % intervals over pairs of runs: "
         f"{tables.describe_scope(table)}. Here {sizes}{beside * bool(len(theirs))}."
         f"{lacks * bool(len(unknown))}"

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.looks import BLACK, STYLES, find_colour
 from fedgrid.analysis.scores import CELL
 from fedgrid.report.convergence import find_lost
 from fedgrid.report.privatization.ways import ACCURACIES
@@ -19,7 +20,7 @@ from fedgrid.runtime.names import NothingToDrawError
 from fedgrid.study.records import Study
 
 COEFFICIENT = re.compile(r"(alpha|beta)(_\d)+")
-HEIGHT = 1.6  # inches of a panel
+HEIGHT, LEAST = 1.6, 1.6  # inches of a panel
 
 
 def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -47,29 +48,50 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw two rows of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
-    size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col"}
+    size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col", "least": LEAST}
     figure, grid = figures.panels(2 * len(settings), len(methods), **size)
-    look = figures.lines([*ACCURACIES, *sorted({*table["curve"]} - {*ACCURACIES})])
+    coefficients = list_coefficient_looks(table)
     for at, ((dataset, partition, _), part) in enumerate(settings):
         for column, method in enumerate(methods):
             here = part[part["method"] == method]
             top, bottom = grid[2 * at][column], grid[2 * at + 1][column]
-            plot_curves(top, here[here["curve"].isin(ACCURACIES)], look)
-            plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], look)
+            accuracies = list_accuracy_looks(find_colour(method))
+            plot_curves(top, here[here["curve"].isin(ACCURACIES)], accuracies)
+            plot_curves(bottom, here[~here["curve"].isin(ACCURACIES)], coefficients)
             title = figures.write_setting(study, dataset, partition)
             top.set_title(f"{figures.label(study, method)}\n{title}")
         figures.label_rows(grid[2 * at], "accuracy (%)")
         figures.label_rows(grid[2 * at + 1], "coefficient")
-    for axes in grid[-1]:
-        axes.set_xlabel("round")
-    figures.name_lines([axes for row in grid for axes in row])
+    figures.name_rounds(grid[-1])
+    for name, look in list_accuracy_looks(BLACK).items():
+        grid[0][0].plot([], [], **look, label=name)
+    figures.legend(figure, grid[0][:1])
+    figures.name_lines([axes for row in grid[1::2] for axes in row])
     return figure
+
+
+def list_accuracy_looks(colour: str) -> dict[str, dict]:
+    """Give each accuracy its line style, in the colour of a method."""
+    styles = zip(ACCURACIES, STYLES, strict=False)
+    return {name: {"color": colour, "linestyle": style} for name, style in styles}
+
+
+def list_coefficient_looks(table: pd.DataFrame) -> dict[str, dict]:
+    """Give each coefficient its look; its line style is of the part, which is its last index."""
+    curves = [name for name in table["curve"].unique() if name not in ACCURACIES]
+    colours = figures.colours(sorted({name.rpartition("_")[0] for name in curves}))
+    return {
+        name: {"color": colours[of], "linestyle": STYLES[int(part) % len(STYLES)]}
+        for name, (of, _, part) in ((name, name.rpartition("_")) for name in curves)
+    }
 
 
 def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw a line and its band for every curve."""
     for name, line in table.groupby("curve", sort=False):
-        figures.plot_band(axes, line, "round", look[name], label=name)
+        letter, *indices = name.split("_")
+        shown = rf"$\{letter}_{{{','.join(indices)}}}$" if indices else None
+        figures.plot_band(axes, line, "round", look[name], label=shown)
 
 
 def caption(table: pd.DataFrame) -> str:
@@ -78,7 +100,7 @@ def caption(table: pd.DataFrame) -> str:
         return "There is nothing to show: runs diverged before their first evaluation."
     return (
         "Upper panels: accuracy of the server's model (aggregation) and mean accuracy of clients' "
-        "own models (personalisation). Lower panels: the server's coefficients before the softmax; "
-        "index 0 is of the shared part, 1 of the private one. Mean and standard deviation over "
-        f"seeds: {tables.describe_scope(table)}."
+        "own models (personalisation, dashed). Lower panels: the server's coefficients before the "
+        "softmax; the last index is 0 for the shared part (solid), 1 for the private one (dashed)"
+        f"{tables.describe_spread(table)}: {tables.describe_scope(table)}."
     )

@@ -13,6 +13,7 @@ from fedgrid.study.records import Study
 
 SHOWN = 100  # clients
 CLIENT, CLASS = "client and class", "class"  # what a row is of
+WIDTH, HEIGHT = 3.2, 2.9  # inches of a data set
 INSIDE = {"width_ratios": [4, 1], "height_ratios": [1, 3]}
 
 
@@ -31,11 +32,12 @@ def draw(counts: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the data sets side by side, two in a row."""
+    """Draw the data sets side by side, as many in a row as fit."""
     settings = [*table.groupby(["dataset", "partition"], sort=False)]
-    rows = -(-len(settings) // 2)
-    figure = Figure(figsize=(7.2 if len(settings) > 1 else 3.6, 2.9 * rows), layout="constrained")
-    places = figure.subfigures(rows, min(len(settings), 2), squeeze=False).flat
+    page, fit = figures.find_fit(len(settings), WIDTH, WIDTH)
+    rows = -(-len(settings) // fit)
+    figure = Figure(figsize=(page, HEIGHT * rows), layout="constrained")
+    places = figure.subfigures(rows, fit, squeeze=False).flat
     for place, ((dataset, partition), part) in zip(places, settings, strict=False):
         place.suptitle(figures.write_setting(study, dataset, partition), size=8)
         plot_dataset(place, part[part["of"] == CLIENT], part[part["of"] == CLASS])
@@ -55,6 +57,7 @@ def plot_dataset(place: SubFigure, ours: pd.DataFrame, classes: pd.DataFrame) ->
     middle.set(xlabel="client", ylabel="class")
     sizes = ours.groupby("client")["samples"].sum()
     top.bar(sizes.index, sizes, width=1, color=colour)
+    figures.use_whole_numbers(middle.yaxis)
     top.set(xlim=middle.get_xlim(), ylabel="samples")
     right.barh(classes["class"], classes["samples"], height=1, color=colour)
     right.set(ylim=middle.get_ylim(), xlabel="samples")

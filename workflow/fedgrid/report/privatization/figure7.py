@@ -3,6 +3,8 @@
 A row of panels per accuracy, a column per protocol and data set.
 """
 
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -35,7 +37,9 @@ def draw(
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw the panels; a method has the same colour and line style in all of them."""
     columns = [*table.groupby(SETTING, sort=False).groups]
-    figure, grid = figures.panels(len(ACCURACIES), len(columns), width=2.6, sharex="col")
+    names = [figures.label(study, name) for name in table["method"].unique()]
+    size: dict[str, Any] = {"width": 2.6, "sharex": "col", "least": figures.find_room(names)}
+    figure, grid = figures.panels(len(ACCURACIES), len(columns), **size)
     look = looks.list_looks(table["method"], study)
     for (name, metric), row in zip(ACCURACIES.items(), grid, strict=True):
         for axes, setting in zip(row, columns, strict=True):
@@ -45,8 +49,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
         names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
         axes.set_title(", ".join(names))
-    for axes in grid[-1]:
-        axes.set_xlabel("round")
+    figures.name_rounds(grid[-1])
     figures.name_lines([axes for row in grid for axes in row])
     return figure
 

@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import choice, fields, figures, metrics, tables
+from fedgrid.analysis.figures import LABEL
+from fedgrid.analysis.looks import find_colour
 from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, select_scored
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
@@ -94,24 +96,28 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         for axes, setting in zip(row, columns, strict=True):
             here = (table[["dataset", "partition"]] == [*setting]).all(axis=1)
             plot_bars(axes, table[here & (table["what"] == name)])
-            axes.set_title(figures.write_setting(study, *setting))
+            axes.set_title(figures.write_setting(study, *setting), pad=2 * LABEL)
         figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
-    figures.legend(figure, [axes for row in grid for axes in row])
+    figures.name_lines([axes for row in grid for axes in row])
     return figure
 
 
 def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
-    """Draw a group of bars per kind, and the method without a split as a dashed line."""
+    """Draw a group of bars per kind, named above it; a method without a split is a dashed line."""
     table = table.reset_index(drop=True)
-    colours, kinds = figures.colours(KINDS), table["kind"].astype(object).fillna(NONE)
+    kinds = table["kind"].astype(object).fillna(NONE)
     split = table[kinds != NONE]
     places = [at + [*KINDS].index(kind) for at, kind in enumerate(kinds[split.index])]
     places = pd.Series(places, split.index, dtype=int)
     for kind, part in split.groupby("kind", sort=False):
-        look: dict[str, Any] = {"color": colours[kind], "label": KINDS[kind]}
-        axes.bar(places[part.index], part["mean"], yerr=part["deviation"].fillna(0), **look)
+        colour = find_colour(KINDS[kind])
+        style: dict[str, Any] = {"color": colour, "yerr": part["deviation"], "label": KINDS[kind]}
+        axes.bar(places[part.index], part["mean"], **style)
+        above = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
+        axes.text(places[part.index].mean(), 1, KINDS[kind], color=colour, size=LABEL, **above)
     for row in table[kinds == NONE].itertuples():
-        axes.axhline(row.mean, color="0.2", linestyle="--", label=f"{row.way} (all shared)")
+        shared: dict[str, Any] = {"linestyle": "--", "label": f"{row.way}, shared"}
+        axes.axhline(row.mean, color=find_colour(row.method), **shared)
     axes.set_xticks(places, split["way"], rotation=90)
     axes.grid(visible=False, axis="x")
 
@@ -123,5 +129,5 @@ def caption(table: pd.DataFrame) -> str:
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
         f"last {tables.join_values(table, 'tail')} rounds: "
-        f"{tables.describe_scope(table)}.{lost}"
+        f"{tables.describe_scope(table)}. Of the dashed line all blocks are shared.{lost}"
     )

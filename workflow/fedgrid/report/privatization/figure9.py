@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
 from fedgrid.analysis.scores import CELL
+from fedgrid.runtime.names import in_words
 from fedgrid.study.records import Study
 
 POINT = ["alpha", "beta"]
@@ -37,7 +38,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a heat map per method and setting, two in a row, with a mark on the best points."""
     settings = [*table.groupby(CELL, sort=False)]
     columns = min(len(settings), 2)
-    figure, grid = figures.panels(-(-len(settings) // columns), columns, width=3.4, height=2.9)
+    figure, grid = figures.panels(-(-len(settings) // columns), columns, 3.4, 2.9)
     flat = [axes for row in grid for axes in row]
     for axes in flat[len(settings) :]:
         axes.set_visible(False)
@@ -64,14 +65,17 @@ def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the figure, and name the best points."""
-    best = table[table["best"]].drop_duplicates(CELL)
-    points = [
-        f"{row.dataset_label} ({row.alpha:g}, {row.beta:g}) with {row.mean:.2f}"
-        for row in best.itertuples()
-    ]
+    best = table[table["best"]].groupby(CELL, sort=False)
+    points = [f"{write_points(part)} with {part['mean'].iloc[0]:.2f}" for _, part in best]
     return (
         "Mean accuracy of all clients on their own test samples, in percent, with features alpha h "
         "+ (1 - alpha) h' and probabilities beta p + (1 - beta) p', of the shared branch and the "
-        f"private one (with a prime): {tables.describe_scope(table)}. A star marks the best point "
+        f"private one (with a prime): {tables.describe_scope(table)}. Stars mark the best points "
         f"(alpha, beta): {'; '.join(points)}."
     )
+
+
+def write_points(part: pd.DataFrame) -> str:
+    """Write the best points of a setting after the name of its data set."""
+    points = [f"({alpha:g}, {beta:g})" for alpha, beta in part[POINT].to_numpy()]
+    return f"{part['dataset_label'].iloc[0]} {in_words(points)}"
