@@ -64,13 +64,13 @@ CLAIMS = [
 def test_claims_are_judged_by_the_printed_numbers_alone():
     study = {"claims": CLAIMS, "published": {"table1": PAPER}}
     table = printed.draw(study, "quick")
-    both = "-1.00 (mnist dir0.5 fedavg) to +3.00 (mnist dir0.1 fedavg)"
-    one = "+3.00 (mnist dir0.1 fedavg) to +3.00 (mnist dir0.1 fedavg)"
+    one = "+3.00 (over fedavg, mnist, alpha=0.1)"
+    both = f"-1.00 (over fedavg, mnist, alpha=0.5) to {one}"
     columns = ["claim", "says", "section", "published", "published_verdict"]
     assert table[columns].values.tolist() == [
-        [1, "better", "1", f"1 of 2 comparisons, {both}", verdicts.CONTRADICTED],
-        [2, "better", "2", f"2 of 2 comparisons, {both}", "consistent"],
-        [3, "better", "1", f"1 of 1 comparisons, {one}", "consistent"],
+        [1, "better", "1", f"1 of 2 comparisons: {both}", verdicts.CONTRADICTED],
+        [2, "better", "2", f"2 of 2 comparisons: {both}", "consistent"],
+        [3, "better", "1", f"1 of 1 comparison: {one}", "consistent"],
         [4, "better", "1", "no numbers are printed", ""],
     ]
     assert table["we_test"].tolist()[1] == "moon minus fedavg is at least -2 points"

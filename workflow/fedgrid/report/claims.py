@@ -131,7 +131,7 @@ def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
         return "no runs at this scale"
     counts = {**comparisons["verdict"].value_counts(), MISSING: missing}
     total = f" of {len(comparisons) + missing}"
-    parts = []
+    parts: list[str] = []
     for name, (one, several, rest) in EVIDENCE.items():
         if count := counts.get(name, 0):
             of = "" if parts else total
