@@ -21,7 +21,7 @@ from fedgrid.study.records import Study
 
 WIDTH, HEIGHT = 2.3, 2.0  # inches of a panel
 NARROWEST = 0.62  # of its width that a panel has at least
-INNER = 1.2  # inches of a panel without the names at its right, at least
+INNER = 1.25  # inches of a panel without the names at its right, at least
 PAGE = {"column": 3.25, "text": 6.75}  # inches: one column of a conference paper, and two
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
 ROW = 4  # panels of different datasets in a row, at most
