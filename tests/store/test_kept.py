@@ -591,7 +591,10 @@ def test_nothing_is_said_of_runs_by_the_code_of_today(study, results, caplog):
     ("changed", "said"),
     [
         (identity.ENGINE, "before a change of the engine, by the same files of the methods: m."),
-        (identity.UNRECORDED, "by other code than is here now, it is not recorded by which: m."),
+        (
+            identity.UNRECORDED,
+            "by code that is not recorded and differs from today's: m.",
+        ),
         ("methods/a.py methods/b.py", "before a change of methods/a.py and methods/b.py: m."),
     ],
 )

@@ -6,12 +6,13 @@ from the entry in the study's file.
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 import pandas as pd
 
 from fedgrid import claim as claims
-from fedgrid.analysis import verdicts
-from fedgrid.analysis.readable import write_name
+from fedgrid.analysis import tables, verdicts
+from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.claim import Claim
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
@@ -51,6 +52,27 @@ def write_test(claim: Claim, study: Study) -> str:
     measured = "" if names == "accuracy" else f"{names}: "
     parts = [measured + write_difference(claim, study) + write_share(claim)]
     parts += [write_setting(claim, study)]
+    return "; ".join(filter(None, parts))
+
+
+def write_comparisons(judged: pd.DataFrame, study: Study) -> list[str]:
+    """Write the deciding comparison of each claim; the protocol only if a data set has several."""
+    several = tables.is_in_heading(judged.dropna(subset="protocol"), "protocol")
+    shown = judged if several else judged.assign(protocol="")
+    rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
+    return [write_comparison(row, study) for row in rows]
+
+
+def write_comparison(row: dict, study: Study) -> str:
+    """Write a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
+    over = f" minus {write_name(study, row['over'])}" if row["over"] else ""
+    where = write_name(study, row["dataset"]), write_steps(write_label, row["partition"])
+    parts = [
+        write_name(study, row["method"]) + over,
+        "" if row["measure"] == "accuracy" else row["measure"],
+        ", ".join(filter(None, where)),
+        write_steps(partial(write_name, study, axis="protocol"), row["protocol"]),
+    ]
     return "; ".join(filter(None, parts))
 
 

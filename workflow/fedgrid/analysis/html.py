@@ -4,13 +4,12 @@ Columns of words have the class `words`, by which a page aligns them to the left
 """
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 import pandas as pd
 from markupsafe import Markup, escape
 
-from fedgrid.analysis.readable import NAMES, Ranked, find_best, list_levels, write_name
+from fedgrid.analysis.readable import NAMES, Ranked, find_best, list_levels, write_name, write_steps
 from fedgrid.partitions import write_label
 from fedgrid.study.records import Study
 
@@ -50,11 +49,6 @@ def label_cells(cells: pd.DataFrame, study: Study) -> pd.DataFrame:
             continue
         shown.isetitem(at, cells.iloc[:, at].map(partial(write_steps, write)))
     return shown
-
-
-def write_steps(write: Callable[[str], str], text: str) -> str:
-    """Write a name, or both names of a growth along an axis, such as `dir0.5 to dir0.1`."""
-    return " to ".join(write(name) for name in text.split(" to ")) if text else ""
 
 
 def is_of_words(column: pd.Series) -> bool:

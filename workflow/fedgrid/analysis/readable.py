@@ -29,6 +29,11 @@ def write_name(study: Study, name: str, axis: str = "") -> str:
     return name
 
 
+def write_steps(write: Callable[[str], str], text: str) -> str:
+    """Write a name, or both names of a growth along an axis, such as `dir0.5 to dir0.1`."""
+    return " to ".join(write(name) for name in text.split(" to ")) if text else ""
+
+
 def list_levels(index: pd.Index) -> list[pd.Index]:
     """Return the levels of an index, one after the other."""
     return [index.get_level_values(level) for level in range(index.nlevels)]

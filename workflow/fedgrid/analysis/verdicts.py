@@ -39,8 +39,8 @@ from scipy import stats
 
 from fedgrid import claim as claims
 from fedgrid.analysis.choice import Chooser
-from fedgrid.analysis.figures import label
 from fedgrid.analysis.measures import SETTING, measure_all
+from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.analysis.scores import WAYS
 from fedgrid.claim import Claim
 from fedgrid.partitions import write_label
@@ -349,10 +349,9 @@ def describe_differences(gaps: pd.DataFrame, study: Study) -> str:
 
 def write_setting(row, study: Study) -> str:
     """Write where a difference is printed: `over FedAvg, CIFAR-10, alpha=0.05`."""
-    over = [label(study, name) for name in row.over.split(" to ") if name]
-    steps = [write_label(name) for name in row.partition.split(" to ") if name]
-    parts = f"over {' to '.join(over)}" * bool(over), label(study, row.dataset), " to ".join(steps)
-    return ", ".join(filter(None, parts))
+    over = f"over {write_name(study, row.over)}" if row.over else ""
+    where = write_name(study, row.dataset), write_steps(write_label, row.partition)
+    return ", ".join(filter(None, (over, *where)))
 
 
 # -- claims by metric: whether a verdict depends on how runs are scored ---------------------------

@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis import choice, figures, measures, tables, verdicts
+from fedgrid.analysis import choice, claim_text, measures, verdicts
 from fedgrid.claim import Claim
 from fedgrid.page import making
-from fedgrid.partitions import write_label
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
 from fedgrid.report._product import read_table as read_table
@@ -143,7 +142,7 @@ def judge_claims(
     table = claims.judge_claims(study, scale, measured, printed, missing)
     every = label_contrasts(pd.concat(of.assign(metric=m) for m, of in contrasts.items()), study)
     tables = {
-        "claims": add_evidence(table, study, next(iter(contrasts.values())), pairs, metrics),
+        "claims": add_evidence(table, next(iter(contrasts.values())), pairs, metrics),
         "contrasts": add_printed(every, study, printed),
         "metrics": metrics,
         "seeds": list_seed_differences(pairs),
@@ -168,16 +167,13 @@ def measure_by_metric(
 
 def add_evidence(
     table: pd.DataFrame,
-    study: Study,
     contrasts: pd.DataFrame,
     pairs: dict[int, pd.DataFrame],
     metrics: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Add to each claim's row the counts of verdicts, the deciding comparison, and `robust`."""
+    """Add to each claim's row the counts of verdicts, and `robust`."""
     table = table.merge(count_verdicts(contrasts, pairs), on="claim")
-    compared = write_comparisons(table, contrasts, study)
-    robust = table["claim"].map(find_robust(metrics)).fillna("")
-    return table.assign(compared=compared, robust=robust)
+    return table.assign(robust=table["claim"].map(find_robust(metrics)).fillna(""))
 
 
 def list_metrics(runs: pd.DataFrame | None) -> list[str]:
@@ -211,8 +207,10 @@ def label_comparisons(part: pd.DataFrame, study: Study) -> list[str]:
     same = [name for name in verdicts.COMPARED if part[name].nunique() == 1]
     if len(same) == len(verdicts.COMPARED):
         same = ["protocol"]
+    if part["over"].any():
+        same = [name for name in same if name not in ("method", "over")]
     rows = part[verdicts.COMPARED].assign(**dict.fromkeys(same, "")).to_dict("records")
-    return [write_comparison(row, study).strip() for row in rows]
+    return [claim_text.write_comparison(row, study) for row in rows]
 
 
 def add_printed(contrasts: pd.DataFrame, study: Study, values: pd.DataFrame) -> pd.DataFrame:
@@ -259,36 +257,6 @@ def find_robust(metrics: pd.DataFrame) -> dict[int, str]:
     """Say for each claim whether all metrics give the same verdict."""
     several = metrics.groupby("claim")["our_verdict"].nunique() > 1
     return several.map({False: verdicts.ROBUST, True: verdicts.DEPENDS}).to_dict()
-
-
-def write_comparisons(
-    rows_by_claim: pd.DataFrame, contrasts: pd.DataFrame, study: Study
-) -> list[str]:
-    """Write the deciding comparisons in words; the protocol only if a data set has several."""
-    several = tables.is_in_heading(contrasts, "protocol")
-    shown = rows_by_claim if several else rows_by_claim.assign(protocol="")
-    rows = shown[verdicts.COMPARED].astype(object).fillna("").to_dict("records")
-    return [write_comparison(row, study) for row in rows]
-
-
-def write_comparison(row: dict, study: Study) -> str:
-    """Write a comparison in words: `FedSLS minus FedAvg; digits, alpha=0.1; 20 clients`."""
-    over = f" minus {figures.label(study, row['over'])}" if row["over"] else ""
-    labelled = partial(figures.label, study, axis="protocol")
-    where = figures.label(study, row["dataset"]), join_labels(row["partition"], write_label)
-    measure = "" if row["measure"] == "accuracy" else row["measure"]
-    parts = [
-        figures.label(study, row["method"]) + over,
-        measure,
-        ", ".join(filter(None, where)),
-        join_labels(row["protocol"], labelled),
-    ]
-    return "; ".join(filter(None, parts))
-
-
-def join_labels(names: str, label: Callable[[str], str]) -> str:
-    """Label a name, or both names of a growth along an axis: `dir0.5 to dir0.1`."""
-    return " to ".join(label(name) for name in names.split(" to ")) if names else ""
 
 
 def list_seed_differences(pairs: dict[int, pd.DataFrame]) -> pd.DataFrame:

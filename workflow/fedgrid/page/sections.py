@@ -90,7 +90,7 @@ class Claim:
     @property
     def height(self) -> int:
         """About how tall its card is, in lines of text."""
-        lines = (2 + len(bar.placebos) for at in self.scales for bar in at.panels[0].bars)
+        lines = (1 + len(bar.placebos) for at in self.scales for bar in at.panels[0].bars)
         return 14 + 6 * len(self.scales) + sum(lines) + 2 * len(self.added)
 
 

@@ -73,7 +73,7 @@ def describe_change(changed: str, methods: list[str]) -> str:
     elif changed == ENGINE:
         said = f"{made} before a change of the engine, by the same files of the methods"
     elif changed == UNRECORDED:
-        said = f"{made} by other code than is here now, it is not recorded by which"
+        said = f"{made} by code that is not recorded and differs from today's"
     else:
         said = f"{made} before a change of {in_words(changed.split())}"
     return f"{said}: {named}."

@@ -87,6 +87,7 @@ def judge_claims(
         for number, each in verdicts.number_claims(study, claim)
     ]
     judged = pd.DataFrame(rows, columns=["claim", *COLUMNS[len(claim_text.STATED) :]])
+    judged = judged.assign(compared=claim_text.write_comparisons(judged, study))
     return claim_text.state_claims(study, claim).merge(judged, on="claim").round(ROUNDED)
 
 
@@ -141,12 +142,9 @@ def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
-    several = tables.is_in_heading(table.dropna(subset="protocol"), "protocol")
-    names = [name for name in verdicts.COMPARED if several or name != "protocol"]
-    where = table[names].astype(object).fillna("")
     shown = table[["says", "we_test", "reading", "published", "ours"]].astype(object).fillna("")
     shown = shown.assign(
-        deciding=[" ".join(row).strip() for row in where.itertuples(index=False)],
+        deciding=table["compared"].astype(object).fillna(""),
         difference=[write_difference(row) for row in table.itertuples()],
         seeds_needed=table["seeds_needed"].map(write_seeds),
         verdict=table["verdict"],

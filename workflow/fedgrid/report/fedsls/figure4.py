@@ -38,7 +38,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             axes.set_title(figures.write_setting(study, dataset, partition))
         row[0].set_ylabel("class")
         figures.use_whole_numbers(row[0].yaxis)
-        right = [axes for axes in row if axes.get_subplotspec().is_last_col()]
+        places = [(axes, axes.get_subplotspec()) for axes in row]
+        right = [axes for axes, place in places if place and place.is_last_col()]
         add_size_legend([*row, *right][-1], part["samples"].max())
     for axes in grid[-1]:
         axes.set_xlabel("client")

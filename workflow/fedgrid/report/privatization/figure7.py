@@ -47,8 +47,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             convergence.plot_curves(axes, table[here], look, study)
         figures.label_rows(row, f"{name}\naccuracy{metrics.write_unit(metric)}")
     for axes, (protocol, dataset, _) in zip(grid[0], columns, strict=True):
-        names = figures.label(study, dataset), figures.label(study, protocol, "protocol")
-        axes.set_title(", ".join(names))
+        title = figures.label(study, dataset), figures.label(study, protocol, "protocol")
+        axes.set_title(", ".join(title))
     figures.name_rounds(grid[-1])
     figures.name_lines([axes for row in grid for axes in row])
     return figure

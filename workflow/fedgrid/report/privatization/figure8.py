@@ -113,8 +113,9 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
         colour = find_colour(KINDS[kind])
         style: dict[str, Any] = {"color": colour, "yerr": part["deviation"], "label": KINDS[kind]}
         axes.bar(places[part.index], part["mean"], **style)
-        above = {"transform": axes.get_xaxis_transform(), "ha": "center", "va": "bottom"}
-        axes.text(places[part.index].mean(), 1, KINDS[kind], color=colour, size=LABEL, **above)
+        above: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "size": LABEL}
+        above |= {"ha": "center", "va": "bottom", "color": colour}
+        axes.text(places[part.index].mean(), 1, KINDS[kind], **above)
     for row in table[kinds == NONE].itertuples():
         shared: dict[str, Any] = {"linestyle": "--", "label": f"{row.way}, shared"}
         axes.axhline(row.mean, color=find_colour(row.method), **shared)
