@@ -12,7 +12,6 @@ from functools import cache
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import (
     QUIET,
@@ -272,51 +271,3 @@ def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(mo
     monkeypatch.setattr(backends, "obstacle", lambda backend, device: "the package is missing")
     assert not backends.compiles("auto", "stacked", GPU, 10**9)
     assert "not compiled, because the package is missing" in caplog.text
-
-
-# --- nothing waits for a GPU -----------------------------------------------------------------
-
-WAITING = {
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "bincount",
-    "unique",
-    "_unique2",
-    "item",
-    "equal",
-}
-
-
-class Waits(TorchDispatchMode):
-    """Notes operations for whose result, or its shape, a CPU waits if they run on a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        name = function._schema.name.partition("::")[2]
-        masks = name == "index" and any(
-            m is not None and m.dtype == torch.bool for m in arguments[1]
-        )
-        if name in WAITING or masks:
-            self.found.append(name)
-        return function(*arguments, **keywords or {})
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
-def test_nothing_in_a_round_waits_for_the_gpu(name):
-    run = simulated(methods(name), **EPOCHS)
-    run.play(3)
-    with Waits() as waits:
-        run.play(1)
-    assert waits.found == []
-
-
-def test_an_evaluation_waits_at_its_end_only():
-    run = simulated(Method())
-    run.play(1)
-    with Waits() as waits:
-        run.engine.evaluation.evaluate(run.run.server)
-    assert waits.found == ["_local_scalar_dense"] * 2  # accuracy and loss

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -44,17 +45,15 @@ def changed(before: dict[str, tuple[Tensor, int]], after: dict[str, tuple[Tensor
 
 def largest(value: Any) -> tuple[list[str], Tensor | None]:
     """Return the places of the floating tensors of a value, and the largest number of each (n,)."""
-    found = [(at, t) for at, t in tensors(value) if t.is_floating_point() and t.numel()]
+    found = [(place, t) for place, t in tensors(value) if t.is_floating_point() and t.numel()]
     if not found:
         return [], None
-    by_type = {
-        dtype: [p for p in found if p[1].dtype == dtype] for dtype in {t.dtype for _, t in found}
-    }
-    numbers = [
-        n for of in by_type.values() for n in torch._foreach_norm([t for _, t in of], torch.inf)
-    ]
-    places = [place for of in by_type.values() for place, _ in of]
-    return places, torch.stack([n.double().to(numbers[0].device) for n in numbers])
+    found.sort(key=lambda pair: str(pair[1].dtype))  # one call takes tensors of one type
+    types = [[*of] for _, of in groupby(found, key=lambda pair: pair[1].dtype)]
+    numbers = [n for of in types for n in torch._foreach_norm([t for _, t in of], torch.inf)]
+    places = [place for place, _ in found]
+    like = numbers[0].double()
+    return places, torch.stack([n.to(like) for n in numbers])
 
 
 def finite(value: Any) -> bool:

@@ -283,7 +283,7 @@ def judge(wrong: Tensor, arguments: tuple[Any, ...], describe: Callable[[], str]
     Nobody waits for a GPU: a check of its numbers is returned, for later.
     """
     if is_waited_for(wrong):
-        return [Check(wrong & ~diverging(arguments).to(wrong.device), describe)]
+        return [Check(wrong & ~diverging(arguments), describe)]
     if wrong and not diverging(arguments):
         raise MistakeError(describe())
     return []
