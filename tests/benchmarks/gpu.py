@@ -5,7 +5,7 @@
     python -m tests.benchmarks.gpu profile                    # where a round's time goes
     python -m tests.benchmarks.gpu resumed                    # whether a resumed run has the bytes
     python -m tests.benchmarks.gpu waits                      # how often a round waits for the card
-    python -m tests.benchmarks.gpu evaluation                 # the test set in parts of 1,000 and more
+    python -m tests.benchmarks.gpu evaluation                 # parts of 1,000 images against larger
 
 A line of JSON for each measurement. `gpu.sh` calls all of it. The data are random images of CIFAR's
 size, and the cell is that of workload C with crop and flip, evaluated every ten rounds.
@@ -144,11 +144,12 @@ def waits(asked) -> None:
     """Print how often a later round of each method waits for the card, by torch's own count.
 
     The status is 1 if one waits that need not. The methods are those of the tests, in their
-    setting, and the shortest come first, because the script may be stopped.
+    setting, and those of the papers' runs come first, because the script may be stopped.
     """
-    from conftest import QUIET, uneven
     from tests.engine.test_gpu import on_gpu
     from tests.engine.test_waits import WAITS, started
+
+    from conftest import QUIET, uneven
 
     wrong = False
     federation = on_gpu(uneven()) if asked.device == "cuda" else uneven()

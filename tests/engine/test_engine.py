@@ -601,7 +601,7 @@ def test_a_gpu_evaluates_as_many_samples_at_once_as_its_memory_allows(monkeypatc
     monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 3)
     few = simulate(Method()).engine.evaluation
     counted = []
-    for memory in (1, 10**5, 10**9):
+    for memory in (1, 5 * 10**5, 10**9):
         monkeypatch.setattr(evaluation, "memory_of", lambda device, of=memory: of)
         many = simulate(Method()).engine.evaluation
         counted.append(many.at_once)
