@@ -20,6 +20,8 @@ from fedgrid.engine.hooks import rules
 from fedgrid.engine.hooks.calling import settle
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError
+from fedgrid.training import checkpoint
+from fedgrid.training.rounds import rounds
 
 DISPATCHED = {
     *("_local_scalar_dense", "item", "is_nonzero", "equal", "nonzero", "masked_select"),
@@ -142,6 +144,33 @@ def test_a_wrong_number_on_a_gpu_is_told_of_when_it_is_waited_for(as_on_a_gpu):
     with pytest.raises(UsageError, match="`weigh` gives a number that is not finite"):
         settle(run.engine.method)
     settle(run.engine.method)
+
+
+def test_an_evaluation_of_a_run_tells_of_a_wrong_number_on_a_gpu(as_on_a_gpu):
+    def weigh(cohort):
+        return cohort.sizes / (0 if cohort.round == 1 else cohort.sizes.sum())
+
+    run = simulate(Method(weigh=weigh), rounds=5, evaluate_every=3)
+    history = []
+    with pytest.raises(UsageError, match="`weigh` gives a number that is not finite"):
+        list(rounds(run.engine, run.run, history))
+    assert [row["round"] for row in history] == [0]
+
+
+def test_a_checkpoint_is_written_after_its_check(tmp_path):
+    def check():
+        raise UsageError("a wrong number")
+
+    run = simulate(Method())
+    path = tmp_path / "saved"
+    state, history = checkpoint.new(run.run, path)
+    saved = checkpoint.Saved(path, "key", 1e9, None)
+    saved.keep(state, history, False, check)
+    with pytest.raises(UsageError, match="a wrong number"):
+        saved.keep(state, history, True, check)
+    assert not path.exists()
+    saved.keep(state, history, True)
+    assert path.exists()
 
 
 def test_a_wrong_sum_on_a_gpu_is_told_of_when_it_is_waited_for(as_on_a_gpu):
