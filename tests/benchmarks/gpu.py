@@ -4,6 +4,8 @@
     python -m tests.benchmarks.gpu shared --runs 1 2 4 8      # several runs on one card
     python -m tests.benchmarks.gpu profile                    # where a round's time goes
     python -m tests.benchmarks.gpu resumed                    # whether a resumed run has the bytes
+    python -m tests.benchmarks.gpu waits                      # how often a round waits for the card
+    python -m tests.benchmarks.gpu evaluation                 # parts of 1,000 images against larger
 
 A line of JSON for each measurement. `gpu.sh` calls all of it. The data are random images of CIFAR's
 size, and the cell is that of workload C with crop and flip, evaluated every ten rounds.
@@ -15,15 +17,18 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 
 import torch
 from tests.benchmarks import task
 
+from fedgrid.engine.evaluation import EVALUATION_BATCH
 from fedgrid.engine.round import Engine
 from fedgrid.method import Method
 
 ROUNDS = 2_000  # of the paper
+FIRST = ("fedavg", "fedsls", "fedlmd", "fedntd", "scaffold", "moon")  # of the papers' runs
 WARM = 3  # rounds before the clock starts: compiling and the first evaluation
 
 
@@ -135,7 +140,60 @@ def resumed(asked) -> None:
         sys.exit(1)
 
 
-WAYS = {"cell": cell, "shared": shared, "profile": profile, "resumed": resumed}
+def waits(asked) -> None:
+    """Print how often a later round of each method waits for the card, by torch's own count.
+
+    The status is 1 if one waits that need not. The methods are those of the tests, in their
+    setting, and those of the papers' runs come first, because the script may be stopped.
+    """
+    from tests.engine.test_gpu import on_gpu
+    from tests.engine.test_waits import WAITS, started
+
+    from conftest import QUIET, uneven
+
+    wrong = False
+    federation = on_gpu(uneven()) if asked.device == "cuda" else uneven()
+    for name in sorted(QUIET, key=lambda name: (name not in FIRST, name in WAITS, name)):
+        found = count_waits(started(name, compiled=asked.device == "cpu", federation=federation))
+        say(asked, method=name, waits=found, must=name in WAITS)
+        wrong |= bool(found) and name not in WAITS
+    sys.exit(int(wrong))
+
+
+def count_waits(run) -> int:
+    """How often one more round waits for the card; without one, how often it would."""
+    from tests.engine.test_waits import waits as counted
+
+    if not torch.cuda.is_available():
+        with counted() as found:
+            run.play(1)
+        return len(found)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            run.play(1)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchroniz" in str(one.message) for one in seen)
+
+
+def evaluation(asked) -> None:
+    """Print the seconds of an evaluation in parts of 1,000 samples, and in those for the card."""
+    engine = engine_of(asked)
+    state = engine.start(0)
+    for at_once in (EVALUATION_BATCH, engine.evaluation.at_once):
+        engine.evaluation.at_once = at_once
+        engine.evaluation.evaluate(state.server)
+        began = time.perf_counter()
+        for _ in range(asked.rounds):
+            found = engine.evaluation.evaluate(state.server)
+        seconds = (time.perf_counter() - began) / asked.rounds
+        say(asked, at_once=at_once, evaluation_seconds=seconds, loss=found["loss"])
+
+
+WAYS = {"cell": cell, "shared": shared, "profile": profile, "resumed": resumed, "waits": waits}
+WAYS |= {"evaluation": evaluation}
 
 if __name__ == "__main__":
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", "results/compiled")

@@ -11,7 +11,7 @@ mkdir -p "$out"
 out=$(realpath "$out")
 cd "$(dirname "$0")/../.."
 end=480 # seconds after which no part begins or goes on
-export PYTHONPATH=$PWD/workflow:$PWD TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$out/compiled}
+export PYTHONPATH=$PWD/workflow:$PWD:$PWD/tests TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$out/compiled}
 python=${PYTHON:-python}
 
 part() { # seconds, name, command
@@ -29,11 +29,13 @@ part 90 cell-tf32 "${cell[@]}" cell --precision tf32
 part 60 profile-tf32 "${cell[@]}" profile --precision tf32
 part 45 cell-replayed "${cell[@]}" cell --compile off
 part 60 resumed "${cell[@]}" resumed
-part 150 tests "$python" -m pytest -q -m gpu -p no:cacheprovider tests/test_gpu.py -k "compiled or waits"
+part 150 tests "$python" -m pytest -q -m gpu -p no:cacheprovider tests/engine/test_gpu.py -k "compiled or waits"
 part 120 bench-C "${bench[@]}" --workloads C --rounds 10 --compiled-in tf32 --out "$out/C"
 part 60 bench-A "${bench[@]}" --workloads A --rounds 20 --compiled-in tf32 --out "$out/A"
 part 90 bench-D "${bench[@]}" --workloads D --rounds 3 --out "$out/D"
 part 40 bench-E "${bench[@]}" --workloads E --rounds 50 --out "$out/E"
+part 40 evaluation "${cell[@]}" evaluation --precision tf32 --rounds 20
+part 60 waits "${cell[@]}" waits
 part 120 shared-tf32 "${cell[@]}" shared --precision tf32 --rounds 20
 part 60 cell-bf16 "${cell[@]}" cell --precision bf16
 rm -rf "$out/compiled"

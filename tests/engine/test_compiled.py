@@ -12,7 +12,6 @@ from functools import cache
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conftest import (
     QUIET,
@@ -35,6 +34,7 @@ from fedgrid.models import Classifier
 from fedgrid.runtime.names import UsageError
 
 EPOCHS = {"local_unit": "epochs", "local": 2}  # clients take different numbers of steps
+LOCAL_EPOCH = {"local_unit": "epochs", "local": 1}
 STEPS = {"local_unit": "steps"}
 needs_compiler = pytest.mark.skipif(
     not shutil.which(os.environ.get("CXX", "g++")), reason="there is no C++ compiler"
@@ -132,6 +132,24 @@ def test_a_resumed_run_has_the_same_bytes():
 def test_a_stack_is_halved_as_clients_finish():
     assert [stacked.fitting(10, busy) for busy in range(1, 11)] == [1, 2, 3, 5, 5, *[10] * 5]
     assert {stacked.fitting(100, busy) for busy in range(1, 101)} == {100, 50, 25, 13, 7, 4, 2, 1}
+
+
+def test_the_log_has_the_padding_of_a_run_once(caplog):
+    """Clients with 12 and 4 samples, batches of 4: three whole batches and one; and with 2."""
+    run = simulate(Method(), "stacked", uneven((12, 4, 2)), participation=1.0, **LOCAL_EPOCH)
+    with caplog.at_level(logging.INFO, "fedgrid.engine.backends.stacked"):
+        run.play(2)
+    # All three take the first step, and the largest alone the others: 12 + 4 + 4 samples of 18.
+    assert caplog.text.count("are padded") == 1
+    assert "computes 20 samples for the 18 that its clients train on (1.11" in caplog.text
+
+
+def test_a_run_without_padding_says_nothing_of_it(caplog):
+    own = Method(loss=lambda step: torch.nn.functional.cross_entropy(step.logits, step.y))
+    with caplog.at_level(logging.INFO, "fedgrid.engine.backends.stacked"):
+        simulate(own, "stacked", **EPOCHS).play(2)
+        simulate(Method(), "stacked", uneven((8, 8)), participation=1.0, **LOCAL_EPOCH).play(2)
+    assert "are padded" not in caplog.text
 
 
 def test_there_are_few_programs_and_none_is_made_again():
@@ -272,51 +290,3 @@ def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(mo
     monkeypatch.setattr(backends, "obstacle", lambda backend, device: "the package is missing")
     assert not backends.compiles("auto", "stacked", GPU, 10**9)
     assert "not compiled, because the package is missing" in caplog.text
-
-
-# --- nothing waits for a GPU -----------------------------------------------------------------
-
-WAITING = {
-    "_local_scalar_dense",
-    "nonzero",
-    "masked_select",
-    "bincount",
-    "unique",
-    "_unique2",
-    "item",
-    "equal",
-}
-
-
-class Waits(TorchDispatchMode):
-    """Notes operations for whose result, or its shape, a CPU waits if they run on a GPU."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
-        name = function._schema.name.partition("::")[2]
-        masks = name == "index" and any(
-            m is not None and m.dtype == torch.bool for m in arguments[1]
-        )
-        if name in WAITING or masks:
-            self.found.append(name)
-        return function(*arguments, **keywords or {})
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
-def test_nothing_in_a_round_waits_for_the_gpu(name):
-    run = simulated(methods(name), **EPOCHS)
-    run.play(3)
-    with Waits() as waits:
-        run.play(1)
-    assert waits.found == []
-
-
-def test_an_evaluation_waits_at_its_end_only():
-    run = simulated(Method())
-    run.play(1)
-    with Waits() as waits:
-        run.engine.evaluation.evaluate(run.run.server)
-    assert waits.found == ["_local_scalar_dense"] * 2  # accuracy and loss

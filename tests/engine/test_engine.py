@@ -597,6 +597,36 @@ def test_no_part_of_the_test_set_is_of_a_few_images(monkeypatch):
     assert sizes == [11, 10]
 
 
+def test_a_gpu_evaluates_as_many_samples_at_once_as_its_memory_allows(monkeypatch):
+    monkeypatch.setattr(evaluation, "EVALUATION_BATCH", 3)
+    few = simulate(Method()).engine.evaluation
+    counted = []
+    for memory in (1, 5 * 10**5, 10**9):
+        monkeypatch.setattr(evaluation, "memory_of", lambda device, of=memory: of)
+        many = simulate(Method()).engine.evaluation
+        counted.append(many.at_once)
+        model = many.population.start.server
+        found, usual = many.evaluate(model), few.evaluate(model)
+        assert found.pop("predicted") == usual.pop("predicted")
+        assert found == pytest.approx(usual, rel=1e-12)
+    assert few.at_once == counted[0] == 3 < counted[1] < 21 < counted[2]
+
+
+def test_a_model_whose_code_needs_numbers_is_evaluated_in_usual_parts(monkeypatch):
+    monkeypatch.setattr(evaluation, "memory_of", lambda device: 10**9)
+
+    class Needy(type(tiny(0))):
+        def forward(self, x):
+            return super().forward(x * float(x.sum() > 0))
+
+    def build(seed):
+        model = tiny(seed)
+        model.__class__ = Needy
+        return model
+
+    assert simulate(Method(), build=build).engine.evaluation.at_once == evaluation.EVALUATION_BATCH
+
+
 def finish(simulation, history=None) -> tuple[RunState, list[dict]]:
     history = [] if history is None else history
     for state in rounds.rounds(simulation.engine, simulation.run, history):

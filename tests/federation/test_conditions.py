@@ -85,7 +85,9 @@ def test_an_attacker_sends_another_change_and_keeps_its_own(backend, attack, str
         work = run.engine.plan(run.run)
         cohort = run.engine.cohort(run.run, work, 0.1)
         sums = []
-        for which, models, *_ in run.engine.train(run.run, work, run.engine.send(cohort), 0.1):
+        for which, models, *_ in run.engine.train(
+            run.run, work, run.engine.send(cohort, work.clients), 0.1
+        ):
             sent = run.engine.attack.change(models, run.run.server, work.clients[which], work.noise)
             sums.append({n: (run.run.server[n] - sent[n]).clone() for n in run.engine.sent[0]})
         deltas.append({n: torch.cat([of[n] for of in sums]) for n in sums[0]})

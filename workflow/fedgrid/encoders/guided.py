@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
+from fedgrid.engine.state import moved
 from fedgrid.method import Model
 from fedgrid.runtime.names import UsageError
 
@@ -164,7 +166,7 @@ class Choice:
         where = targets.index(self.target), READINGS.index(self.reading), int(self.extra_root)
         chosen = contributions[where]
         if self.layers == "main":
-            chosen = chosen[:, main.to(chosen.device)]
+            chosen = chosen[:, moved(np.flatnonzero(main.numpy(force=True)), chosen.device)]
         return chosen * self.tau ** torch.arange(chosen.shape[1], device=chosen.device)
 
     def weights(

@@ -52,6 +52,7 @@ class ClientEvaluation:
     samples: Samples
     method: Method
     asked: tuple[str, ...]  # names of metrics
+    at_once: int  # samples that are evaluated together
     clients: list[int] = field(default_factory=list)
     own: dict[int, Found] = field(default_factory=dict)
     validated: list[float] = field(default_factory=list)  # own accuracies on validation data
@@ -77,7 +78,7 @@ class ClientEvaluation:
         client = get_client()
         model = evaluated_model(self.method, client)
         if own:
-            batches = batches_of_pool(self.tests, self.tests.of_client(number))
+            batches = batches_of_pool(self.tests, self.tests.of_client(number), self.at_once)
             self.own[number] = judge(self.architecture.forward, self.samples, model, batches)
         if self.validates(number):
             self.validate(number, model)
@@ -94,7 +95,7 @@ class ClientEvaluation:
         """Evaluate a client's own model on the client's own validation data."""
         pool = self.samples.federation.validation
         assert pool is not None
-        batches = batches_of_pool(pool, pool.of_client(number))
+        batches = batches_of_pool(pool, pool.of_client(number), self.at_once)
         found = judge(self.architecture.forward, self.samples, model, batches)
         self.validated.append(float(per_sample(*found)[0].mean()))
 
@@ -125,7 +126,7 @@ class ClientEvaluation:
     def judge_server(self, server: Model) -> Found:
         """Evaluate the server's model on the test samples of all clients that were seen."""
         ids = torch.cat([self.tests.of_client(number) for number in self.clients])
-        batches = batches_of_pool(self.tests, ids)
+        batches = batches_of_pool(self.tests, ids, self.at_once)
         return judge(self.architecture.forward_server, self.samples, server, batches)
 
     def rows(self, server: Found | None, own: Found) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 A sample with a NaN logit counts as predicting no class.
 """
 
+import copy
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -12,28 +13,53 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedgrid.engine import metrics
+from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.samples import Samples
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Forward, Model
+from fedgrid.models._size import watch
 from fedgrid.runtime.names import UsageError
 
-EVALUATION_BATCH = 1000  # at most: a set is split into parts of nearly equal size
+EVALUATION_BATCH = 1000  # samples; a GPU takes more at once if its memory allows it
+SHARE = 1 / 40  # of a GPU's memory, for the inputs and outputs of the largest layer
 
 Batch = tuple[Tensor, Tensor]  # images (B, ...), labels (B,)
 
 
-def batches_of_test_set(samples: Samples) -> Iterator[Batch]:
-    """Yield the test set in parts."""
+def at_once(architecture: Architecture, samples: Samples) -> int:
+    """Return how many samples are evaluated at once; a set is split into nearly equal parts.
+
+    The number depends on the card, and not on what else is in its memory, so that a resumed run has
+    the bytes of an uninterrupted one.
+    """
+    if not (memory := SHARE * memory_of(samples.device)):
+        return EVALUATION_BATCH
+    model = copy.deepcopy(architecture.empty)
+    sizes, x = watch(model), samples.normalise(samples.federation.images[:1])
+    try:
+        model(torch.empty_like(x, device="meta"))
+    except Exception:  # its code needs numbers
+        return EVALUATION_BATCH
+    return max(EVALUATION_BATCH, int(memory / (x.nbytes + max(sizes))))
+
+
+def memory_of(device: torch.device) -> int:
+    """Return the bytes of a GPU's memory; 0 of a CPU."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+
+
+def batches_of_test_set(samples: Samples, size: int) -> Iterator[Batch]:
+    """Yield the test set in parts of at most `size` samples."""
     data = samples.federation
-    parts = math.ceil(len(data.test_labels) / EVALUATION_BATCH)
+    parts = math.ceil(len(data.test_labels) / size)
     return zip(
         data.test_images.tensor_split(parts), data.test_labels.tensor_split(parts), strict=True
     )
 
 
-def batches_of_pool(pool: Pool, ids: Tensor) -> Iterator[Batch]:
-    """Yield some samples of a pool in parts."""
-    parts = math.ceil(len(ids) / EVALUATION_BATCH)
+def batches_of_pool(pool: Pool, ids: Tensor, size: int) -> Iterator[Batch]:
+    """Yield some samples of a pool in parts of at most `size`."""
+    parts = math.ceil(len(ids) / size)
     return ((pool.images[part], pool.labels[part]) for part in ids.tensor_split(max(parts, 1)))
 
 

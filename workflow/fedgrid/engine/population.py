@@ -1,5 +1,6 @@
 """The clients of a run: what each keeps between its rounds, and what a method sees of it."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -89,11 +90,13 @@ class Population:
         own = {"private": self.private(start.server)} if method.private else {}
         return kept | own | self.first_optimiser(self.own)
 
-    def begin(self, cohort: Cohort) -> list[Memory]:
-        """Return every client's memory before the round, without what a placebo takes from it."""
-        clients = cohort.clients.tolist()
+    def begin(self, cohort: Cohort, clients: Iterable[Any]) -> list[Memory]:
+        """Return every client's memory before the round, without what a placebo takes from it.
+
+        `clients` are the ids of the cohort's clients.
+        """
         if self.method.forgets:
-            own = [self.draw_private(cohort.round, client) for client in clients]
+            own = [self.draw_private(cohort.round, int(client)) for client in clients]
         elif self.method.resets:
             own = [self.private(self.start.server) for _ in clients]
         else:

@@ -135,7 +135,7 @@ class Engine:
             return replace(state, round=state.round + 1)
         lr = self.population.lr(state.round)
         cohort = self.cohort(state, work, lr)
-        memories = self.send(cohort)
+        memories = self.send(cohort, work.clients)
         sums = start_sum(self.method, cohort, state.server, *self.sent)
         after, measured, losses, optimisers = [], [], [], []
         for which, models, loss, optimiser in self.train(state, work, memories, lr):
@@ -233,9 +233,9 @@ class Engine:
             noise=work.noise,
         )
 
-    def send(self, cohort: Cohort) -> list[Memory]:
+    def send(self, cohort: Cohort, clients: np.ndarray) -> list[Memory]:
         """Return every client's memory in this round, with what the server sends it."""
-        memories = self.population.begin(cohort)
+        memories = self.population.begin(cohort, clients)
         if not self.method.send:
             return memories
         sent = self.method.send(cohort)
@@ -304,7 +304,7 @@ class Engine:
         """Return the bytes that travel to and from a client of the round that has trained."""
         which = int(cohort.steps.argmax())
         kept, measured = cohort.memory[which], [*cohort.measured][which : which + 1]
-        begun = self.population.begin(cohort)[which]
+        begun = self.population.begin(cohort, cohort.clients.tolist())[which]
         sent = {k: v for k, v in memories[which].items() if k not in begun}
         moving = {*self.architecture.trainable, *self.architecture.statistics}
         names = [name for of in self.sent for name in of if name in moving]

@@ -6,7 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from fedgrid.engine.client_evaluation import ClientEvaluation, evaluated_model
-from fedgrid.engine.evaluation import batches_of_pool, batches_of_test_set, evaluate
+from fedgrid.engine.evaluation import (
+    at_once,
+    batches_of_pool,
+    batches_of_test_set,
+    evaluate,
+)
 from fedgrid.engine.metrics import plain
 from fedgrid.engine.population import Population
 from fedgrid.engine.state import RunState
@@ -22,11 +27,12 @@ class RunEvaluation:
         self.population, self.method = population, population.method
         self.architecture, self.protocol = population.architecture, population.protocol
         self.samples, self.federation = population.samples, population.federation
+        self.at_once = at_once(self.architecture, self.samples)
         self.last: tuple[RunState | None, Model] = None, {}  # a state and its deployed model
 
     def evaluate(self, model: Model) -> dict[str, Any]:
         """Return accuracy, loss, predictions and the protocol's metrics on the test set."""
-        batches = batches_of_test_set(self.samples)
+        batches = batches_of_test_set(self.samples, self.at_once)
         asked = self.protocol.get("metrics", ())
         return evaluate(self.architecture.forward_server, self.samples, model, batches, asked)
 
@@ -71,7 +77,8 @@ class RunEvaluation:
         sums = {"accuracy": 0.0, "loss": 0.0}
         for model, ids in parts:
             if len(ids):
-                found = evaluate(forward, self.samples, model, batches_of_pool(pool, ids))
+                batches = batches_of_pool(pool, ids, self.at_once)
+                found = evaluate(forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
 
@@ -89,7 +96,7 @@ class RunEvaluation:
     def start_client_evaluation(self) -> ClientEvaluation:
         """Return an evaluation that has not seen any client yet."""
         asked = tuple(self.protocol["metrics"])
-        return ClientEvaluation(self.architecture, self.samples, self.method, asked)
+        return ClientEvaluation(self.architecture, self.samples, self.method, asked, self.at_once)
 
     def evaluate_all_clients(self, state: RunState) -> ClientEvaluation:
         """Return the evaluation of all clients, each with the model that it would use next."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from fedgrid.engine.state import moved
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
 from fedgrid.method import ServerData
@@ -71,8 +72,8 @@ class Samples:
 
         Without data `function` is called once with an empty chunk, so that the sum has its form.
         """
-        data, ids = self.federation, torch.from_numpy(self.federation.members[client])
-        chunks = (index.to(self.device) for index in ids.split(CHUNK))
+        data, ids = self.federation, self.federation.members[client]
+        chunks = moved(ids, self.device).split(CHUNK)
         return self.add_up(function, ((data.images[i], data.labels[i]) for i in chunks))
 
     def total_test(self, function: Callable[[Tensor, Tensor], Any]) -> Any:
@@ -95,7 +96,7 @@ class Samples:
         data = self.federation
         if not len(data.server):
             return None
-        ids = torch.from_numpy(data.server).to(self.device)
+        ids = moved(data.server, self.device)
         return ServerData(len(ids), lambda which: self.normalise(data.images[ids[which]]))
 
     def add_up(self, function: Callable[..., Any], chunks: Iterable[tuple[Tensor, Tensor]]) -> Any:
@@ -115,7 +116,8 @@ class Samples:
 
     def batches(self, work: schedule.Work, c: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of the client at position `c` of a cohort, without padding."""
-        index, draws = (torch.from_numpy(t[:, c]).to(self.device) for t in (work.index, work.draws))
+        tables = (np.ascontiguousarray(table[:, c]) for table in (work.index, work.draws))
+        index, draws = (moved(table, self.device) for table in tables)
         sizes = work.valid[:, c].sum(1)
         for s in range(int(work.steps[c])):
             yield self.batch(index[s, : sizes[s]], draws[s, : sizes[s]])

@@ -12,4 +12,4 @@ def send_orders(cohort: Cohort) -> list[Memory]:
     generator = torch.Generator().manual_seed(cohort.noise)
     clients, classes = cohort.counts.shape
     orders = [torch.randperm(classes, generator=generator) for _ in range(clients)]
-    return [{ORDER: order.to(cohort.counts.device)} for order in orders]
+    return [{ORDER: order.to(cohort.counts.device, non_blocking=True)} for order in orders]

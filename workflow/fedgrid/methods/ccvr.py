@@ -52,7 +52,9 @@ def method(
         features = features.to(own["weight"])
         optimiser = torch.optim.SGD([*own.values()], lr, momentum)
         for _ in range(epochs):
-            order = torch.randperm(len(labels), generator=generator).to(labels.device)
+            order = torch.randperm(len(labels), generator=generator).to(
+                labels.device, non_blocking=True
+            )
             for which in order.split(batch):
                 optimiser.zero_grad()
                 logits = functional_call(head, own, (features[which],))

@@ -97,10 +97,10 @@ def check(cohort: Cohort) -> None:
             f"contribution: round {cohort.round + 1} has one client, which cannot be compared with "
             "others: sample at least two"
         )
-    for client, told in zip(cohort.clients.tolist(), cohort.measured, strict=True):
-        if told["finite"] and not told["latent"].isfinite().all():
-            raise UsageError(
-                f"contribution: in round {cohort.round + 1} the mean latent of client {client} is "
-                "not finite although its model is: lower the learning rate, or use single "
-                "precision"
-            )
+    wrong = [told["finite"] & ~told["latent"].isfinite().all() for told in cohort.measured]
+    if torch.stack(wrong).any():
+        client = int(cohort.clients[torch.stack(wrong)][0])
+        raise UsageError(
+            f"contribution: in round {cohort.round + 1} the mean latent of client {client} is not "
+            "finite although its model is: lower the learning rate, or use single precision"
+        )

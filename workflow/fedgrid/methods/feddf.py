@@ -82,7 +82,9 @@ def batches(end: Aggregated, steps: int, batch: int) -> Iterator[Tensor]:
         )
     generator, done = torch.Generator().manual_seed(end.cohort.noise), 0
     while done < steps:
-        order = torch.randperm(end.data.size, generator=generator).to(end.weights.device)
+        order = torch.randperm(end.data.size, generator=generator).to(
+            end.weights.device, non_blocking=True
+        )
         for which in order.split(batch)[: steps - done]:
             yield end.data.inputs(which)
             done += 1

@@ -33,7 +33,7 @@ def method(a: float = 0.5, b: float = 0.1, measure: str = "kl") -> Method:
         shares = cohort.counts.to(usual) / cohort.sizes[:, None].clamp(min=1)
         far = divergence(shares) if measure == "kl" else distance(shares)
         new = (usual - a * far + b).clamp(min=0) * (cohort.sizes > 0)
-        return relative(new) if new.any() else usual
+        return torch.where(new.any(), relative(new), usual)
 
     return Method(weigh=by_discrepancy)
 
@@ -41,7 +41,7 @@ def method(a: float = 0.5, b: float = 0.1, measure: str = "kl") -> Method:
 def divergence(shares: Tensor) -> Tensor:
     """Return the divergences (C,) of shares (C, K) from equal ones, divided by their sum."""
     found = torch.xlogy(shares, shares * shares.shape[1]).sum(1)
-    return found / found.sum() if found.sum() > 0 else torch.zeros_like(found)
+    return torch.where(found.sum() > 0, relative(found), 0)
 
 
 def distance(shares: Tensor) -> Tensor:

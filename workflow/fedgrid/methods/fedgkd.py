@@ -34,8 +34,10 @@ def method(beta: float = 0.1, tau: float = 0.5, models: int = 5) -> Method:
 
     def with_sent(cohort: Cohort, update: Model) -> Memory:
         past, number = cohort.shared["fedgkd_past"], cohort.shared["fedgkd"]["number"]
-        if number > 0 and models > 1:  # the first model was not aggregated
-            past = {n: torch.cat([w[1:], cohort.server[n][None]]) for n, w in past.items()}
+        if models > 1:
+            new = {n: torch.cat([w[1:], cohort.server[n][None]]) for n, w in past.items()}
+            later = number > 0  # the first model was not aggregated
+            past = {n: torch.where(later, new[n], w) for n, w in past.items()}
         total = {n: w.sum(0) for n, w in past.items()}
         return {"fedgkd_past": past, "fedgkd": {"sum": total, "number": number + 1}}
 

@@ -66,7 +66,9 @@ def first(start: Start) -> Memory:
 def begin(client: Client) -> Model:
     """Return the classifier that the server has for the client."""
     place = client.memory["fedpac_client"]
-    return {n: heads[place] for n, heads in client.shared["fedpac"].items()}
+    return {
+        n: heads.index_select(0, place[None])[0] for n, heads in client.shared["fedpac"].items()
+    }
 
 
 def tell(client: Client) -> Memory:

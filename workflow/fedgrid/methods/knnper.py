@@ -72,7 +72,9 @@ def remember(client: Client, capacity: int) -> Model:
     """Return the store of a client's training samples, or of as many drawn ones as it can hold."""
     features, classes = see(client)
     drawn = torch.Generator().manual_seed(client.round)
-    order = torch.randperm(len(classes), generator=drawn)[:capacity].to(classes.device)
+    order = torch.randperm(len(classes), generator=drawn)[:capacity].to(
+        classes.device, non_blocking=True
+    )
     room = (0, 0, 0, capacity - len(order))
     found = {"features": features[order], "classes": classes[order]}
     return {STORE + name: F.pad(rows, room) for name, rows in found.items()}

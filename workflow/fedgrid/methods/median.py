@@ -24,7 +24,8 @@ def method() -> Method:
 
 def sent(cohort: Cohort) -> Model:
     """Return the deltas (C, ...) of the clients that have trained."""
-    return {n: delta[cohort.steps > 0] for n, delta in cohort.deltas.items()}
+    there = (cohort.steps > 0).nonzero()[:, 0]
+    return {n: delta[there] for n, delta in cohort.deltas.items()}
 
 
 def halfway(values: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ def ended_states(run: Run, paths: dict[str, Path], path: Path, home: Path | None
 
 def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracked) -> tuple:
     """Return the last state, all evaluations, the state for the results, and facts on the run."""
+    from fedgrid.engine.hooks.calling import settle
     from fedgrid.engine.hooks.state import Watch
     from fedgrid.runtime.watch import progress
     from fedgrid.training import results, rounds
@@ -134,7 +135,7 @@ def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracke
             watch.check()
             shown.step(history[-1])
             rows.send()
-            saved.keep(state, history, now=stop.asked)
+            saved.keep(state, history, stop.asked, partial(settle, engine.method))
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began

@@ -161,4 +161,6 @@ def read_artifact(
             shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
             if (str(found[key].dtype), found[key].shape) != (dtype, shape):
                 raise ValueError(f"{key} is {found[key].dtype} {found[key].shape}, not {shape}")
-    return {key: torch.from_numpy(array).to(device) for key, array in found.items()}
+    made = {key: torch.from_numpy(array) for key, array in found.items()}
+    # What chooses layers is read by the CPU, which would wait for a GPU in each round.
+    return {key: t if t.dtype == torch.bool else t.to(device) for key, t in made.items()}

@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -70,9 +70,16 @@ class Saved:
         self.ended.keep(state, history)
         history.close()
 
-    def keep(self, state: RunState, history: History, now: bool) -> None:
-        """Write a checkpoint if `save_every` seconds have passed, or if `now`."""
+    def keep(
+        self,
+        state: RunState,
+        history: History,
+        now: bool,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Write a checkpoint after `check`, if `save_every` seconds have passed, or if `now`."""
         if now or time.monotonic() - self.last >= self.save_every:
+            check()
             save(self.path, self.key, state, history)
             self.last = time.monotonic()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
+from fedgrid.engine.hooks.calling import settle
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.runtime.resolved import Protocol
@@ -32,6 +33,7 @@ def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[Run
         if is_evaluated(protocol, state.round):
             logged = {name: values.tolist() for name, values in state.logged.items()}
             row = join({"round": state.round} | assess(engine, state, seen), means(logged))
+            settle(engine.method)
             history.append(row | {"logged": logged})
             state.logged = {}
         yield state

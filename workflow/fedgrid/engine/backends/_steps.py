@@ -13,6 +13,7 @@ from fedgrid.engine.backends._recorded import Recorded
 from fedgrid.engine.client import StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, State, along
 from fedgrid.engine.samples import Data, Samples
+from fedgrid.engine.state import moved
 from fedgrid.method import Memory, Method, Model
 
 PATIENCE = 3  # calls of a few clients' step before it is recorded
@@ -155,7 +156,7 @@ class StackedStep:
         """Return the results of all clients, put together from those of equal sizes."""
         found = None
         for size in np.unique(sizes[sizes > 0]):
-            which = torch.from_numpy((sizes == size).nonzero()[0]).to(given.counts.device)
+            which = moved(np.flatnonzero(sizes == size), given.counts.device)
             part = self.take_equal(models, given, images, which, int(size), common)
             found = found or tree_map(lambda of: of.new_zeros(len(sizes), *of.shape[1:]), part)
             for whole, of in zip(*map(tree_leaves, (found, part)), strict=True):

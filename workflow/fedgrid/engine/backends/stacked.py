@@ -50,6 +50,7 @@ class Backend:
         self.size: int | None = None  # clients in a stack, after running out of memory
         parts = architecture, method, self.optimiser, samples
         self.steps = Steps(*parts)
+        self.reported = False  # whether the log has the padding of a round
         self.places: dict[int, Places] = {}  # by the number of clients in a stack
         # A GPU replays a whole step as one CUDA graph, compiled or not.
         whole = fused or architecture.device.type == "cuda"
@@ -85,14 +86,28 @@ class Backend:
     def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor, Memory]:
         """Return these clients' models after all steps, mean losses and optimisers' states."""
         places, total = self.begin(clients), len(clients.counts)
-        take, losses = RoundSteps(self, clients, places), []
+        take, losses, computed, own = RoundSteps(self, clients, places), [], 0, 0
         for batch in clients.batches:
-            n = fitting(total, int(np.count_nonzero(batch.sizes)))
-            losses.append(padded(take(batch.first(n)), total))
+            some = batch.first(fitting(total, int(np.count_nonzero(batch.sizes))))
+            losses.append(padded(take(some), total))
+            own += int(some.sizes.sum())
+            together = is_taken_together(self.method.padded, some)
+            computed += some.index.numel() if together else int(some.sizes.sum())
+        self.report(computed, own)
         nothing = torch.zeros(total, device=self.architecture.device)
         loss = torch.stack(losses).sum(0) / clients.steps.clamp(min=1) if losses else nothing
         state = named(places.state, self.architecture.trainable)
         return clients.in_order((places.models, loss, state))
+
+    def report(self, computed: int, own: int) -> None:
+        """Say in the log, once per run, how much padding the first stack has."""
+        if not self.reported and computed > own > 0:
+            log.info(
+                "clients of different size are padded: the first round computes %d samples for the "
+                "%d that its clients train on (%.2f times as many)",
+                *(computed, own, computed / own),
+            )
+        self.reported = True
 
     def begin(self, clients: StackedWork) -> Places:
         """Return the places of models and optimisers' states, with what clients begin with."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -42,20 +43,29 @@ def changed(before: dict[str, tuple[Tensor, int]], after: dict[str, tuple[Tensor
     return ""
 
 
+def largest(value: Any) -> tuple[list[str], Tensor | None]:
+    """Return the places of the floating tensors of a value, and the largest number of each (n,)."""
+    found = [(place, t) for place, t in tensors(value) if t.is_floating_point() and t.numel()]
+    if not found:
+        return [], None
+    found.sort(key=lambda pair: str(pair[1].dtype))  # one call takes tensors of one type
+    types = [[*of] for _, of in groupby(found, key=lambda pair: pair[1].dtype)]
+    numbers = [n for of in types for n in torch._foreach_norm([t for _, t in of], torch.inf)]
+    places = [place for place, _ in found]
+    like = numbers[0].double()
+    return places, torch.stack([n.to(like) for n in numbers])
+
+
 def finite(value: Any) -> bool:
     """Whether all numbers in all tensors of a value are finite."""
-    found = [t for _, t in tensors(value) if t.is_floating_point() and t.numel()]
-    if not found:
-        return True
-    by_type = {dtype: [t for t in found if t.dtype == dtype] for dtype in {t.dtype for t in found}}
-    largest = [n for of in by_type.values() for n in torch._foreach_norm(of, torch.inf)]
-    return bool(torch.stack([n.double() for n in largest]).isfinite().all())
+    found = largest(value)[1]
+    return found is None or bool(found.isfinite().all())
 
 
-def diverging(arguments: tuple[Any, ...]) -> bool:
-    """Whether the arguments have a number that is not finite, or that is very large."""
-    floating = (t for _, t in tensors(arguments) if t.is_floating_point() and t.numel())
-    return any(not bool(t.abs().max() < LARGE) for t in floating)  # also if the maximum is NaN
+def diverging(arguments: tuple[Any, ...]) -> Tensor:
+    """Return (): whether the arguments have a number that is not finite, or a very large one."""
+    found = largest(arguments)[1]
+    return torch.tensor(False) if found is None else ~(found < LARGE).all()  # also if one is NaN
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from torch import Tensor
 from fedgrid.engine.hooks.arguments import changed, same, versions
 from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
-from fedgrid.engine.hooks.rules import RULES, MistakeError, Rule, summing, weights
+from fedgrid.engine.hooks.rules import RULES, Check, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
 from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
@@ -37,6 +37,7 @@ class Hook:
         self.often, self.tried = often, False
         self.read: dict[str, set[str]] = {}  # names that it reads of memories, by field
         self.gave = ""  # what it gave when it was tried, in words
+        self.later: list[Check] = []  # of numbers on a GPU
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
@@ -53,8 +54,15 @@ class Hook:
         """Return what the function gives, checked by the rule of its field."""
         with self.named(*arguments):
             result = self.function(*arguments)
-            self.rule(result, *arguments)
+            self.later += self.rule(result, *arguments) or []
         return result
+
+    def settle(self) -> None:
+        """Make the checks that were left for later; UsageError if one of them fails."""
+        checks, self.later = self.later, []
+        if checks and torch.stack([check.wrong for check in checks]).any():
+            with self.named():
+                raise MistakeError(next(check for check in checks if check.wrong).describe())
 
     def repeat(self, result: Any, *arguments: Any) -> None:
         """Refuse a function whose second call gives another result; note what it reads."""
@@ -125,6 +133,15 @@ def parts(function: Any) -> list[Hook]:
     if isinstance(function, Joined):
         return [*parts(function.ours), *parts(function.theirs)]
     return [function] if function else []
+
+
+def settle(method: Method) -> None:
+    """Check the numbers on a GPU that a method has given since the last time; this waits for it.
+
+    UsageError if some are not what its functions may give.
+    """
+    for hook in hooks(method):
+        hook.settle()
 
 
 @contextmanager

@@ -1,16 +1,17 @@
 """What each function of a method must give: type, shape, names and finite numbers.
 
 A rule gets the result and the arguments of a call, and raises a `MistakeError` with the end of a
-sentence that begins with the name of the function.
+sentence that begins with the name of the function. It returns the checks of numbers that are made
+later, because they would wait for a GPU.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from fedgrid.engine.hooks.arguments import diverging, finite, tensors
+from fedgrid.engine.hooks.arguments import diverging, largest
 from fedgrid.engine.optimisers import STATE
 from fedgrid.method import (
     Aggregated,
@@ -33,6 +34,13 @@ CLOSE = 1e-3  # how far the sum of weights may be from 1
 
 class MistakeError(Exception):
     """What is wrong with a result, in words that follow the name of the function."""
+
+
+class Check(NamedTuple):
+    """A check of numbers on a GPU that is made later, when somebody waits for the GPU anyway."""
+
+    wrong: Tensor  # ()
+    describe: Callable[[], str]  # what is wrong
 
 
 def said(value: Any) -> str:
@@ -62,12 +70,12 @@ def gradients(result: Any, step: Step, given: Model) -> None:
     entries(result, given, "the gradients")
 
 
-def some(result: Any, seen: Client | Server | Aggregated) -> None:
+def some(result: Any, seen: Client | Server | Aggregated) -> list[Check]:
     """Refuse what is not some entries of a model, with their shapes."""
     like = seen.entries if isinstance(seen, Server) else seen.model
     dictionary(result, "the model")
     entries(result, {name: like[name] for name in result if name in like}, "the model")
-    numbers(result, seen)
+    return numbers(result, seen)
 
 
 def rates(result: Any, step: Step) -> None:
@@ -91,13 +99,13 @@ def chosen(result: Any, candidates: Candidates) -> None:
         raise MistakeError(f"gives an id that is not from 0 to {population - 1}")
 
 
-def keep(result: Any, client: Client) -> None:
+def keep(result: Any, client: Client) -> list[Check]:
     """Refuse a memory that the engine cannot hold."""
     memory(result)
-    numbers(result, client)
+    return numbers(result, client)
 
 
-def sent(result: Any, cohort: Cohort) -> None:
+def sent(result: Any, cohort: Cohort) -> list[Check]:
     """Refuse what is not one memory for each client of the round."""
     clients = len(cohort.clients)
     if not isinstance(result, list) or len(result) != clients:
@@ -109,19 +117,19 @@ def sent(result: Any, cohort: Cohort) -> None:
     for one in result:
         memory(one)
         alike(one, result[0], "that of another client")
-    numbers(result, cohort)
+    return numbers(result, cohort)
 
 
-def first(result: Any, start: Start, client: int | None = None) -> None:
+def first(result: Any, start: Start, client: int | None = None) -> list[Check]:
     """Refuse an initial memory that the engine cannot hold."""
     memory(result)
-    numbers(result, start)
+    return numbers(result, start)
 
 
 # -- on the server --------------------------------------------------------------------------------
 
 
-def weights(result: Any, cohort: Cohort, *given: Tensor) -> None:
+def weights(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
     """Refuse weights that are not one finite number for each client of the round."""
     clients, population = len(cohort.clients), cohort.population
     if not isinstance(result, Tensor) or not result.is_floating_point():
@@ -132,47 +140,50 @@ def weights(result: Any, cohort: Cohort, *given: Tensor) -> None:
         raise MistakeError(
             f"gives {said(result)}, not ({clients},): a weight for each client of the round{hint}"
         )
-    numbers(result, cohort, *given)
+    return numbers(result, cohort, *given)
 
 
-def summing(result: Any, cohort: Cohort, *given: Tensor) -> None:
+def summing(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
     """Refuse weights whose sum is not 1."""
-    weights(result, cohort, *given)
-    total = float(result.sum())
-    if abs(total - 1) > CLOSE and not diverging((cohort, given)):
-        raise MistakeError(
-            f"gives weights with the sum {total:.4g}, not 1: divide them by their sum, with "
+    checks = weights(result, cohort, *given)
+    total = result.detach().sum()
+
+    def describe() -> str:
+        return (
+            f"gives weights with the sum {float(total):.4g}, not 1: divide them by their sum, with "
             "`fedgrid.method.relative`, or set any_sum=True if the method means it"
         )
 
+    return checks + judge((total - 1).abs() > CLOSE, (cohort, given), describe)
 
-def update(result: Any, cohort: Cohort, given: Tensor) -> None:
+
+def update(result: Any, cohort: Cohort, given: Tensor) -> list[Check]:
     """Refuse an aggregate that is not like a model's change."""
     entries(result, {name: delta[0] for name, delta in cohort.deltas.items()}, "the deltas")
-    numbers(result, cohort, given)
+    return numbers(result, cohort, given)
 
 
-def step(result: Any, change: Model, shared: Memory) -> None:
+def step(result: Any, change: Model, shared: Memory) -> list[Check]:
     """Refuse a server's step that is not like the update."""
     entries(result, change, "the update")
-    numbers(result, change, shared)
+    return numbers(result, change, shared)
 
 
-def shared(result: Any, cohort: Cohort, change: Model) -> None:
+def shared(result: Any, cohort: Cohort, change: Model) -> list[Check]:
     """Refuse what cannot join `shared`."""
     memory(result)
     for name in result.keys() & cohort.shared.keys():
         alike(result[name], cohort.shared[name], "the earlier one", name)
-    numbers(result, cohort, change)
+    return numbers(result, cohort, change)
 
 
-def logged(result: Any, end: Aggregated) -> None:
+def logged(result: Any, end: Aggregated) -> list[Check]:
     """Refuse values of a round that are not single finite numbers."""
     named(result)
     for name, one in result.items():
         if not isinstance(one, Tensor) or one.dim():
             raise MistakeError(f"gives {said(one)} as `{name}`, not a tensor with one number")
-    numbers(result, end)
+    return numbers(result, end)
 
 
 def columns(result: Any, seen: Client | Server) -> None:
@@ -249,25 +260,48 @@ def named(result: Any) -> None:
         raise MistakeError(f"gives {said(result)}, not a dict with a number for each name")
 
 
-def numbers(result: Any, *arguments: Any) -> None:
+def numbers(result: Any, *arguments: Any) -> list[Check]:
     """Refuse numbers that are not finite, unless the model diverges."""
-    if not finite(result) and not diverging(arguments):
-        place = next((place for place, one in tensors(result) if not finite(one)), "")
-        raise MistakeError(
+    places, found = largest(result)
+    if found is None:
+        return []
+    steps = getattr(arguments[0], "steps", None) if arguments else None
+
+    def describe() -> str:
+        place = places[found.isfinite().tolist().index(False)]
+        return (
             f"gives a number that is not finite{f' in `{place}`' * bool(place)}, from numbers that "
-            f"are{describe_idle(arguments)}"
+            f"are{describe_idle(steps)}"
         )
 
+    return judge(~found.isfinite().all(), arguments, describe)
 
-def describe_idle(arguments: tuple[Any, ...]) -> str:
+
+def judge(wrong: Tensor, arguments: tuple[Any, ...], describe: Callable[[], str]) -> list[Check]:
+    """Refuse a result that is wrong, a tensor (), unless the model diverges.
+
+    Nobody waits for a GPU: a check of its numbers is returned, for later.
+    """
+    if is_waited_for(wrong):
+        return [Check(wrong & ~diverging(arguments), describe)]
+    if wrong and not diverging(arguments):
+        raise MistakeError(describe())
+    return []
+
+
+def is_waited_for(tensor: Tensor) -> bool:
+    """Whether reading a tensor waits for all that is queued on its device."""
+    return tensor.is_cuda
+
+
+def describe_idle(steps: Any) -> str:
     """Say that a client took no step, if one did not: methods may divide by the steps."""
-    steps = getattr(arguments[0], "steps", None) if arguments else None
     if steps is None or bool(torch.as_tensor(steps).all()):
         return ""
     return "; `steps` is 0 for a client with too few samples for a batch: do not divide by it"
 
 
-Rule = Callable[..., None]
+Rule = Callable[..., list[Check] | None]
 RULES: dict[str, Rule] = {
     "architecture": module,
     "served": module,
