@@ -18,7 +18,8 @@ With it and mixed outputs, w, all v and all alpha are equal to those of that cod
 batches, to 1e-15, in a network without BatchNorm. The steps that this form looks ahead are those of
 SGD without momentum and weight decay.
 
-BatchNorm's running statistics of the mixture are the client's own.
+BatchNorm's running statistics of the mixture are the client's own; each batch changes them once, by
+w and v as they are before their steps.
 """
 
 from functools import partial
