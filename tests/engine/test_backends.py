@@ -33,7 +33,7 @@ from fedgrid.runtime.names import registered
 every_method = pytest.mark.parametrize("name", QUIET)
 # Methods whose steps read different things: these are recorded, and the others exhaustively.
 RECORDED = ["fedavg", "fedcurv", "fedrep", "fedsam", "moon", "pfedme", "scaffold", "ssp"]
-FORMS = [("pfedme", {"delta": 0.005}), ("apfl", {"adaptive": True, "mix": "outputs"})]
+FORMS = [("pfedme", {"delta": 0.005, "lam": 4.0}), ("apfl", {"adaptive": True, "mix": "outputs"})]
 STEPS, EPOCHS = {"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}
 
 

@@ -65,7 +65,7 @@ def programs(run) -> dict:
 RECORDED = ["fedavg", "fedau", "feddyn", "fedrep", "fedsam", "moon", "pfedme", "scaffold", "ssp"]
 CALM = {"pfedme": {"delta": 0.005}}  # a longer step of its inner loop enlarges rounding
 FORMS = [
-    ("pfedme", CALM["pfedme"] | {"form": "code"}),
+    ("pfedme", CALM["pfedme"] | {"lam": 4.0, "form": "code"}),
     ("apfl", {"adaptive": True, "form": "code"}),
 ]
 
