@@ -617,14 +617,20 @@ class FedALA(PlainLoop):
         fill()
         if all(torch.equal(old[n], new[n]) for n in names):
             return model, weights, False
-        batches = [*self.epoch(client)]
-        for _ in range(1 if self.kept[client].get("learnt") else self.epochs):
+        batches, losses = [*self.epoch(client)], []
+        while not self.enough(client, losses):
             for x, y in batches[: max(1, round(0.5 * len(batches)))]:
+                last = F.cross_entropy(copy.deepcopy(model).eval()(x)[1], y).item()
                 found = gradient(model, x, y)
                 for n in names:
                     weights[n] = (weights[n] - 3.0 * found[n] * (new[n] - old[n])).clamp(0, 1)
                 fill()
+            losses.append(last)
         return model, weights, True
+
+    def enough(self, client, losses):
+        """Whether there were as many epochs, with these losses, as the client needs."""
+        return len(losses) == (1 if self.kept[client].get("learnt") else self.epochs)
 
     def own(self, client):
         kept = copy.deepcopy(self.kept[client])
@@ -646,6 +652,27 @@ class FedALA(PlainLoop):
 
 class OfAllLayers(FedALA):
     part = ""
+
+
+class Settled(FedALA):
+    """The first epochs go on until the losses of three of them hardly differ."""
+
+    part, lengths = "", ()
+
+    def enough(self, client, losses):
+        if self.kept[client].get("learnt"):
+            return len(losses) == 1
+        last = torch.tensor(losses[-3:]).double()
+        done = len(losses) >= 4 and bool((last - last.mean()).square().mean().sqrt() < 2e-3)
+        self.lengths += (len(losses),) * done
+        return done
+
+
+def test_fedala_learns_until_its_losses_settle():
+    given = {"share": 0.5, "eta": 3.0, "first": 4, "part": "all"}
+    compare(Settled, methods("fedala", settled=2e-3, **given))
+    lengths = loop(Settled)[0].lengths
+    assert min(lengths) < max(lengths) < 1000
 
 
 def test_fedala():
@@ -780,6 +807,9 @@ def test_a_class_keeps_its_last_prototype():
 class FedPAC(Pulled):
     equal = False
 
+    def head_rate(self):
+        return self.rate()
+
     def head(self, client):
         return self.kept[client].get("head", self.make(7).head.state_dict())
 
@@ -796,9 +826,9 @@ class FedPAC(Pulled):
         model = self.begin(client)
         model.head.load_state_dict(self.head(client))
         head, body = [*model.head.parameters()], [*model.body.parameters()]
-        rate = {"lr": self.rate(), "momentum": self.protocol["momentum"]}
-        rate["weight_decay"] = self.protocol["weight_decay"]
-        first, second = torch.optim.SGD(head, **rate), torch.optim.SGD(body, **rate)
+        given = {name: self.protocol[name] for name in ("momentum", "weight_decay")}
+        first = torch.optim.SGD(head, lr=self.head_rate(), **given)
+        second = torch.optim.SGD(body, lr=self.rate(), **given)
         batches = [*self.batches(client)]
         for number, (x, y) in enumerate(batches):
             model.zero_grad()
@@ -840,8 +870,14 @@ def smallest(matrix: torch.Tensor) -> torch.Tensor:
     return min(found, key=lambda pair: pair[0])[1]
 
 
+class HeadRate(FedPAC):
+    def head_rate(self):
+        return 0.02
+
+
 def test_fedpac():
     compare(FedPAC, methods("fedpac", lam=0.8))
+    compare(HeadRate, methods("fedpac", lam=0.8, head_lr=0.02))
 
 
 # --- placebos ----------------------------------------------------------------------------------
@@ -1006,11 +1042,13 @@ WRONG = [
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),
     ("fedala", {"share": 0.0}),
+    ("fedala", {"settled": -1.0}),
     ("fedproto", {"average": "none"}),
     ("fedamp", {"sigma": 0.0}),
     ("fedgkd", {"models": 0}),
     ("fedpac", {"lam": -1.0}),
     ("fedpac", {"head_share": 2.0}),
+    ("fedpac", {"head_lr": -1.0}),
 ]
 
 
