@@ -67,6 +67,8 @@ def method(
             return weights, False
         base = client.server | client.memory.get("private", {})
         batches, losses = [*client.epoch()], []
+        if not batches:
+            return weights, True
         for _ in range(1 if client.memory["ala_learnt"] else MOST if settled else first):
             for x, y in batches[: max(1, round(share * len(batches)))]:
                 model = base | mixed(client, weights)
