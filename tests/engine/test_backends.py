@@ -33,6 +33,13 @@ from fedgrid.runtime.names import registered
 every_method = pytest.mark.parametrize("name", QUIET)
 # Methods whose steps read different things: these are recorded, and the others exhaustively.
 RECORDED = ["fedavg", "fedcurv", "fedrep", "fedsam", "moon", "pfedme", "scaffold", "ssp"]
+CODE = {  # options of the authors' code, whose steps read the rate or leave something to the next
+    "pfedme": {"delta": 0.005, "lam": 4.0, "form": "code"},
+    "apfl": {"adaptive": True, "mix": "outputs", "form": "code"},
+    "fedpac": {"head_lr": 0.02},
+    "feddyn": {"limit": 0.3},
+    "moon": {"before": "later"},
+}
 STEPS, EPOCHS = {"local_unit": "steps"}, {"local_unit": "epochs", "local": 2}
 
 
@@ -63,6 +70,12 @@ def test_stacked_equals_loop_where_all_take_as_many_steps(name):
 @pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
 def test_a_recorded_step_is_the_step(name):
     assert_same(play(methods(name), name, "stacked"), played(name, "stacked"))
+
+
+@pytest.mark.parametrize("name", CODE)
+def test_stacked_equals_loop_in_the_form_of_the_authors_code(name):
+    runs = [play(methods(name, **CODE[name]), name, backend) for backend in BACKENDS]
+    assert_same(*runs, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("form", ["text", "code"])

@@ -27,6 +27,19 @@ def slower_every_step(step):
     return {"head.weight": factor.to(step.valid)}
 
 
+def with_sum(network):
+    network.sum = torch.nn.Parameter(network.head.bias.new_zeros(()))
+    return network
+
+
+def summed(step, gradient):
+    return gradient | {"sum": step.params["sum"] + step.lr}
+
+
+def distance(client):
+    return {"distance": client.memory["distance"] + client.steps * client.lr}
+
+
 METHODS = {
     "begin": Method(begin=scaled_head),
     "private by kind": Method(private=(batch_norms,)),
@@ -37,6 +50,9 @@ METHODS = {
     "gradient elsewhere": methods("fedsam", rho=0.1),
     "rate": Method(rate=slower_every_step, padded=True),
     "phases": methods("fedrep"),
+    "a value from step to step": Method(
+        architecture=with_sum, private=("sum",), frozen=("sum",), correct=summed, padded=True
+    ),
 }  # fmt: skip
 
 
@@ -65,6 +81,19 @@ def test_a_step_knows_its_number_and_how_many_there_are(backend):
         for made in (Method(), sums)
     )
     torch.testing.assert_close(plain, last)  # one step is the last one
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_knows_the_rate_of_the_round_and_what_the_step_before_has_left(backend):
+    """Clients take different numbers of steps, with a lower rate from round to round."""
+    kept = Method(
+        memory=lambda start, k: {"distance": start.sizes.new_zeros(())}, remember=distance
+    )
+    both = METHODS["a value from step to step"] | kept
+    state = simulate(both, backend, uneven(SIZES), **EPOCHS | {"lr_decay": 0.5}).play(3)
+    assert len({float(memory["distance"]) for memory in state.memory.values()}) > 2
+    for memory in state.memory.values():
+        torch.testing.assert_close(memory["private"]["sum"], memory["distance"])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -64,12 +64,26 @@ def programs(run) -> dict:
 # Of other methods the same is tried exhaustively.
 RECORDED = ["fedavg", "fedau", "feddyn", "fedrep", "fedsam", "moon", "pfedme", "scaffold", "ssp"]
 CALM = {"pfedme": {"delta": 0.005}}  # a longer step of its inner loop enlarges rounding
+FORMS = {
+    "pfedme": CALM["pfedme"] | {"lam": 4.0, "form": "code"},
+    "apfl": {"adaptive": True, "form": "code"},
+}
 
 
 @pytest.mark.parametrize("name", some_slow(QUIET, RECORDED, pytest.mark.exhaustive))
 def test_a_step_recorded_in_round_0_is_that_of_round_7(name):
     """What a method computes from the round, the cohort or the memory is no part of the record."""
-    made = methods(name, **CALM.get(name, {}))
+    recorded_once(name, CALM.get(name, {}))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_neither_the_rate_nor_what_the_last_step_left_is_part_of_the_record(name):
+    recorded_once(name, FORMS[name])
+
+
+def recorded_once(name: str, options: dict) -> None:
+    """Hold eight rounds of whole programs against the loop's."""
+    made = methods(name, **options)
     run = simulated(made, needed=artifacts(name), **STEPS)
     other = simulate(made, "loop", needed=artifacts(name), **STEPS)
     assert_same(run.play(8), other.play(8), **CLOSE)

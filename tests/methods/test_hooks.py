@@ -240,9 +240,9 @@ MISTAKES = {
         "as `m`, not a tensor with one number",
     ),
     "a field that a step lacks": (
-        Method(penalty=lambda s: s.lr * s.features.sum()),
+        Method(penalty=lambda s: s.weight * s.features.sum()),
         "penalty",
-        "'lr': its fields are counts, cross_entropy, .*memory",
+        "'weight': its fields are counts, cross_entropy, .*memory",
     ),
     "a field that is like another": (
         Method(weigh=lambda c: relative(c.size)),

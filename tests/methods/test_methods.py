@@ -149,7 +149,7 @@ def test_a_combination_holds_for_what_all_of_its_parts_hold_for():
     ("name", "keywords", "message"),
     [
         ("feddecorr", {"scale": "big"}, "scale is code or paper, not 'big'"),
-        ("moon", {"before": "never"}, "before is initial, random or none, not 'never'"),
+        ("moon", {"before": "never"}, "before is initial, random, later or none, not 'never'"),
         ("fedsl", {"f": 3}, r"f is one of \(2, 4, 8\)"),
         ("fedsl", {"encoder": "vae"}, "encoder one of .*'area'.*not 2, 'vae'"),
         ("fedsls", {"reading": "C"}, "reading is one of A, B, not C"),
@@ -199,8 +199,9 @@ def test_fedprox_pulls_back_to_the_server():
 # --- MOON ------------------------------------------------------------------------------------
 
 
-def contrast(z, server, previous, pushes=1.0, valid=None, **keywords) -> torch.Tensor:
+def contrast(z, server, previous, pushes=1.0, valid=None, number=0, **keywords) -> torch.Tensor:
     step = make_step(
+        round=torch.tensor(number),
         server={"z": server},
         memory={"previous": {"z": previous}, "pushes": torch.tensor(pushes)},
         features=z,
@@ -224,6 +225,16 @@ def test_moons_contrast_written_out():
 def test_moons_contrast_leaves_padding_out():
     found = contrast(Z, NEAR, FAR, mu=1.0, tau=0.5, valid=t(0, 1))
     torch.testing.assert_close(found, t(math.log1p(math.exp(-3.92)))[0])
+
+
+def test_moon_pushes_from_random_models_from_the_second_round_on():
+    assert contrast(Z, NEAR, FAR, before="later") == 0
+    found, usual = (contrast(Z, NEAR, FAR, number=1, before=b) for b in ("later", "random"))
+    assert found == usual > 0
+    start = simulate(methods("moon")).engine.population.start
+    found, usual = (methods("moon", before=b).memory(start, 1) for b in ("later", "random"))
+    assert found["pushes"] == usual["pushes"] == 1
+    assert torch.equal(found["previous"]["head.weight"], usual["previous"]["head.weight"])
 
 
 def test_moon_does_not_push_where_there_is_nothing_to_push_from():

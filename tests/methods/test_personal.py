@@ -249,6 +249,87 @@ def test_apfl(kind, keywords):
     compare(kind, methods("apfl", alpha=0.3, **keywords))
 
 
+class InTurn(AdaptiveAPFL):
+    """Each batch has w's step, then v's, then in the first step of a round that of alpha."""
+
+    adaptive = True
+
+    def alpha(self, client):
+        return self.kept[client].get("alpha", torch.tensor(0.3, dtype=torch.float64))
+
+    def train(self, client):
+        model, second = self.begin(client), copy.deepcopy(self.second(client)).train()
+        for number, (x, y) in enumerate(self.batches(client)):
+            alpha = self.alpha(client)
+            self.pass_once(alpha, model, second, x)
+            model = moved(model, gradient(model, x, y), self.rate())
+            g_v, g_w = self.gradients(alpha, model, second, x, y)
+            second = moved(second, g_v, self.rate())
+            if self.adaptive and number == 0:
+                w, v = parameters(model), parameters(second)
+                way = {n: alpha * g_v[n] + (1 - alpha) * g_w[n] for n in w}
+                along = sum(((v[n] - w[n]) * way[n]).sum() for n in w) + 0.02 * alpha
+                self.kept[client]["alpha"] = (alpha - self.rate() * along).clamp(0, 1)
+        self.kept[client]["second"] = second
+        return model
+
+    def pass_once(self, alpha, model, second, x):
+        """Change BatchNorm's statistics as a pass before the steps does."""
+        model(x), second(x)
+
+    def gradients(self, alpha, model, second, x, y):
+        """Those of the loss of both outputs, mixed, with respect to v and w."""
+        w, v = copy.deepcopy(model), copy.deepcopy(second)
+        loss = F.cross_entropy(alpha * v(x)[1] + (1 - alpha) * w(x)[1], y)
+        parts = [[*part.parameters()] for part in (v, w)]
+        names = [name for name, _ in v.named_parameters()]
+        found = (torch.autograd.grad(loss, part, retain_graph=True) for part in parts)
+        return [dict(zip(names, of, strict=True)) for of in found]
+
+
+class FixedInTurn(InTurn):
+    adaptive = False
+
+
+class ParametersInTurn(InTurn):
+    """Parameters are mixed."""
+
+    def mixed(self, alpha, model, second):
+        w, v = parameters(model), parameters(second)
+        return {n: alpha * v[n] + (1 - alpha) * w[n] for n in w}
+
+    def pass_once(self, alpha, model, second, x):
+        model(x), functional_call(second, self.mixed(alpha, model, second), (x,))
+
+    def gradients(self, alpha, model, second, x, y):
+        twin = copy.deepcopy(second)
+        twin.load_state_dict(self.mixed(alpha, model, second), strict=False)
+        found = gradient(twin, x, y)
+        return [{n: part * g for n, g in found.items()} for part in (alpha, 1 - alpha)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keywords"),
+    [
+        (InTurn, {"mix": "outputs", "adaptive": True}),
+        (FixedInTurn, {"mix": "outputs"}),
+        (ParametersInTurn, {"adaptive": True}),
+    ],
+)
+def test_apfl_in_the_form_of_the_authors_code(kind, keywords):
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "lr": 0.3}
+    compare(kind, methods("apfl", alpha=0.3, form="code", **keywords), **plain)
+
+
+def test_in_that_form_alpha_is_cut_at_once():
+    """The starting weight of all clients is nearly 0, and leaves 0..1 with a high rate."""
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "lr": 1.0, "lr_decay": 1.0}
+    found = run(methods("apfl", alpha=0.01, adaptive=True, form="code"), **plain)
+    kept = torch.stack([memory["private"]["alpha"] for memory in found.run.memory.values()])
+    assert ((kept >= 0) & (kept <= 1)).all()
+    assert (kept == 0).any()
+
+
 def test_the_weight_of_apfl_is_cut():
     """With a learning rate of 5, weights of 0.3 leave 0..1 at once."""
     found = run(methods("apfl", alpha=0.3, adaptive=True), lr=5.0, momentum=0.0)
@@ -427,9 +508,51 @@ class Decayed(PFedMe):
     mu = 0.5
 
 
-@pytest.mark.parametrize("kind", [PFedMe, Ahead, Decayed])
+class Carried(PFedMe):
+    """Theta begins with that of the last batch; its copy in the model is the client's own."""
+
+    beta, mu = 1.5, 0.5
+
+    def begin(self, client):
+        self.kept[client]["theta"] = self.model
+        return super().begin(client)
+
+    def correct(self, client, model, x, y):
+        w = parameters(model)
+        theta = around(self.kept[client]["theta"], w, x, y, self.mu)
+        self.kept[client]["theta"] = theta
+        for (name, p), t in zip(model.named_parameters(), theta.parameters(), strict=True):
+            p.grad = 4.0 * (w[name] - t.detach())
+
+    def own(self, client):
+        return {f"private.{n}": w for n, w in super().own(client).items()}
+
+
+NEAR = {"lam": 4.0, "delta": 0.1, "inner": 3}
+
+
+@pytest.mark.parametrize("kind", [PFedMe, Ahead, Decayed, Carried])
 def test_pfedme(kind):
-    compare(kind, methods("pfedme", lam=4.0, delta=0.1, inner=3, beta=kind.beta, mu=kind.mu))
+    form = "code" if kind is Carried else "paper"
+    compare(kind, methods("pfedme", beta=kind.beta, mu=kind.mu, form=form, **NEAR))
+
+
+def test_theta_of_a_batch_is_where_that_of_the_next_begins():
+    found = run(methods("pfedme", beta=1.5, mu=0.5, form="code", **NEAR))
+    plain, _ = loop(Carried)
+    assert len(found.run.memory) == len(SIZES)
+    for client, memory in found.run.memory.items():
+        expected = parameters(plain.kept[client]["theta"])
+        theta = {n: memory["private"][f"private.{n}"] for n in expected}
+        torch.testing.assert_close(theta, expected, **CLOSE)
+
+
+def test_a_client_predicts_with_theta():
+    found, (plain, _) = run(methods("pfedme", form="code", mu=0.5, beta=1.5, **NEAR)), loop(Carried)
+    network, x = found.engine.architecture, plain.samples(1)[0]
+    theta = {n.removeprefix("private."): w for n, w in plain.own(1).items()}
+    expected = network.forward_server(found.run.server | theta, x)[1]
+    torch.testing.assert_close(network.forward(own(found, 1), x)[1], expected, **CLOSE)
 
 
 def test_one_inner_step_of_the_inverse_rate_is_fedavg():
@@ -494,14 +617,20 @@ class FedALA(PlainLoop):
         fill()
         if all(torch.equal(old[n], new[n]) for n in names):
             return model, weights, False
-        batches = [*self.epoch(client)]
-        for _ in range(1 if self.kept[client].get("learnt") else self.epochs):
+        batches, losses = [*self.epoch(client)], []
+        while not self.enough(client, losses):
             for x, y in batches[: max(1, round(0.5 * len(batches)))]:
+                last = F.cross_entropy(copy.deepcopy(model).eval()(x)[1], y).item()
                 found = gradient(model, x, y)
                 for n in names:
                     weights[n] = (weights[n] - 3.0 * found[n] * (new[n] - old[n])).clamp(0, 1)
                 fill()
+            losses.append(last)
         return model, weights, True
+
+    def enough(self, client, losses):
+        """Whether there were as many epochs, with these losses, as the client needs."""
+        return len(losses) == (1 if self.kept[client].get("learnt") else self.epochs)
 
     def own(self, client):
         kept = copy.deepcopy(self.kept[client])
@@ -523,6 +652,27 @@ class FedALA(PlainLoop):
 
 class OfAllLayers(FedALA):
     part = ""
+
+
+class Settled(FedALA):
+    """The first epochs go on until the losses of three of them hardly differ."""
+
+    part, lengths = "", ()
+
+    def enough(self, client, losses):
+        if self.kept[client].get("learnt"):
+            return len(losses) == 1
+        last = torch.tensor(losses[-3:]).double()
+        done = len(losses) >= 4 and bool((last - last.mean()).square().mean().sqrt() < 2e-3)
+        self.lengths += (len(losses),) * done
+        return done
+
+
+def test_fedala_learns_until_its_losses_settle():
+    given = {"share": 0.5, "eta": 3.0, "first": 4, "part": "all"}
+    compare(Settled, methods("fedala", settled=2e-3, **given))
+    lengths = loop(Settled)[0].lengths
+    assert min(lengths) < max(lengths) < 1000
 
 
 def test_fedala():
@@ -657,6 +807,9 @@ def test_a_class_keeps_its_last_prototype():
 class FedPAC(Pulled):
     equal = False
 
+    def head_rate(self):
+        return self.rate()
+
     def head(self, client):
         return self.kept[client].get("head", self.make(7).head.state_dict())
 
@@ -673,9 +826,9 @@ class FedPAC(Pulled):
         model = self.begin(client)
         model.head.load_state_dict(self.head(client))
         head, body = [*model.head.parameters()], [*model.body.parameters()]
-        rate = {"lr": self.rate(), "momentum": self.protocol["momentum"]}
-        rate["weight_decay"] = self.protocol["weight_decay"]
-        first, second = torch.optim.SGD(head, **rate), torch.optim.SGD(body, **rate)
+        given = {name: self.protocol[name] for name in ("momentum", "weight_decay")}
+        first = torch.optim.SGD(head, lr=self.head_rate(), **given)
+        second = torch.optim.SGD(body, lr=self.rate(), **given)
         batches = [*self.batches(client)]
         for number, (x, y) in enumerate(batches):
             model.zero_grad()
@@ -717,8 +870,14 @@ def smallest(matrix: torch.Tensor) -> torch.Tensor:
     return min(found, key=lambda pair: pair[0])[1]
 
 
+class HeadRate(FedPAC):
+    def head_rate(self):
+        return 0.02
+
+
 def test_fedpac():
     compare(FedPAC, methods("fedpac", lam=0.8))
+    compare(HeadRate, methods("fedpac", lam=0.8, head_lr=0.02))
 
 
 # --- placebos ----------------------------------------------------------------------------------
@@ -869,11 +1028,13 @@ WRONG = [
     ("ditto", {"lam": -1.0}),
     ("apfl", {"alpha": 1.5}),
     ("apfl", {"mix": "both"}),
+    ("apfl", {"form": "text"}),
     ("fedrod", {"gamma": -1.0}),
     ("fedphp", {"lam": 2.0}),
     ("pfedme", {"delta": 0.0}),
     ("pfedme", {"inner": 0}),
     ("pfedme", {"mu": -1.0}),
+    ("pfedme", {"form": "text"}),
     ("knnper", {"lam": 1.5}),
     ("knnper", {"k": 0}),
     ("knnper", {"kernel": "cubic"}),
@@ -881,11 +1042,13 @@ WRONG = [
     ("perfedavg", {"distance": 0.0}),
     ("fedala", {"part": "body"}),
     ("fedala", {"share": 0.0}),
+    ("fedala", {"settled": -1.0}),
     ("fedproto", {"average": "none"}),
     ("fedamp", {"sigma": 0.0}),
     ("fedgkd", {"models": 0}),
     ("fedpac", {"lam": -1.0}),
     ("fedpac", {"head_share": 2.0}),
+    ("fedpac", {"head_lr": -1.0}),
 ]
 
 

@@ -67,6 +67,23 @@ def test_feddyn_weighs_a_client_by_its_samples_as_the_authors_code_does():
     compare(FedDynBySamples, methods("feddyn", alpha=0.1, by="samples"))
 
 
+class FedDynLimited(FedDyn):
+    def correct(self, client, model, x, y):
+        """The authors' code limits the gradient before the optimiser adds alpha w as a decay."""
+        alpha, params = self.own_alpha(client), [*model.parameters()]
+        for p in params:
+            p.grad = p.grad - alpha * p.detach()
+        torch.nn.utils.clip_grad_norm_(params, 0.3)
+        for p in params:
+            p.grad = p.grad + alpha * p.detach()
+
+
+def test_feddyn_limits_the_gradient_as_the_authors_code_does():
+    compare(FedDynLimited, methods("feddyn", alpha=0.1, limit=0.3))
+    usual, limited = (engine(methods("feddyn", alpha=0.1, limit=n)).server for n in (0.0, 0.3))
+    assert (usual["head.weight"] - limited["head.weight"]).abs().max() > 1e-3
+
+
 class FedLC(PlainLoop):
     tau, others = 0.5, False
 
@@ -281,6 +298,7 @@ def test_fedrs_fades_as_in_the_authors_code():
         ("fedmlb", {"tau": 0.0}),
         ("feddyn", {"alpha": 0.0}),
         ("feddyn", {"by": "size"}),
+        ("feddyn", {"limit": -1.0}),
         ("fedlc", {"tau": -1.0}),
         ("fedlc_random", {"tau": -1.0}),
         ("mofedsam", {"beta": 0.0}),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from against import SIZES, compare, engine, is_fedavg
+from against import SIZES, compare, engine, is_fedavg, loop
 from conftest import differ, methods, simulate, uneven
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.federation import schedule
@@ -133,6 +133,27 @@ def test_geometric_median():
     compare(GeometricMedian, methods("geometric_median"))
 
 
+class EndsEarly(GeometricMedian):
+    """The iterations end when the sum of distances hardly falls."""
+
+    def weights(self, clients, models):
+        usual, sums = PlainLoop.weights(self, clients, models).tolist(), []
+        for self.iterations in range(50):
+            found = super().weights(clients, models)
+            centre = sum(a * d for a, d in zip(found, self.changes, strict=True))
+            pairs = zip(usual, self.changes, strict=True)
+            sums.append(sum(a * float((centre - d).norm()) for a, d in pairs))
+            if len(sums) > 1 and abs(sums[-2] - sums[-1]) < 1e-7 * sums[-1]:
+                break
+        self.shared.setdefault("ends", []).append(self.iterations)
+        return found
+
+
+def test_a_geometric_median_ends_when_the_sum_hardly_falls():
+    compare(EndsEarly, methods("geometric_median", iterations=50, tolerance=1e-7))
+    assert all(1 < end < 30 for end in loop(EndsEarly)[0].shared["ends"])
+
+
 def test_a_geometric_median_of_no_iteration_is_fedavg():
     is_fedavg(methods("geometric_median", iterations=0), rtol=1e-10, atol=1e-13)
 
@@ -240,6 +261,7 @@ def test_a_client_without_samples_has_no_part(name):
         ("multi_krum", {"share": 0.5}),
         ("multi_krum", {"m": -1}),
         ("geometric_median", {"nu": 0.0}),
+        ("geometric_median", {"tolerance": -1.0}),
         ("geometric_median", {"iterations": -1}),
         ("dp_fedavg", {"norm": 0.0}),
         ("dp_fedavg", {"noise_multiplier": -1.0}),

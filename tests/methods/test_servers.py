@@ -277,6 +277,9 @@ def test_the_placebo_of_power_of_choice_draws_from_the_candidates():
 class FedExP(FromChange):
     epsilon = 0.001
 
+    def added(self, clients):
+        return self.epsilon
+
     def steps(self, changes, clients, models, before):
         squares = [
             sum(float(((s - w) ** 2).sum()) for s, w in zip(before, m.parameters(), strict=True))
@@ -286,7 +289,7 @@ class FedExP(FromChange):
             a * n for a, n in zip(self.weights(clients, models).tolist(), squares, strict=True)
         )
         together = sum(float((d**2).sum()) for d in changes)
-        eta = max(1.0, mean / (2 * (together + self.epsilon)))
+        eta = max(1.0, mean / (2 * (together + self.added(clients))))
         self.shared.setdefault("eta", []).append(eta)
         self.shared["before"] = before
         return [eta * d for d in changes]
@@ -298,6 +301,22 @@ LONG = {"lr": 0.3, "momentum": 0.0}  # so that the clients disagree
 def test_fedexp():
     compare(FedExP, methods("fedexp"), **LONG)
     assert max(loop(FedExP, **LONG)[0].shared["eta"]) > 1.1
+
+
+class FedExPOfTheCode(FedExP):
+    epsilon = 0.01
+
+    def added(self, clients):
+        return self.epsilon * len(clients) * (self.rate() / self.protocol["lr"]) ** 2
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_fedexp_in_the_form_of_the_authors_code(average):
+    given = LONG | {"lr_decay": 0.6}
+    compare(FedExPOfTheCode, methods("fedexp", epsilon=0.01, form="code", average=average), **given)
+    etas = loop(FedExPOfTheCode, **given)[0].shared["eta"]
+    assert etas[-1] > 1.01
+    assert etas != loop(FedExP, **given)[0].shared["eta"]
 
 
 def test_fedexp_is_evaluated_by_the_mean_of_the_last_two_models():
@@ -355,6 +374,7 @@ def test_weights_can_be_swapped_between_clients_as_a_placebo(name):
         ("power_of_choice", {"d": 0}),
         ("power_of_choice_random", {"d": 0}),
         ("fedexp", {"epsilon": -1.0}),
+        ("fedexp", {"form": "text"}),
     ],
 )
 def test_a_hyper_parameter_without_a_meaning_is_refused(name, wrong):

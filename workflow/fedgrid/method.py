@@ -44,6 +44,7 @@ class Step:
     round: Tensor  # () whole number: 0 in the first round
     step: Tensor  # () whole number: 0 in a client's first step of the round
     steps: Tensor  # () whole number of this client's steps in the round
+    lr: Tensor  # () the learning rate of this round
     forward: Forward  # calls any other model on x: evaluation mode, no gradient
     differentiate: "Callable[[Step, Model, Tensor], Model]"  # what `gradient` calls
 
@@ -220,7 +221,9 @@ class Method:
     begin: Callable[[Client], Model] | None = None
     loss: Callable[[Step], Tensor] | None = None  # replaces the cross-entropy
     penalty: Callable[[Step], Tensor] | None = None  # added to the loss
-    correct: Callable[[Step, Model], Model] | None = None  # gradient -> descent direction
+    # gradient -> descent direction; frozen private parameters that it gives, too, have this value
+    # after the step: they hold what a client knows from one step to the next
+    correct: Callable[[Step, Model], Model] | None = None
     # factors () of the learning rate, by parameter, default 1: with 0 neither the parameter nor its
     # optimiser's state moves
     rate: Callable[[Step], dict[str, Tensor]] | None = None

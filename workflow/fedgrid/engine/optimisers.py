@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fedgrid.method import Memory, Method, Step
+from fedgrid.method import Memory, Method, Model, Step
 from fedgrid.runtime.resolved import Protocol
 
 # An optimiser's state: lists of tensors by slot, in the order of the trained parameters, and for
@@ -35,18 +35,23 @@ def local_loss(method: Method, step: Step) -> Tensor:
 
 def changed_gradients(
     method: Method, step: Step, names: list[str], gradients: list[Tensor]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return one client's gradients after `correct`, and the factors of `rate`, both by name.
+) -> tuple[list[Tensor], list[Tensor], Model]:
+    """Return one client's gradients after `correct`, factors of `rate`, and new frozen parameters.
 
-    Without `rate` there are no factors.
+    Gradients and factors are in the order of the names.
     """
-    if method.correct:
-        corrected = method.correct(step, dict(zip(names, gradients, strict=True)))
-        gradients = [corrected[name] for name in names]
+    given = dict(zip(names, gradients, strict=True))
+    corrected = method.correct(step, given) if method.correct else given
+    frozen = {name: value for name, value in corrected.items() if name not in given}
+    return [corrected[name] for name in names], factors(method, step, names), frozen
+
+
+def factors(method: Method, step: Step, names: list[str]) -> list[Tensor]:
+    """Return the factors of the learning rate for these parameters; none without `rate`."""
     if not method.rate:
-        return gradients, []
+        return []
     rates, whole = method.rate(step), torch.ones_like(step.valid[0])
-    return gradients, [rates.get(name, whole) for name in names]
+    return [rates.get(name, whole) for name in names]
 
 
 class Optimiser:

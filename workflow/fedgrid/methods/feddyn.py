@@ -11,14 +11,15 @@ clients of the population.
 In the paper alpha_k = alpha. In the authors' code alpha_k = alpha mean(n) / n_k, with n_k the
 client's samples (`by="samples"`). With this the server's model and all h_k are equal to those of
 that code on the same batches, to 1e-15. That code also clips each gradient to the norm 10, before
-it adds alpha_k w; here the protocol's `clip` limits the whole gradient. The server's h stays alive
-without the penalty, so no alpha is FedAvg.
+it adds alpha_k w (`limit=10`, to 1e-15 as well); the protocol's `clip` limits the whole gradient.
+The server's h stays alive without the penalty, so no alpha is FedAvg.
 
 Private entries have no h.
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained
@@ -28,12 +29,20 @@ from fedgrid.runtime.names import UsageError
 MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
-def method(alpha: float = 0.01, by: str = "paper") -> Method:
-    """alpha above 0 weighs the penalty; by: "paper" or "samples", a client's own weight of it."""
+ADDED = ("limit",)
+
+
+def method(alpha: float = 0.01, by: str = "paper", limit: float = 0.0) -> Method:
+    """alpha above 0 weighs the penalty; by: "paper" or "samples", a client's own weight of it.
+
+    limit: the largest norm of the gradient without alpha_k w, or 0 for none.
+    """
     if alpha <= 0:
         raise UsageError(f"feddyn: alpha is {alpha}: set it to a number above 0")
     if by not in ("paper", "samples"):
         raise UsageError(f"feddyn: by is paper or samples, not {by!r}")
+    if limit < 0:
+        raise UsageError(f"feddyn: limit is {limit}: set it to 0 or more")
 
     def first(start: Start, client: int) -> Memory:
         return {"feddyn": start.zeros()}
@@ -42,6 +51,8 @@ def method(alpha: float = 0.01, by: str = "paper") -> Method:
         return {"feddyn": start.zeros(), "feddyn_size": start.sizes.mean()}
 
     def own_alpha(step: Step) -> Any:
+        if by == "paper":
+            return alpha
         return alpha * step.shared["feddyn_size"] / step.counts.sum().clamp(min=1)
 
     def pull(step: Step) -> Tensor:
@@ -49,7 +60,14 @@ def method(alpha: float = 0.01, by: str = "paper") -> Method:
         for name, h in step.memory["feddyn"].items():
             w = step.params[name]
             total = total + ((w - step.server[name]).square() / 2 + w * h).sum()
-        return (alpha if by == "paper" else own_alpha(step)) * total
+        return own_alpha(step) * total
+
+    def limited(step: Step, gradient: Model) -> Model:
+        a, names = own_alpha(step), step.memory["feddyn"].keys() & gradient.keys()
+        rest = gradient | {n: gradient[n] - a * step.params[n] for n in names}
+        norm = torch.cat([g.flatten() for g in rest.values()]).norm()
+        cut = {n: g * (limit / (norm + 1e-6)).clamp(max=1) for n, g in rest.items()}
+        return cut | {n: cut[n] + a * step.params[n] for n in names}
 
     def remember(end: Trained) -> Memory:
         own = end.memory["feddyn"]
@@ -64,4 +82,5 @@ def method(alpha: float = 0.01, by: str = "paper") -> Method:
 
     kept: dict[str, Any] = {"memory": first, "remember": remember, "shared": begin, "share": share}
     server: dict[str, Any] = {"server": step, "weigh": uniform.method().weigh}
-    return Method(penalty=pull, padded=True, uses_deltas=False, **kept, **server)
+    correct = limited if limit else None
+    return Method(penalty=pull, correct=correct, padded=True, uses_deltas=False, **kept, **server)

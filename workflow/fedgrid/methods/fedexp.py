@@ -5,10 +5,10 @@ With D_k = server - local of the round's clients, weights a_k and D = sum_k a_k 
     eta = max(1, sum_k a_k |D_k|^2 / (2 (|D|^2 + epsilon)))        w <- w - eta D
 
 In the paper the weights are equal; the authors' code has FedAvg's, as here (combine with `uniform`
-for equal ones). That code multiplies epsilon by the number of clients and, in each round, by the
-square of the learning rate's decay: set it as large as is needed. With such an epsilon, and without
-that decay, the server's model and the evaluated one are equal to those of this code on the same
-batches, to 1e-12. It clips gradients to the norm 10 (`clip`).
+for equal ones). That code multiplies epsilon by the number of the round's clients and by the square
+of the learning rate as a share of the first round's (`form="code"`). With this form the server's
+model and the evaluated one are equal to those of this code on the same batches, to 1e-12. It clips
+gradients to the norm 10 (`clip`).
 
 The server is evaluated by the mean of its last two models, as in that code (`average`).
 """
@@ -19,25 +19,49 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, known
+
+ADDED = ("form",)
+FORMS = ("paper", "code")
 
 
-def method(epsilon: float = 0.001, average: bool = True) -> Method:
+def method(epsilon: float = 0.001, average: bool = True, form: str = "paper") -> Method:
     """epsilon of at least 0: the larger, the shorter is the step, and in the limit it is FedAvg's.
 
-    average: whether the mean of the last two models is evaluated.
+    average: whether the mean of the last two models is evaluated; form: "paper" or "code".
     """
+    code = known("form of fedexp", form, FORMS) == "code"
     if epsilon < 0:
         raise UsageError(f"fedexp: epsilon is {epsilon}: set it to 0 or more")
 
     def extend(cohort: Cohort, weights: Tensor) -> Tensor:
         flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)
         mean_square = weights @ flat.square().sum(1)
-        square = (weights @ flat).square().sum() + epsilon
+        added = epsilon * len(cohort.clients) * share_of_rate(cohort) ** 2 if code else epsilon
+        square = (weights @ flat).square().sum() + added
         return weights * (mean_square / (2 * square).clamp(min=1e-30)).clamp(min=1)
 
     extended = Method(scale=extend, weigh_after_training=True)
+    extended = (
+        extended | Method(shared=no_rate, share=first_rate, uses_deltas=False) if code else extended
+    )
     return extended | averaged() if average else extended
+
+
+def share_of_rate(cohort: Cohort) -> Tensor:
+    """Return the learning rate of a round as a share of the first round's."""
+    first = cohort.shared["fedexp_lr"]
+    return torch.where(first > 0, cohort.lr / first, 1.0)
+
+
+def no_rate(start: Start) -> Memory:
+    """Return that there has been no round."""
+    return {"fedexp_lr": start.sizes.new_zeros(())}
+
+
+def first_rate(cohort: Cohort, update: Model) -> Memory:
+    """Return the learning rate of the first round."""
+    return {"fedexp_lr": cohort.lr / share_of_rate(cohort)}
 
 
 def averaged() -> Method:

@@ -9,22 +9,24 @@ Here h_j (K, D) has the mean features of each class times the class's share of t
 and V_j is their variance divided by the number of samples, both under the body that the server
 sent. Weights below 0.001 are set to 0, as in the official code.
 
-That code trains the classifier for one epoch with a rate of its own, here `head_share` says how
-long, with the protocol's rate. It pulls the features of a class without a global prototype to the
-client's own, here they are not pulled. The server also has the mean of the classifiers, which the
-paper does not use. With the protocol's rate for the classifier in that code, all bodies and
-classifiers are equal to its own on the same batches, to 1e-15. The placebo `shuffled` gives each
-client the weights a of another one.
+That code trains the classifier for one epoch with the rate 0.1; here `head_share` says how long,
+and `head_lr` may give such a rate, which does not fall from round to round. With both, all bodies
+and classifiers are equal to that code's on the same batches, to 1e-15. It pulls the features of a
+class without a global prototype to the client's own, here they are not pulled. The server also has
+the mean of the classifiers, which the paper does not use. The placebo `shuffled` gives each client
+the weights a of another one.
 """
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, relative
+from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step, relative
 from fedgrid.methods import fedrep
 from fedgrid.methods._prototypes import pull, total
 from fedgrid.methods.contribution import of_another
@@ -32,19 +34,35 @@ from fedgrid.runtime.names import UsageError
 
 PRIVATE = True
 OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam counts
+ADDED = ("head_lr",)
 LEAST = 0.001  # smaller weights are 0
 
 
-def method(lam: float = 1.0, head_share: float = 0.5, shuffled: bool = False) -> Method:
+def method(
+    lam: float = 1.0, head_share: float = 0.5, shuffled: bool = False, head_lr: float = 0.0
+) -> Method:
     """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1.
 
-    shuffled: the placebo.
+    head_lr: the classifier's learning rate; 0: the protocol's. shuffled: the placebo.
     """
-    if lam < 0:
-        raise UsageError(f"fedpac: lam is {lam}: set it to 0 or more")
+    if min(lam, head_lr) < 0:
+        raise UsageError(f"fedpac: lam is {lam}, head_lr is {head_lr}: set both to 0 or more")
     local = Method(memory=number, remember=number_again, begin=begin, measure=tell)
     server = Method(shared=first, share=partial(combine, shuffled=shuffled), uses_deltas=False)
-    return fedrep.phases("fedpac", head_share) | pull(lam, "samples") | local | server
+    phases = fedrep.phases("fedpac", head_share)
+    phases = with_head_rate(phases, head_lr) if head_lr else phases
+    return phases | pull(lam, "samples") | local | server
+
+
+def with_head_rate(phases: Method, lr: float) -> Method:
+    """Return the phases of the local training with a learning rate of the classifier."""
+    phase: Any = phases.rate
+
+    def rate(step: Step) -> dict[str, Tensor]:
+        found = phase(step).items()
+        return {n: a * lr / step.lr if n.startswith("head.") else a for n, a in found}
+
+    return replace(phases, rate=rate)
 
 
 def number(start: Start, client: int) -> Memory:

@@ -6,8 +6,8 @@ Weiszfeld algorithm looks for the v with the least sum_k a_k |v - w_k|. From the
     b_k = a_k / max(nu, |v - w_k|)        v <- sum_k b_k w_k / sum_k b_k
 
 is repeated `iterations` times. The defaults are those of the authors' code, where the iterations
-also end early if the sum falls by less than a millionth. Local models have the weights b_k / sum b,
-also in the mean of BatchNorm's running statistics.
+also end early if the sum falls by less than a millionth (`tolerance=1e-6`). Local models have the
+weights b_k / sum b, also in the mean of BatchNorm's running statistics.
 """
 
 import torch
@@ -16,19 +16,31 @@ from torch import Tensor
 from fedgrid.method import Cohort, Method, relative
 from fedgrid.runtime.names import UsageError
 
+ADDED = ("tolerance",)
 
-def method(iterations: int = 4, nu: float = 1e-5) -> Method:
-    """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance."""
+
+def method(iterations: int = 4, nu: float = 1e-5, tolerance: float = 0.0) -> Method:
+    """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance.
+
+    tolerance of at least 0: the change of the sum, as a share of it, below which iterations end.
+    """
     if iterations < 0:
         raise UsageError(f"geometric_median: iterations is {iterations}: set it to 0 or more")
     if nu <= 0:
         raise UsageError(f"geometric_median: nu is {nu}: set it to a number above 0")
 
+    if tolerance < 0:
+        raise UsageError(f"geometric_median: tolerance is {tolerance}: set it to 0 or more")
+
     def reweigh(cohort: Cohort, weights: Tensor) -> Tensor:
         flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)
-        found = weights
+        found, before = weights, torch.inf
         for _ in range(iterations):
             away = torch.linalg.vector_norm(flat - relative(found) @ flat, dim=1)
+            total = float(weights @ away) if tolerance else 0.0
+            if abs(before - total) < tolerance * total:
+                break
+            before = total
             found = relative(weights / away.clamp(min=nu)) * weights.sum()
         return found
 

@@ -5,7 +5,8 @@ official code, and with `before="none"` a round in which all clients take part i
 that code on the same batches, to 1e-14. In its first participation a client is pushed from the
 common initial weights, as in FedNTD's code (`before="initial"`, the default), or from random
 weights (`"random"`), or not at all (`"none"`). The official code uses random weights, but no
-contrast in the very first round.
+contrast in the very first round (`"later"`). With these weights in that code, the server's model is
+equal to its own on the same batches, to 1e-14, where some clients take part in a round, too.
 """
 
 from typing import Any
@@ -29,8 +30,8 @@ def method(
 
     projection is the width of the two-layer projection head; 0 leaves the model unchanged.
     """
-    if before not in ("initial", "random", "none"):
-        raise UsageError(f"moon: before is initial, random or none, not {before!r}")
+    if before not in ("initial", "random", "later", "none"):
+        raise UsageError(f"moon: before is initial, random, later or none, not {before!r}")
     if tau <= 0:
         raise UsageError(f"moon: tau is above 0, not {tau}")
 
@@ -40,10 +41,12 @@ def method(
             [F.cosine_similarity(step.features, step.forward(w, step.x)[0]) for w in others], dim=1
         )
         away = -F.log_softmax(similar / tau, dim=1)[:, 0]
-        return mu * step.memory["pushes"] * step.mean(away)
+        pushes = step.memory["pushes"]
+        pushes = pushes * (step.round > 0) if before == "later" else pushes
+        return mu * pushes * step.mean(away)
 
     def initial(start: Start, client: int) -> Memory:
-        previous = start.random(client) if before == "random" else start.server
+        previous = start.random(client) if before in ("random", "later") else start.server
         pushes = next(iter(previous.values())).new_tensor(before != "none")
         return {"previous": previous, "pushes": pushes}
 

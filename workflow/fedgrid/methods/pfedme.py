@@ -7,11 +7,13 @@ follows the direction lam (w - theta), with the protocol's learning rate. The se
 model to the mean of the local ones by the factor beta. A client is evaluated with theta after
 `inner` steps on each batch of one epoch, where w is the server's model.
 
-The official code begins theta with that of the last batch, here it begins with w. It adds mu theta
+In the official code theta begins with that of the last batch, and in each round with the server's
+model (`form="code"`); in the paper, and by default here, it begins with w on each batch. With this
+form, the server's model, and each client's theta after its last batch, are equal to those of that
+code on the same batches, to 1e-15, in a network without BatchNorm. That code also adds mu theta
 with mu = 0.001 to the gradient of theta, which the paper does not have (`mu`). It weighs the
-sampled clients by their samples, as here; the paper's mean is that of `uniform`. If theta begins
-with w in that code, the server's model is equal to its own on the same batches, to 1e-15, for mu 0
-and 0.001. With lam delta = 1 and one inner step it is FedAvg.
+sampled clients by their samples, as here; the paper's mean is that of `uniform`. With
+lam delta = 1 and one inner step the paper's form is FedAvg.
 """
 
 from collections.abc import Callable
@@ -19,17 +21,30 @@ from collections.abc import Callable
 from torch import Tensor
 
 from fedgrid.method import Client, Memory, Method, Model, Step
-from fedgrid.runtime.names import UsageError
+from fedgrid.methods._partial import keep
+from fedgrid.models._branches import PRIVATE as OWN
+from fedgrid.models._second import Apart
+from fedgrid.runtime.names import UsageError, known
 
 PRIVATE = True
 OPTIMISERS = ("sgd",)  # the direction is a gradient, whose length counts
-ADDED = ("mu",)
+ADDED = ("mu", "form")
+FORMS = ("paper", "code")
 
 
 def method(
-    lam: float = 15.0, delta: float = 0.09, inner: int = 5, beta: float = 1.0, mu: float = 0.0
+    lam: float = 15.0,
+    delta: float = 0.09,
+    inner: int = 5,
+    beta: float = 1.0,
+    mu: float = 0.0,
+    form: str = "paper",
 ) -> Method:
-    """lam, delta, beta above 0, inner >= 1, mu >= 0; beta 1 is the plain mean."""
+    """lam, delta, beta above 0, inner >= 1, mu >= 0; beta 1 is the plain mean.
+
+    form: where theta begins on a batch, "paper" or "code".
+    """
+    carried = known("form of pfedme", form, FORMS) == "code"
     if mu < 0:
         raise UsageError(f"pfedme: mu is {mu}: set it to 0 or more")
     if min(lam, delta, beta) <= 0 or inner < 1:
@@ -48,8 +63,11 @@ def method(
         return {n: g + mu * theta[n] for n, g in gradient.items()}
 
     def outer(step: Step, gradient: Model) -> Model:
-        theta = approach(step.params, step.params, step.gradient)
-        return {n: lam * (step.params[n] - theta[n]) for n in gradient}
+        places = {n: OWN + n for n in gradient} if carried else {}
+        begun = step.params | {n: step.params[place] for n, place in places.items()}
+        theta = approach(begun, step.params, step.gradient)
+        away = {n: lam * (step.params[n] - theta[n]) for n in gradient}
+        return away | {place: theta[n] for n, place in places.items()}
 
     def own(client: Client) -> Model:
         theta = client.model
@@ -59,10 +77,23 @@ def method(
                 return client.gradient(at, x, y)
 
             theta = approach(theta, client.model, slope)
-        return theta
+        return as_theta(theta) if carried else theta
 
     def ahead(update: Model, shared: Memory) -> Model:
         return {n: beta * change for n, change in update.items()}
 
     server = None if beta == 1 else ahead
-    return Method(correct=outer, personal=own, server=server, padded=True, optimisers=OPTIMISERS)
+    made = Method(correct=outer, personal=own, server=server, padded=True, optimisers=OPTIMISERS)
+    return made | kept_by_client() if carried else made
+
+
+def kept_by_client() -> Method:
+    """Return a method whose clients keep theta, which the optimiser does not move."""
+    return keep(Apart, True, False) | Method(
+        frozen=(OWN,), begin=lambda client: as_theta(client.server), padded=True
+    )
+
+
+def as_theta(model: Model) -> Model:
+    """Return the shared entries of a model under the names of theta."""
+    return {OWN + name: entry for name, entry in model.items() if not name.startswith(OWN)}

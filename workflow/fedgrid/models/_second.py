@@ -40,6 +40,16 @@ class Pair(nn.Module):
         return self.private(x)
 
 
+class Apart(Pair):
+    """A model and a private copy that alone is called in evaluation, and is not in training."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and logits: in training the shared ones."""
+        features = self.body(x)
+        logits = self.head(features)
+        return (features, logits) if self.training else self.private(x)
+
+
 class Mixture(Pair):
     """A model and a private copy, mixed with the weights 1 - alpha and alpha, cut to 0..1.
 

@@ -36,11 +36,13 @@ class Common(NamedTuple):
     shared: Memory
     round: Tensor  # ()
     step: Tensor  # ()
+    lr: Tensor  # ()
 
 
 class LocalStep:
-    """One local step of all clients: gradients, losses, statistics and factors of rates.
+    """One local step of all clients: gradients, losses, new entries and factors of rates.
 
+    New entries are BatchNorm's statistics, and frozen parameters that the method's `correct` gives.
     Only the loss is mapped over clients: no client's loss depends on another's parameters, so the
     gradient of the sum of losses holds every client's own gradient.
     """
@@ -53,14 +55,14 @@ class LocalStep:
         self.changes = bool(method.correct or method.rate)
 
     def __call__(self, state: Model, own: Own, common: Common) -> Any:
-        """Return gradients by trained parameter, losses (G,), statistics and factors of rates."""
+        """Return gradients by trained parameter, losses (G,), new entries and factors of rates."""
         trained = {name: state[name].detach().requires_grad_() for name in self.trained}
         mapped = vmap(self.loss, (0, 0, None), randomness="different")
         value, statistics, *outputs = mapped(state | trained, own, common)
         inputs = list(trained.values())
         grads = [*torch.autograd.grad(value.sum(), inputs, materialize_grads=True)]
-        grads, rates = self.changed(grads, state, own, common, outputs)
-        return grads, value.detach(), statistics, rates
+        grads, rates, frozen = self.changed(grads, state, own, common, outputs)
+        return grads, value.detach(), statistics | frozen, rates
 
     def loss(self, state: Model, own: Own, common: Common) -> Any:
         """Return one client's loss, its batch statistics, and the outputs that hooks read."""
@@ -76,10 +78,10 @@ class LocalStep:
     @torch.no_grad()
     def changed(
         self, grads: list[Tensor], state: Model, own: Own, common: Common, outputs: list[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Return all clients' gradients and factors of rates after the method's functions."""
+    ) -> tuple[list[Tensor], list[Tensor], Model]:
+        """Return what `changed_gradients` gives, of all clients."""
         if not self.changes:
-            return grads, []
+            return grads, [], {}
 
         def change(grads: list[Tensor], state: Model, own: Own, outputs: list[Tensor]) -> Any:
             step = self.seen(state, own, common, *outputs)
@@ -101,6 +103,7 @@ class LocalStep:
             logits=logits,
             round=common.round,
             step=common.step,
+            lr=common.lr,
             forward=network.forward,
             differentiate=partial(differentiate, network, self.method, state),
         )

@@ -93,21 +93,21 @@ class Steps:
         resting = None if batch.sizes is not None and batch.sizes.all() else idle
         trained, lr = [models[name] for name in self.architecture.trainable], given.lr
         images = samples.stack(batch.index, batch.draws)
-        gradients, loss, statistics, rates = self.step(models, given, images, batch)
+        gradients, loss, entries, rates = self.step(models, given, images, batch)
         after = self.optimiser.step(trained, gradients, state, lr, resting, rates)
-        take_over(models, statistics, resting)
+        take_over(models, entries, resting)
         if which := self.architecture.trained_twice:
-            gradients, _, statistics, _ = self.step_of_served(models, given, images, batch)
+            gradients, _, entries, _ = self.step_of_served(models, given, images, batch)
             after = self.optimiser.step_again(which, trained, gradients, after, lr, resting)
-            take_over(models, statistics, resting)
+            take_over(models, entries, resting)
         write(state, after)
         return loss.masked_fill(idle, 0)
 
 
 @torch.no_grad()
-def take_over(models: Model, statistics: Model, idle: Tensor | None) -> None:
-    """Put BatchNorm's new statistics into the models, in place, but for the clients `idle`."""
-    for name, new in statistics.items():
+def take_over(models: Model, entries: Model, idle: Tensor | None) -> None:
+    """Put new entries into the models, in place, but for the clients `idle`."""
+    for name, new in entries.items():
         old = models[name]
         old.copy_(new if idle is None else torch.where(along(idle, new), old, new))
 
@@ -134,11 +134,16 @@ class StackedStep:
         self.take_few = Recorded(step, patience=PATIENCE)
 
     def __call__(self, models: Model, given: Given, images: Images, batch: StackedBatch) -> Any:
-        """Return gradients by trained parameter, losses (G,), statistics and factors of rates."""
-        common = Common(given.server, given.shared, given.round, batch.step)
+        """Return gradients by trained parameter, losses (G,), new entries and factors of rates."""
+        common = Common(given.server, given.shared, given.round, batch.step, self.rate(given))
         if is_taken_together(self.padded, batch):
             return self.take_all(models, given, images, batch.valid, common)
         return self.take_by_size(models, given, images, batch.sizes, common)
+
+    def rate(self, given: Given) -> Tensor:
+        """Return the learning rate as a tensor: a record would keep a number of its first round."""
+        lr: Any = given.lr
+        return lr if isinstance(lr, Tensor) else given.round.new_full((), lr, dtype=self.dtype)
 
     def take_all(
         self, models: Model, given: Given, images: Images, valid: Tensor, common: Common

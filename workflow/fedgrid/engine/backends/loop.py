@@ -46,8 +46,11 @@ class Backend:
         state, losses = listed(client.optimiser, network.trainable), []
         for number, (x, y) in enumerate(client.batches):
             step = self.step(network.live, client, params, number, x, y)
-            gradients, rates, loss = self.gradients(self.method, step, network.trainable, trained)
+            found = self.gradients(self.method, step, network.trainable, trained)
+            gradients, rates, frozen, loss = found
             state = self.optimiser.step(trained, gradients, state, client.lr, rates=rates)
+            if frozen:
+                copy([live[name] for name in frozen], [*frozen.values()])
             if which := network.trained_twice:
                 twice = [trained[i] for i in which]  # the second step on a batch is FedAvg's
                 again = self.step(network.live_served, client, params, number, x, y)
@@ -79,14 +82,15 @@ class Backend:
             round=client.round,
             step=torch.tensor(number, device=network.device),
             steps=client.steps,
+            lr=torch.full((), client.lr, dtype=network.dtype, device=network.device),
             forward=network.forward,
             differentiate=partial(differentiate, network, self.method, client.start),
         )
 
     def gradients(
         self, method: Method, step: Step, names: list[str], trained: list[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return gradients by trained parameter, factors of rates, and the loss of one step."""
+    ) -> tuple[list[Tensor], list[Tensor], Model, Tensor]:
+        """Return gradients, factors of rates, new frozen parameters, and the loss of one step."""
         loss = local_loss(method, step)
         gradients = [*torch.autograd.grad(loss, trained, materialize_grads=True)]
         with torch.no_grad():

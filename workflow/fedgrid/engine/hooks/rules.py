@@ -66,8 +66,10 @@ def value(result: Any, step: Step) -> None:
 
 
 def gradients(result: Any, step: Step, given: Model) -> None:
-    """Refuse a direction that is not like the gradients."""
-    entries(result, given, "the gradients")
+    """Refuse a direction that is not like the gradients; frozen parameters may be there, too."""
+    dictionary(result, "the gradients")
+    frozen = {name: step.params[name] for name in result if name in step.params}
+    entries(result, frozen | given, "the gradients")
 
 
 def some(result: Any, seen: Client | Server | Aggregated) -> list[Check]:

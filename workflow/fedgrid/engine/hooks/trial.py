@@ -107,6 +107,7 @@ def first_step(method: Method, architecture: Architecture, client: LocalWork) ->
         round=client.round,
         step=torch.zeros_like(client.steps),
         steps=client.steps,
+        lr=torch.full_like(valid[0], client.lr),
         forward=architecture.forward,
         differentiate=partial(differentiate, architecture, method, own),
     )
