@@ -52,9 +52,10 @@ class Backend:
             if frozen:
                 copy([live[name] for name in frozen], [*frozen.values()])
             if which := network.trained_twice:
-                twice = [trained[i] for i in which]  # the second step on a batch is FedAvg's
+                # The second step on a batch is FedAvg's.
+                names, twice = ([network.trainable[i] for i in which], [trained[i] for i in which])
                 again = self.step(network.live_served, client, params, number, x, y)
-                gradients, *_ = self.gradients(Method(), again, [], twice)
+                gradients, *_ = self.gradients(Method(), again, names, twice)
                 state = self.optimiser.step_again(which, trained, gradients, state, client.lr)
             losses.append(loss)
         nothing = torch.zeros((), device=network.device)
