@@ -52,10 +52,9 @@ class Backend:
             if frozen:
                 copy([live[name] for name in frozen], [*frozen.values()])
             if which := network.trained_twice:
-                names = [network.trainable[i] for i in which]
-                again = self.step(network.live_served, client, params, number, x, y)
                 # The second step on a batch is FedAvg's.
-                twice = [live[name] for name in names]
+                names, twice = ([network.trainable[i] for i in which], [trained[i] for i in which])
+                again = self.step(network.live_served, client, params, number, x, y)
                 gradients, *_ = self.gradients(Method(), again, names, twice)
                 state = self.optimiser.step_again(which, trained, gradients, state, client.lr)
             losses.append(loss)
