@@ -44,6 +44,7 @@ WAITS = {
     "power_of_choice": "clients are chosen by losses, and the CPU plans their work",
     "power_of_choice_random": "clients are chosen as in power_of_choice",
     "random_weights": "its bisection is done by the CPU, to be the same on every device",
+    "similarity": "the names of its columns are the numbers of the clients",
     "trimmed_mean": "only clients that have trained are compared",
 }
 FAST = {"feddf": {"steps": 3}}

@@ -349,8 +349,9 @@ def test_what_a_client_forgets_is_its_private_entries_momentum_too(backend):
     made = Method(private=("head.weight",), forgets=True)
     simulation = simulate(made, backend, participation=1.0, optimiser_state="kept")
     engine, run = simulation.engine, simulation.play()
-    cohort = engine.cohort(run, engine.plan(run), lr=0.1)
-    for before, now in zip(cohort.before, engine.send(cohort), strict=True):
+    work = engine.plan(run)
+    cohort = engine.cohort(run, work, lr=0.1)
+    for before, now in zip(cohort.before, engine.send(cohort, work.clients), strict=True):
         then, after = (memory["optimiser"]["momentum"] for memory in (before, now))
         assert not after["head.weight"].any()
         assert all(after[name] is then[name] for name in then.keys() - {"head.weight"})
