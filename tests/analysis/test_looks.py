@@ -68,3 +68,13 @@ def test_a_figure_has_the_width_of_its_size(size):
     assert [len(row) for row in grid] == [3, 3]
     lefts = [axes for axes in grid[0] if axes.get_subplotspec().is_first_col()]
     assert len(lefts) == (1 if size == "text" else 2)
+
+
+@pytest.mark.parametrize("form", ["pdf", "svg", "png"])
+def test_a_line_without_numbers_may_have_marks(form, tmp_path):
+    figure, ((axes,),) = figures.panels(1, 1)
+    axes.plot([1, 2], [np.nan, np.nan], marker="o", markevery=0.2, label="nothing")
+    axes.plot([1, 2], [1, 2], marker="o", markevery=0.2, label="a line")
+    figures.name_lines([axes])
+    figures.save_figure(figure, tmp_path / "figure", form)
+    assert [text.get_text() for text in axes.texts] == ["a line"]

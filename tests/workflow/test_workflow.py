@@ -299,7 +299,7 @@ def comments_layout_and_docstrings(project: Path) -> None:
     for file in (package / "methods/moon.py", package / "engine/round.py"):
         text = file.read_text().replace('"""', '"""Note: ', 1)
         file.write_text(text.replace("\n\n\n", "\n\n\n\n# a comment\n\n\n"))
-    rewrite(package / "methods/moon.py", "return mu * step", "return mu  *  step")
+    rewrite(package / "methods/moon.py", "return mu * pushes", "return mu  *  pushes")
 
 
 def a_new_checkout(project: Path) -> None:
@@ -378,7 +378,7 @@ def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
 @pytest.mark.slow
 def test_a_figure_is_drawn_again_without_training(project):
     shown = 'set_xlabel("round")', 'set_xlabel("round of training")'
-    rewrite(project / f"{PACKAGE}/report/convergence.py", *shown)
+    rewrite(project / f"{PACKAGE}/analysis/figures.py", *shown)
     jobs = {"fedsls_convergence": 1, "results_convergence": 1}
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
     snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fedgrid.analysis.looks import BOLD
 from fedgrid.partitions import write_label
@@ -228,9 +229,17 @@ def name_lines(panels: Iterable[Axes]) -> None:
         return
     figure = notes[0][0].get_figure(root=True)
     if figure:
+        unmark_empty(figure)
         figure.draw_without_rendering()
     for axes, texts in notes:
         spread_labels(axes, texts)
+
+
+def unmark_empty(figure: Figure) -> None:
+    """Let lines without any number have no marks, whose places Matplotlib cannot compute."""
+    for line in figure.findobj(Line2D):
+        if not np.isfinite(np.asarray(line.get_ydata(), float)).any():
+            line.set_markevery(None)
 
 
 def merge_equal(axes: Axes) -> list[tuple[Any, str]]:
@@ -348,4 +357,5 @@ def save_figure(figure: Figure, path: Path, form: str, caption: str = "") -> Non
     pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"
     about = {ABOUT[form]: caption} if caption else {}
+    unmark_empty(figure)
     figure.savefig(path, format=form, metadata=UNDATED[form] | about, dpi=resolution)
