@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import made
-from fedgrid.analysis import measures
+from fedgrid.analysis import claim_text, measures
 from fedgrid.analysis import verdicts as judging
 from fedgrid.analysis.scores import CELL
 from fedgrid.commands import keep, verdicts
@@ -797,7 +797,7 @@ def test_a_comparison_in_words_has_labels_and_both_ends_of_a_growth():
     row = {"measure": "early accuracy", "method": "fedsls", "over": "fedavg", "dataset": "cifar10"}
     row |= {"partition": "dir0.5 to dir0.1", "protocol": ""}
     words = "FedSLS minus FedAvg; early accuracy; CIFAR-10, alpha=0.5 to alpha=0.1"
-    assert evidence.write_comparison(row, STUDIES["fedsls"]) == words
+    assert claim_text.write_comparison(row, STUDIES["fedsls"]) == words
 
 
 def test_a_claim_is_of_no_other_scale(results):

@@ -289,7 +289,7 @@ def drawn_before() -> dict[str, str]:
         ("study/products", '"accuracy")} |', '"loss")} |', set(PRODUCTS)),
         *slowly(
             (f"{REPORT}/table1", "- table[", "+ table[", {"table1"}),
-            ("report/convergence", 'set_xlabel("round")', 'set_xlabel("rounds")', {"convergence"}),
+            ("report/convergence", "least=figures", "least=1 + figures", {"convergence"}),
             ("report/ablation", ":.1f}", ":.2f}", COMPARED),
             ("analysis/scores", "100 if", "1 if", set(PRODUCTS)),  # `best` chooses by them
             ("analysis/figures", "WIDTH, HEIGHT = 2.3", "WIDTH, HEIGHT = 2.4", set(PRODUCTS)),

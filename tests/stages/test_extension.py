@@ -366,7 +366,7 @@ def stops(monkeypatch):
     """Ends a training after its checkpoint of a round."""
 
     def after(number: int) -> None:
-        def keep(self, state, history, now):
+        def keep(self, state, history, now, check):
             checkpoint.save(self.path, self.key, state, history)
             if state.round == number:
                 raise Stopped
