@@ -77,7 +77,7 @@ def in_turn(step: Step, gradient: Model, adaptive: bool) -> Model:
     # The gradient with respect to w is that with respect to v where both have changed places.
     g_w = slope(step, w, v, 1 - alpha) if adaptive else {}
     own = {OWN + n: g for n, g in g_v.items()}
-    return gradient | own | ({"alpha": moved(step, v, w, g_v, g_w)} if adaptive else {})
+    return gradient | own | ({"alpha": next_alpha(step, v, w, g_v, g_w)} if adaptive else {})
 
 
 def slope(step: Step, v: Model, w: Model, alpha: Tensor) -> Model:
@@ -87,7 +87,7 @@ def slope(step: Step, v: Model, w: Model, alpha: Tensor) -> Model:
     return {n: found[OWN + n] for n in v}
 
 
-def moved(step: Step, v: Model, w: Model, g_v: Model, g_w: Model) -> Tensor:
+def next_alpha(step: Step, v: Model, w: Model, g_v: Model, g_w: Model) -> Tensor:
     """Return alpha after its step in that code, which it takes in the first step of a round."""
     alpha, along = step.params["alpha"], 0.02 * step.params["alpha"]
     for n, g in g_v.items():

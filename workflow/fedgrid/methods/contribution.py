@@ -63,7 +63,7 @@ def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = Fal
         latents = torch.stack([told["latent"] for told in cohort.measured])
         kept = factors(latents, temperature)
         if shuffled:
-            kept = kept[of_another(len(kept), cohort.noise)]
+            kept = kept[of_another(kept, cohort.noise)]
         return relative(kept.to(weights) * weights) * weights.sum()
 
     return Method(
@@ -78,10 +78,11 @@ def factors(latents: Tensor, temperature: float) -> Tensor:
     return 1 - torch.softmax(similar.fill_diagonal_(1).sum(1) / temperature, dim=0)
 
 
-def of_another(clients: int, seed: int) -> Tensor:
-    """Return for each client the position of another one, each once."""
-    order = torch.randperm(clients, generator=torch.Generator().manual_seed(seed))
-    return torch.empty_like(order).index_copy_(0, order, order.roll(1))
+def of_another(values: Tensor, seed: int) -> Tensor:
+    """Return for each of the values (C, ...) the position of another one, each once."""
+    order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed))
+    another = torch.empty_like(order).index_copy_(0, order, order.roll(1))
+    return another.to(values.device, non_blocking=True)
 
 
 def observed(end: Aggregated) -> dict[str, Tensor]:

@@ -76,7 +76,7 @@ def factor(own: list[Tensor], weights: Tensor, tau: float) -> Tensor:
 def of_others(factors: list[Tensor], seed: int) -> list[Tensor]:
     """Return the same factors, each in the place of another one."""
     flat = torch.cat([one.flatten() for one in factors])
-    mixed = flat[of_another(len(flat), seed).to(flat.device, non_blocking=True)]
+    mixed = flat[of_another(flat, seed)]
     parts = mixed.split([one.numel() for one in factors])
     return [part.view_as(one) for part, one in zip(parts, factors, strict=True)]
 

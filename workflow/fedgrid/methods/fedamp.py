@@ -51,7 +51,7 @@ def method(
         away = torch.stack([(flat - own).square().sum(1) for own in flat])
         weights = (alpha / sigma * torch.exp(-away / sigma)).fill_diagonal_(0)
         if shuffled:
-            other = of_another(len(weights), cohort.noise)
+            other = of_another(weights, cohort.noise)
             weights = weights[other][:, other]
         weights = weights + torch.diag(1 - weights.sum(1))
         return [{"fedamp_u": mixed(row, models)} for row in weights]

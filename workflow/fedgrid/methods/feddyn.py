@@ -27,8 +27,6 @@ from fedgrid.methods import uniform
 from fedgrid.runtime.names import UsageError
 
 MODELS_KEPT = 1  # per client, tensors as large as the model
-
-
 ADDED = ("limit",)
 
 

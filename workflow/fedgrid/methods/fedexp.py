@@ -41,11 +41,10 @@ def method(epsilon: float = 0.001, average: bool = True, form: str = "paper") ->
         square = (weights @ flat).square().sum() + added
         return weights * (mean_square / (2 * square).clamp(min=1e-30)).clamp(min=1)
 
-    extended = Method(scale=extend, weigh_after_training=True)
-    extended = (
-        extended | Method(shared=no_rate, share=first_rate, uses_deltas=False) if code else extended
-    )
-    return extended | averaged() if average else extended
+    found = Method(scale=extend, weigh_after_training=True)
+    if code:
+        found |= Method(shared=no_rate, share=first_rate, uses_deltas=False)
+    return found | averaged() if average else found
 
 
 def share_of_rate(cohort: Cohort) -> Tensor:

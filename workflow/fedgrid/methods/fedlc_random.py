@@ -18,9 +18,7 @@ def method(tau: float = 1.0, others: bool = False) -> Method:
     check("fedlc_random", tau)
 
     def send(cohort: Cohort) -> list[Memory]:
-        whose = of_another(len(cohort.clients), cohort.noise).to(
-            cohort.counts.device, non_blocking=True
-        )
+        whose = of_another(cohort.counts, cohort.noise)
         return [{"fedlc_counts": counts} for counts in cohort.counts[whose]]
 
     def loss(step: Step) -> Tensor:

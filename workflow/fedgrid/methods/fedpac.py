@@ -105,7 +105,7 @@ def combine(cohort: Cohort, update: Model, shuffled: bool) -> Memory:
     h, variance = (torch.stack([one[name] for one in told]) for name in ("h", "variance"))
     weights = torch.stack([best(one, h, variance) for one in h])
     if shuffled:
-        weights = weights[of_another(len(weights), cohort.noise)]
+        weights = weights[of_another(weights, cohort.noise)]
     heads = {}
     for name, before in cohort.shared["fedpac"].items():
         new = torch.tensordot(weights, torch.stack([one["head"][name] for one in told]), dims=1)

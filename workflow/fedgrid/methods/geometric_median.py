@@ -28,7 +28,6 @@ def method(iterations: int = 4, nu: float = 1e-5, tolerance: float = 0.0) -> Met
         raise UsageError(f"geometric_median: iterations is {iterations}: set it to 0 or more")
     if nu <= 0:
         raise UsageError(f"geometric_median: nu is {nu}: set it to a number above 0")
-
     if tolerance < 0:
         raise UsageError(f"geometric_median: tolerance is {tolerance}: set it to 0 or more")
 

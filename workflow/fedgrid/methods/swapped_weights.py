@@ -15,6 +15,6 @@ def method() -> Method:
     """Return the change of weights; a client alone keeps its weight."""
 
     def swapped(cohort: Cohort, weights: Tensor) -> Tensor:
-        return weights[of_another(len(weights), cohort.noise).to(weights.device, non_blocking=True)]
+        return weights[of_another(weights, cohort.noise)]
 
     return Method(reweigh=swapped)
