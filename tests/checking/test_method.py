@@ -26,6 +26,10 @@ def draws(cohort, weights):
     return {name: d + torch.rand_like(d) for name, d in weighted_sum(cohort, weights).items()}
 
 
+def forgets_the_device(cohort, weights):
+    return {n: d + torch.zeros(d.shape) for n, d in weighted_sum(cohort, weights).items()}
+
+
 def reads_a_value(step: Step) -> torch.Tensor:
     return step.logits.sum() * 0 if step.y[0] > 0 else step.logits.mean()
 
@@ -43,6 +47,7 @@ def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
         (Method(aggregate=counts_rounds), "another result if it is called again"),
         (Method(aggregate=draws), "another result if it is called again"),
         (Method(penalty=reads_a_value), "must not read a tensor's value"),
+        (Method(aggregate=forgets_the_device), "a run on a simulated GPU fails"),
         (Method(private=("tail.",)), "fits no entry of the model"),
         (Method(aggregate=lambda cohort: {}), "takes 1 positional argument but 2 were given"),
         (Method(begin=lambda client: {"head.weight": torch.zeros(2)}), "head.weight"),

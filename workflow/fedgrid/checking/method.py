@@ -2,7 +2,8 @@
 
 Each trial plays some rounds in double precision, with momentum, weight decay and clients of
 different sizes, one of which is empty. What may go wrong: the backends disagree, or padding counts;
-a run is not repeatable; a resumed run is another one; neutral hyper-parameters do not give FedAvg.
+a run is not repeatable; a resumed run is another one; a tensor is made on the CPU where others are
+on a GPU; neutral hyper-parameters do not give FedAvg.
 """
 
 import copy
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fedgrid.checking import small
+from fedgrid.checking.simulated_gpu import simulated_gpu
 from fedgrid.engine.hooks.calling import file_and_line, hooks
 from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
@@ -37,6 +39,7 @@ SETTING: dict[str, Any] = {
     **{"local_unit": "epochs", "batch": 4, "smallest_batch": 2, "lr": 0.05, "momentum": 0.9},
     **{"weight_decay": 0.01, "precision": "fp64", "client_test": 0.2},
 }
+PARTS = "server", "shared", "memory"  # of a run, in which another is compared with it
 PLAIN: dict[str, Any] = {
     "momentum": 0.0,
     "weight_decay": 0.0,
@@ -85,7 +88,7 @@ class Trial:
     """Plays rounds of one method, and compares them with others that must be equal."""
 
     def __init__(self, parts: MethodParts):
-        self.parts, self.draws = parts, False
+        self.parts, self.draws, self.device = parts, False, torch.device("cpu")
 
     def setting(self, **fields: Any) -> Protocol:
         """Return the protocol of a trial: an optimiser for which the method's equations hold."""
@@ -100,7 +103,7 @@ class Trial:
         return reduce(or_, (build_part(*given) for given in parts.items()), Method())
 
     def engine(self, backend: str, parts: MethodParts, protocol: Protocol) -> Engine:
-        """Return a new engine, with results of other stages at random."""
+        """Return a new engine on the trial's device, with results of other stages at random."""
         method = self.method(parts)
         check_method(" with ".join(parts), method, protocol)
         data = small.uneven(SIZES)
@@ -110,6 +113,7 @@ class Trial:
         needed: dict[str, Any] = {}
         for part in parts:
             needed |= small.artifacts(part, len(SIZES))
+        data, needed = small.move_federation(data, self.device), small.move(needed, self.device)
         return Engine(small.tiny, method, protocol, data, backend, needed)
 
     def play(
@@ -131,6 +135,15 @@ class Trial:
         engine.evaluation.evaluate_server(state)
         return engine, state
 
+    def play_on_gpu(self) -> RunState:
+        """Return the run after all rounds on a GPU that needs none, with its tensors on the CPU."""
+        with simulated_gpu() as self.device:
+            state = self.play("loop")[1]
+            parts = {name: getattr(state, name) for name in PARTS}
+            state = replace(state, **small.move(parts, "cpu"))
+        self.device = torch.device("cpu")
+        return state
+
     def compare(self, state: RunState) -> Iterator[str]:
         """Yield a sentence for each comparison that fails."""
         trials: dict[str, tuple[Callable[[], RunState], float]] = {
@@ -143,6 +156,7 @@ class Trial:
             trials["a run in the backend stacked, which pads batches,"] = (
                 lambda: self.play("stacked")[1], CLOSE,
             )  # fmt: skip
+            trials["a run on a simulated GPU"] = (self.play_on_gpu, CLOSE)
         for name, (play, tolerance) in trials.items():
             yield from self.differ(name, "the first run", state, play, tolerance)
         yield from self.compare_with_fedavg()
@@ -209,7 +223,7 @@ def difference(found: RunState, expected: RunState, tolerance: float) -> str:
 def leaves(state: RunState) -> dict[str, Tensor]:
     """Return all tensors of a run by their place, as numbers of double precision."""
     found: dict[str, Tensor] = {}
-    for part in ("server", "shared", "memory"):
+    for part in PARTS:
         paths, _ = tree_flatten_with_path(dict(getattr(state, part)))
         for path, leaf in paths:
             found[part + keystr(path)] = leaf.double()

@@ -1,8 +1,12 @@
 """A federation of six clients and a network so small that a round takes milliseconds."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from fedgrid.federation.federation import Federation
 from fedgrid.models import Classifier
@@ -57,6 +61,23 @@ def uneven(sizes: tuple[int, ...] = SIZES, labels: int = CLASSES) -> Federation:
         for n in sizes
     ]
     return federated(clients, CLASSES, scale=4)
+
+
+def move(tree: Any, device: torch.device | str) -> Any:
+    """Return nested dicts with their tensors on the device; masks stay, which the CPU reads."""
+
+    def one(leaf: Any) -> Any:
+        return leaf.to(device) if isinstance(leaf, Tensor) and leaf.dtype != torch.bool else leaf
+
+    return tree_map(one, tree)
+
+
+def move_federation(federation: Federation, device: torch.device | str) -> Federation:
+    """Return the federation with its tensors on the device."""
+    tests = federation.client_tests
+    found = {name: value for name, value in vars(federation).items() if name != "members"}
+    found["client_tests"] = tests and replace(tests, **move(vars(tests), device))
+    return replace(federation, **move(found, device))
 
 
 def artifacts(name: str, clients: int = len(SIZES)) -> dict[str, dict[str, Tensor]]:

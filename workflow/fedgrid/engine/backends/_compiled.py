@@ -103,10 +103,12 @@ class Program:
         """Make the graph; the call before it, which a capture asks for, is undone."""
         before, stream = [tensor.clone() for tensor in self.changed], torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), torch.random.fork_rng([stream.device]):
-            self.call()
-        torch.cuda.current_stream().wait_stream(stream)
-        copy(self.changed, before)
+        try:
+            with torch.cuda.stream(stream), torch.random.fork_rng([stream.device]):
+                self.call()
+        finally:
+            torch.cuda.current_stream().wait_stream(stream)
+            copy(self.changed, before)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=shared_memory()):
             self.call()

@@ -7,6 +7,11 @@ from typing import Any
 from fedgrid.runtime.names import in_words, list_some, nearest, shown
 
 MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
+TWO_DEVICES = ("same device", "to numpy")  # words of errors of tensors on a GPU and on the CPU
+ELSEWHERE = (
+    ". Make a tensor where the others are, with `device=` or by `new_zeros` and its kin: "
+    "`torch.ones(3, device=cohort.sizes.device)`, for example"
+)
 IN_STACK = (
     ". The backend stacked maps the function over clients, so it must not read a tensor's "
     "value in Python: write `torch.where` instead of `if`, or choose the backend loop"
@@ -19,6 +24,8 @@ def hint(problem: Exception, arguments: tuple[Any, ...]) -> str:
         return hint_field(problem.name or "", problem.obj)
     if isinstance(problem, KeyError) and isinstance(key := next(iter(problem.args), None), str):
         return hint_entry(key, dict(mappings(arguments)))
+    if any(word in str(problem) for word in TWO_DEVICES):
+        return ELSEWHERE
     return IN_STACK if any(word in str(problem) for word in MAPPED) else ""
 
 

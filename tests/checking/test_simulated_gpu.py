@@ -1,0 +1,71 @@
+"""The code of every method says where its tensors are: it runs on a simulated GPU."""
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import QUIET, artifacts, everything, methods, simulate, some_slow, uneven
+from fedgrid.checking.simulated_gpu import simulated_gpu
+from fedgrid.checking.small import move, move_federation
+from fedgrid.engine.backends import _steps
+from fedgrid.method import Method
+from fedgrid.runtime.names import UsageError
+
+FAST = ["fedavg", "moon", "scaffold", "fedsls", "krum"]
+
+
+def played(method: Method, backend: str, device="cpu", needed=None) -> dict:
+    """All that a run holds after two rounds and an evaluation, on the CPU."""
+    torch.manual_seed(0)
+    federation = move_federation(uneven(), device)
+    run = simulate(method, backend, federation, needed=move(needed or {}, device))
+    run.engine.backend.compiled = None  # it needs CUDA graphs
+    run.play(2)
+    run.engine.evaluation.evaluate(run.run.server)
+    return move(everything(run.run), "cpu")
+
+
+def assert_same_on_gpu(name: str, backend: str) -> None:
+    expected = played(methods(name), backend, needed=artifacts(name))
+    with simulated_gpu() as gpu:
+        found = played(methods(name), backend, gpu, artifacts(name))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", some_slow(QUIET, FAST))
+def test_a_method_runs_where_its_tensors_are(name):
+    assert_same_on_gpu(name, "loop")
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_a_stack_is_trained_where_its_tensors_are(name, monkeypatch):
+    monkeypatch.setattr(_steps, "Recorded", lambda function, patience=0: function)
+    assert_same_on_gpu(name, "stacked")
+
+
+def forgets(cohort):
+    return cohort.sizes / cohort.sizes.sum() * torch.ones(len(cohort.sizes))
+
+
+def counts_on_the_cpu(cohort):
+    return cohort.sizes / float(np.asarray(cohort.sizes).sum())
+
+
+def takes_from_the_cpu(cohort):
+    return torch.ones(9)[cohort.sizes.argsort()] / len(cohort.sizes)
+
+
+@pytest.mark.parametrize("weigh", [forgets, counts_on_the_cpu, takes_from_the_cpu])
+def test_a_method_that_forgets_the_device_fails(weigh):
+    played(Method(weigh=weigh), "loop")
+    with simulated_gpu() as gpu, pytest.raises(UsageError, match=r"Make a tensor where"):
+        played(Method(weigh=weigh), "loop", gpu)
+
+
+def test_numbers_and_indices_of_the_cpu_may_be_used():
+    with simulated_gpu() as gpu:
+        there = torch.arange(4.0, device=gpu)
+        found = (there * torch.tensor(2.0))[torch.tensor([3, 0])]
+        assert (found.is_cuda, found.tolist()) == (True, [6, 0])
+        there[torch.tensor([1])] = 5.0
+        assert (there.cpu().is_cuda, there.cpu().tolist()) == (False, [0, 5, 2, 3])
