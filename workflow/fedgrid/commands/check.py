@@ -5,7 +5,8 @@
 
 It plays some rounds in both backends, twice, interrupted and resumed, with padded batches, on a
 simulated GPU and, if the method's file has NEUTRAL hyper-parameters, against FedAvg. It prints
-which functions the method has, what they give, what travels in a round, and a sentence for each problem.
+which functions the method has, what they give, what travels in a round, and a sentence for
+each problem.
 """
 
 import sys
