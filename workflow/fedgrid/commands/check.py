@@ -9,6 +9,7 @@ which functions the method has, what they give, what travels in a round, and a s
 each problem.
 """
 
+import logging
 import sys
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = read_names(asked.config).method(asked.method, "digits")
     from fedgrid.checking.method import check
 
+    logging.getLogger("fedgrid.engine").setLevel(logging.WARNING)  # its rounds are not of interest
     findings = check(parts)
     for name, place, gave in findings.hooks:
         print(f"{name:16} {place}: {gave}")
