@@ -74,6 +74,37 @@ def sizes(start):
     return {"sizes": start.sizes}
 
 
+def knows_the_end(start):
+    return {"rounds": start.sizes.new_tensor(float(start.rounds))}
+
+
+def rests_at_the_end(step: Step) -> torch.Tensor:
+    return step.shared["rounds"] * step.params["head.bias"].square().sum()
+
+
+def reads_server_data(end):
+    return {"head.bias": end.model["head.bias"] * end.data.size}
+
+
+def counts_later_rounds(cohort, weights):
+    if cohort.round:
+        COUNTED["rounds"] += 1
+    return weighted_sum(cohort, weights)
+
+
+class Scaled(torch.nn.Module):
+    """A network whose logits are multiplied by a tensor that is on the CPU."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.body, self.head = network.body, network.head
+        self.factors = torch.ones(3, dtype=torch.float64)
+
+    def forward(self, x):
+        features = self.body(x)
+        return features, self.head(features) * self.factors
+
+
 def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
     """The problems of a method that has no file."""
     monkeypatch.setattr(checking.Trial, "method", staticmethod(lambda parts: made))
@@ -99,6 +130,10 @@ def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
             "fewer samples at once",
         ),
         (Method(correct=divides_by_zero), "has numbers that are not finite"),
+        (Method(shared=knows_the_end, penalty=rests_at_the_end), "`ROUNDS = True`"),
+        (Method(refine=reads_server_data), "`refine` fails with AttributeError"),
+        (Method(aggregate=counts_later_rounds), "would be lost when a run is resumed"),
+        (Method(architecture=Scaled), "a run on a simulated GPU fails"),
     ],
     ids=lambda value: "",
 )

@@ -59,6 +59,10 @@ OTHER_ORDER = (
     "a run in which the server has the clients of a round in another order (a client's number is "
     "in `cohort.clients`, and is not its position)"
 )
+LONGER = (
+    "the beginning of a run of more rounds (a method that reads the number of rounds says so in "
+    "its file, with `ROUNDS = True`)"
+)
 PARTS = "server", "shared", "memory"  # of a run, in which another is compared with it
 PLAIN: dict[str, Any] = {
     "momentum": 0.0,
@@ -136,7 +140,8 @@ class Trial:
         data = small.uneven(SIZES)
         ids = torch.arange(len(data.labels))
         tests = Pool(data.images, data.labels, ids, [*SIZES])
-        data = replace(data, client_tests=tests, server=ids.numpy()[::5].copy())
+        own = ids.numpy()[::5] if says(parts, "SERVER_DATA") else ids.numpy()[:0]
+        data = replace(data, client_tests=tests, server=own.copy())
         needed: dict[str, Any] = {}
         for part in parts:
             needed |= small.artifacts(part, len(SIZES))
@@ -159,8 +164,9 @@ class Trial:
         engine = self.engine(backend, parts, protocol)
         if turned:
             turn_order(engine.method)
-        state, watch = engine.start(0), Watch(engine.method)
+        state = engine.start(0)
         for number in range(ROUNDS):
+            watch = Watch(engine.method)
             if stop and number == stop:
                 engine = self.engine(backend, parts, protocol)
                 engine.start(0)
@@ -222,6 +228,8 @@ class Trial:
             SMALL_CHUNKS: (self.play_in_small_chunks, CLOSE),
             OTHER_ORDER: (lambda: self.play("loop", turned=True)[1], CLOSE),
         }  # fmt: skip
+        if not says(self.parts, "ROUNDS"):
+            trials[LONGER] = lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0
         if not self.draws:
             trials["a run in the backend stacked, which pads batches,"] = (
                 lambda: self.play("stacked")[1], CLOSE,
@@ -286,6 +294,11 @@ def drew_numbers() -> bool:
     """Whether torch's random numbers were used since they were seeded: by dropout, for example."""
     unused = torch.Generator().manual_seed(torch.initial_seed())
     return not torch.equal(unused.get_state(), torch.get_rng_state())
+
+
+def says(parts: MethodParts, constant: str) -> bool:
+    """Whether a file of a method has a constant that is true."""
+    return any(source.literal(f"methods.{part}", constant, False) for part in parts)
 
 
 def read_neutral(part: str) -> dict[str, Any]:
