@@ -5,7 +5,7 @@ import torch
 
 from fedgrid.checking import method as checking
 from fedgrid.commands import check as command
-from fedgrid.method import Method, Step, weighted_sum
+from fedgrid.method import Method, Step, relative, weighted_sum
 from fedgrid.runtime.names import registered
 from fedgrid.study import grid
 from fedgrid.study.reading import STUDIES, study_files
@@ -34,6 +34,77 @@ def reads_a_value(step: Step) -> torch.Tensor:
     return step.logits.sum() * 0 if step.y[0] > 0 else step.logits.mean()
 
 
+def takes_positions_for_numbers(cohort):
+    return relative(cohort.shared["sizes"][: len(cohort.clients)])
+
+
+def keeps_by_position(cohort, update):
+    kept = cohort.shared["sizes"].clone()
+    kept[: len(cohort.clients)] = cohort.sizes
+    return {"sizes": kept}
+
+
+def sends_the_neighbours(cohort):
+    return [{"size": size} for size in cohort.sizes.roll(1)]
+
+
+def draws_by_position(cohort):
+    generator = torch.Generator().manual_seed(cohort.noise)
+    drawn = torch.rand(len(cohort.clients), generator=generator)
+    return relative(drawn.to(cohort.sizes))
+
+
+def means_of_chunks(client):
+    return {"mean": client.total(lambda x, y: y.double().mean() if len(y) else x.sum())}
+
+
+def by_means(cohort):
+    return relative(1 + torch.stack([one["mean"] for one in cohort.measured]))
+
+
+def divides_by_zero(step, gradients):
+    return {name: g / (step.step.to(g) - 1) for name, g in gradients.items()}
+
+
+def pulls(step: Step) -> torch.Tensor:
+    return step.memory["size"] * step.params["head.bias"].square().sum()
+
+
+def sizes(start):
+    return {"sizes": start.sizes}
+
+
+def knows_the_end(start):
+    return {"rounds": start.sizes.new_tensor(float(start.rounds))}
+
+
+def rests_at_the_end(step: Step) -> torch.Tensor:
+    return step.shared["rounds"] * step.params["head.bias"].square().sum()
+
+
+def reads_server_data(end):
+    return {"head.bias": end.model["head.bias"] * end.data.size}
+
+
+def counts_later_rounds(cohort, weights):
+    if cohort.round:
+        COUNTED["rounds"] += 1
+    return weighted_sum(cohort, weights)
+
+
+class Scaled(torch.nn.Module):
+    """A network whose logits are multiplied by a tensor that is on the CPU."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.body, self.head = network.body, network.head
+        self.factors = torch.ones(3, dtype=torch.float64)
+
+    def forward(self, x):
+        features = self.body(x)
+        return features, self.head(features) * self.factors
+
+
 def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
     """The problems of a method that has no file."""
     monkeypatch.setattr(checking.Trial, "method", staticmethod(lambda parts: made))
@@ -51,12 +122,42 @@ def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
         (Method(private=("tail.",)), "fits no entry of the model"),
         (Method(aggregate=lambda cohort: {}), "takes 1 positional argument but 2 were given"),
         (Method(begin=lambda client: {"head.weight": torch.zeros(2)}), "head.weight"),
+        (Method(shared=sizes, weigh=takes_positions_for_numbers), "is not its position"),
+        (Method(shared=sizes, share=keeps_by_position), "is not its position"),
+        (Method(send=sends_the_neighbours, penalty=pulls), "is not its position"),
+        (
+            Method(measure=means_of_chunks, weigh=by_means, weigh_after_training=True),
+            "fewer samples at once",
+        ),
+        (Method(correct=divides_by_zero), "has numbers that are not finite"),
+        (Method(shared=knows_the_end, penalty=rests_at_the_end), "`ROUNDS = True`"),
+        (Method(refine=reads_server_data), "`refine` fails with AttributeError"),
+        (Method(aggregate=counts_later_rounds), "would be lost when a run is resumed"),
+        (Method(architecture=Scaled), "a run on a simulated GPU fails"),
     ],
     ids=lambda value: "",
 )
 def test_a_broken_method_is_told_in_a_sentence(made, said, monkeypatch):
     problems = found(monkeypatch, made)
     assert any(said in problem for problem in problems), problems
+
+
+def test_random_numbers_may_belong_to_positions(monkeypatch):
+    assert found(monkeypatch, Method(weigh=draws_by_position)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "idle"),
+    [
+        (Method(rate=lambda step: {n: step.lr * 0 for n in step.params if "fc" in n}), ["rate"]),
+        (Method(correct=lambda step, g: {n: 2 * one for n, one in g.items()}), []),
+        (Method(shared=sizes, share=lambda cohort, update: dict(cohort.shared)), ["share"]),
+    ],
+)
+def test_a_function_that_changes_nothing_is_told(made, idle, monkeypatch):
+    monkeypatch.setattr(checking.Trial, "method", staticmethod(lambda parts: made))
+    told = checking.check({"fedavg": {}}).facts.get("no effect", "")
+    assert [name for name in checking.EFFECTIVE if f"`{name}`" in told] == idle
 
 
 def test_a_method_that_is_not_fedavg_where_it_says_so(monkeypatch):

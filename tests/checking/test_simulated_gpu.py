@@ -43,6 +43,59 @@ def test_a_stack_is_trained_where_its_tensors_are(name, monkeypatch):
     assert_same_on_gpu(name, "stacked")
 
 
+def on_the_cpu(entries):
+    return {"head.bias": entries["head.bias"].cpu()}
+
+
+GIVING = {
+    "begin": lambda client: on_the_cpu(client.model),
+    "memory": lambda start, client: on_the_cpu(start.server),
+    "remember": lambda client: on_the_cpu(client.model),
+    "send": lambda cohort: [{"sent": torch.ones(1)} for _ in cohort.clients],
+    "measure": lambda client: on_the_cpu(client.model),
+    "weigh": lambda cohort: torch.full((len(cohort.clients),), 1 / len(cohort.clients)),
+    "aggregate": lambda cohort, weights: {n: d.cpu().mean(0) for n, d in cohort.deltas.items()},
+    "server": lambda update, shared: {name: one.cpu() for name, one in update.items()},
+    "shared": lambda start: on_the_cpu(start.server),
+    "share": lambda cohort, update: on_the_cpu(update),
+    "refine": lambda end: on_the_cpu(end.model),
+    "personal": lambda client: on_the_cpu(client.model),
+    "choose": lambda candidates: torch.arange(3),
+}
+BESIDE = {"remember": "memory", "share": "shared"}
+
+
+@pytest.mark.parametrize("field", GIVING)
+def test_what_a_function_gives_is_moved_to_the_gpu(field):
+    names = {field, BESIDE.get(field, field)}
+    method = Method(**{name: GIVING[name] for name in names})
+    with simulated_gpu() as gpu:
+        run = simulate(method, "loop", move_federation(uneven(), gpu)).play(2)
+        kept = [*run.server.values(), *run.shared.values()]
+        kept += [tensor for memory in run.memory.values() for tensor in memory.values()]
+        assert all(tensor.is_cuda for tensor in kept)
+
+
+def test_a_direction_on_the_cpu_is_refused():
+    method = Method(correct=lambda step, gradients: {n: g.cpu() for n, g in gradients.items()})
+    with (
+        simulated_gpu() as gpu,
+        pytest.raises(UsageError, match=r"`correct` gives .* on the device"),
+    ):
+        simulate(method, "loop", move_federation(uneven(), gpu)).play(1)
+
+
+def test_a_generator_of_another_device_is_refused():
+    with simulated_gpu() as gpu:
+        generator = torch.Generator().manual_seed(0)
+        assert not torch.rand(2, generator=generator).is_cuda
+        with pytest.raises(RuntimeError, match="generator"):
+            torch.rand(2, generator=generator, device=gpu)
+        with pytest.raises(RuntimeError, match="generator"):
+            torch.rand(2, generator=torch.Generator(gpu))
+        assert torch.rand(2, generator=torch.Generator(gpu), device=gpu).is_cuda
+
+
 def forgets(cohort):
     return cohort.sizes / cohort.sizes.sum() * torch.ones(len(cohort.sizes))
 

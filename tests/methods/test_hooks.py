@@ -46,6 +46,11 @@ def in_place(tensor, result):
     return result
 
 
+def by_data(tensor, result):
+    tensor.data.zero_()
+    return result
+
+
 def change_memory(client):
     return {"h": client.memory["h"].add_(1)}
 
@@ -274,6 +279,61 @@ MISTAKES = {
         "`m` is in `measured` of some clients only",
     ),
     "no network": (Method(architecture=nothing), "architecture", "not a network"),
+    "whole numbers in an aggregate": (
+        Method(aggregate=lambda c, w: {n: d[0].long() for n, d in c.deltas.items()}),
+        "aggregate",
+        "`body.0.bias` as int64, and in the deltas it is float64",
+    ),
+    "another type in begin": (
+        Method(begin=lambda c: {"head.bias": c.model["head.bias"].float()}),
+        "begin",
+        "`head.bias` as float32",
+    ),
+    "another type in correct": (
+        Method(correct=lambda s, g: {n: one.half() for n, one in g.items()}),
+        "correct",
+        "as float16",
+    ),
+    "a memory of another type": (
+        Method(memory=zero, remember=lambda c: {"h": c.counts.sum()}),
+        "remember",
+        "`h` as int64, and in the initial memory .* it is float64",
+    ),
+    "a new entry in share": (
+        Method(share=lambda c, u: {f"round{c.round}": u["head.bias"]}, uses_deltas=False),
+        "share",
+        "`round0`, which the initial memory .* lacks",
+    ),
+    "a negative weight": (
+        Method(weigh=lambda c: relative(c.sizes - 0.9 * c.sizes.mean())),
+        "weigh",
+        "the weight -.* which is negative",
+    ),
+    "a negative factor": (
+        Method(rate=lambda s: {"head.bias": -torch.ones_like(s.lr)}),
+        "rate",
+        "negative factor",
+    ),
+    "a penalty of nothing in training": (
+        Method(penalty=lambda s: s.params["head.weight"].detach().square().sum()),
+        "penalty",
+        "does not depend on the parameters in training",
+    ),
+    "a network without weights": (
+        Method(measure=lambda c: {"m": c.total(lambda x, y: c.architecture(x)[1].sum())}),
+        "measure",
+        "The network has no weights of its own: call it by `torch.func.functional_call",
+    ),
+    "a network left in training mode": (
+        Method(measure=lambda c: {"m": c.counts + 0 * c.architecture.train().width}),
+        "measure",
+        "changes its argument `architecture` in place",
+    ),
+    "deltas changed behind PyTorch's back": (
+        Method(aggregate=lambda c, w: by_data(c.deltas["head.bias"], weighted_sum(c, w))),
+        "aggregate",
+        r"changes its argument `deltas\['head.bias'\]` in place",
+    ),
 }
 
 
@@ -285,6 +345,33 @@ def test_a_mistake_is_told_with_function_file_and_line(mistake, backend):
         simulate(method, backend).play(2)
     assert f"`{field}` " in str(told.value)
     assert "test_hooks.py, line " in str(told.value)
+
+
+def with_graph(model):
+    return {"head.weight": 0.9 * model["head.weight"].clone().requires_grad_()}
+
+
+def without_graph(model):
+    return {"head.weight": 0.9 * model["head.weight"]}
+
+
+@both_backends
+def test_what_a_function_gives_has_no_graph_of_gradients(backend):
+    def play(change):
+        kept = {"memory": lambda s, k: head(s.server), "remember": lambda c: change(c.model)}
+        made = Method(begin=lambda c: change(c.model), refine=lambda e: change(e.model), **kept)
+        return simulate(made, backend).play(3)
+
+    run = play(with_graph)
+    assert not any(tensor.requires_grad for tensor in run.server.values())
+    assert not any(kept["head.weight"].requires_grad for kept in run.memory.values())
+    assert_same(run, play(without_graph))
+
+
+def test_an_observed_value_has_a_name_of_its_own():
+    method = Method(observe=lambda end: {"train_loss": end.weights.sum()})
+    with pytest.raises(UsageError, match="`train_loss`, which is the name of another column"):
+        simulate(method).play(1)
 
 
 def odd(number):

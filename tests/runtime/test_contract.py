@@ -377,6 +377,9 @@ WRONG_METHODS = [
     "OPTIMISERS = 'sgd'\ndef method():",
     "OPTIMISERS = ()\ndef method():",
     "OPTIMISERS = ('sgdm',)\ndef method():",
+    "NEUTRALS = {'mu': 0.0}\ndef method(mu=0.1):",
+    "NEUTRAL = {'nu': 0.0}\ndef method(mu=0.1):",
+    "ADDED = ('nu',)\ndef method():",
     "def method(:",
 ]
 
@@ -402,6 +405,7 @@ FAILING = [
     "def method(mu=1):\n    return None",
     "method = 5",
     "from fedgrid.methods import scaffold\ndef method(mu=1):\n    return scaffold.method()",
+    "from fedgrid.method import Method\ndef method(mu=1):\n    return Method(private=('head.',))",
 ]
 
 

@@ -7,38 +7,62 @@ on a GPU; neutral hyper-parameters do not give FedAvg.
 """
 
 import copy
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fedgrid.checking import small
+from fedgrid.checking.order import turn_order
 from fedgrid.checking.simulated_gpu import simulated_gpu
+from fedgrid.engine import samples
 from fedgrid.engine.hooks.calling import file_and_line, hooks
+from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Method
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
 from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
 from fedgrid.study.protocol import DEFAULTS
 from fedgrid.training.build import build_part, check_method
 
+METHODS = PACKAGE / "methods"
 ROUNDS = 2
-SIZES = (2, 9, 4, 0, 9)  # an empty client, one with less than a batch, and padded batches
+SIZES = (2, 9, 4, 0, 10)  # an empty client, one with less than a batch, and padded batches
+FEW = 2  # samples in a small chunk
 CLOSE = 1e-6  # relative; both backends add the same numbers in another order
 SETTING: dict[str, Any] = {
     **{"clients": len(SIZES), "participation": 0.8, "rounds": ROUNDS, "local": 1},
     **{"local_unit": "epochs", "batch": 4, "smallest_batch": 2, "lr": 0.05, "momentum": 0.9},
     **{"weight_decay": 0.01, "precision": "fp64", "client_test": 0.2},
 }
+EFFECTIVE = (  # functions that change models; the others give columns, or what these read
+    *("choose", "begin", "loss", "penalty", "correct", "rate", "remember", "send", "weigh"),
+    *("reweigh", "scale", "aggregate", "server", "share", "refine", "deploy", "personal"),
+)
+SMALL_CHUNKS = (
+    "a run in which `total` and `test` call their function with fewer samples at once (it must "
+    "give a sum over samples, not a mean)"
+)
+OTHER_ORDER = (
+    "a run in which the server has the clients of a round in another order (a client's number is "
+    "in `cohort.clients`, and is not its position)"
+)
+LONGER = (
+    "the beginning of a run of more rounds (a method that reads the number of rounds says so in "
+    "its file, with `ROUNDS = True`)"
+)
 PARTS = "server", "shared", "memory"  # of a run, in which another is compared with it
 PLAIN: dict[str, Any] = {
     "momentum": 0.0,
@@ -60,12 +84,17 @@ def check(parts: MethodParts) -> Findings:
     trial, findings = Trial(parts), Findings()
     try:
         first, state = trial.play("loop")
-    except UsageError as problem:
-        return Findings(problems=[str(problem)])
+    except Exception as problem:
+        return Findings(problems=[describe_problem(problem)])
     findings.hooks = [
         (hook.name, file_and_line(hook.function), hook.gave) for hook in hooks(first.method)
     ]
     findings.facts = describe(first)
+    if place := not_finite(state):
+        findings.problems.append(f"after {ROUNDS} rounds {place} has numbers that are not finite")
+        return findings
+    if idle := [*trial.without_effect()]:
+        findings.facts["no effect"] = f"a run is the same without {in_words(idle)}"
     if trial.draws:
         findings.facts["random numbers"] = "the network draws some, so backends are not compared"
     if not any(map(read_neutral, parts)):
@@ -89,6 +118,8 @@ class Trial:
 
     def __init__(self, parts: MethodParts):
         self.parts, self.draws, self.device = parts, False, torch.device("cpu")
+        self.change: Callable[[Method], Method] = lambda method: method  # what a trial changes
+        self.seen = ""  # the evaluation at the end of the last run
 
     def setting(self, **fields: Any) -> Protocol:
         """Return the protocol of a trial: an optimiser for which the method's equations hold."""
@@ -104,12 +135,13 @@ class Trial:
 
     def engine(self, backend: str, parts: MethodParts, protocol: Protocol) -> Engine:
         """Return a new engine on the trial's device, with results of other stages at random."""
-        method = self.method(parts)
+        method = self.change(self.method(parts))
         check_method(" with ".join(parts), method, protocol)
         data = small.uneven(SIZES)
         ids = torch.arange(len(data.labels))
         tests = Pool(data.images, data.labels, ids, [*SIZES])
-        data = replace(data, client_tests=tests, server=ids.numpy()[::5].copy())
+        own = ids.numpy()[::5] if says(parts, "SERVER_DATA") else ids.numpy()[:0]
+        data = replace(data, client_tests=tests, server=own.copy())
         needed: dict[str, Any] = {}
         for part in parts:
             needed |= small.artifacts(part, len(SIZES))
@@ -117,13 +149,24 @@ class Trial:
         return Engine(small.tiny, method, protocol, data, backend, needed)
 
     def play(
-        self, backend: str, parts: MethodParts | None = None, stop: int = 0, **fields: Any
+        self,
+        backend: str,
+        parts: MethodParts | None = None,
+        stop: int = 0,
+        turned: bool = False,
+        **fields: Any,
     ) -> tuple[Engine, RunState]:
-        """Return engine and run after all rounds; after `stop` rounds another engine goes on."""
+        """Return engine and run after all rounds; after `stop` rounds another engine goes on.
+
+        If it is `turned`, the server has the clients of a round in the opposite order.
+        """
         protocol, parts = self.setting(**fields), parts or self.parts
         engine = self.engine(backend, parts, protocol)
-        state, watch = engine.start(0), Watch(engine.method)
+        if turned:
+            turn_order(engine.method)
+        state = engine.start(0)
         for number in range(ROUNDS):
+            watch = Watch(engine.method)
             if stop and number == stop:
                 engine = self.engine(backend, parts, protocol)
                 engine.start(0)
@@ -131,8 +174,13 @@ class Trial:
             state = engine.round(state)
             watch.check()
         self.draws = self.draws or drew_numbers()
-        engine.evaluation.evaluate_all_clients(state).results(engine.evaluation.deployed(state))
-        engine.evaluation.evaluate_server(state)
+        clients, deployed = (
+            engine.evaluation.evaluate_all_clients(state),
+            engine.evaluation.deployed,
+        )
+        self.seen = str(
+            (clients.results(deployed(state)), engine.evaluation.evaluate_server(state))
+        )
         return engine, state
 
     def play_on_gpu(self) -> RunState:
@@ -144,6 +192,32 @@ class Trial:
         self.device = torch.device("cpu")
         return state
 
+    def play_in_small_chunks(self) -> RunState:
+        """Return the run after all rounds if a client's data come a few samples at a time."""
+        with patch.object(samples, "CHUNK", FEW):
+            return self.play("loop")[1]
+
+    def without_effect(self) -> Iterator[str]:
+        """Yield the functions without which the server's models and all evaluations are the same.
+
+        `self.seen` has the evaluation of the method with all of them.
+        """
+        seen = self.seen
+        for name in EFFECTIVE:
+            if getattr(self.method(self.parts), name) and self.seen_without(name) == seen:
+                yield f"`{name}`"
+
+    def seen_without(self, name: str) -> str:
+        """Return the evaluation of the method without a function; empty if it does not work."""
+        change, self.change = self.change, lambda method: replace(method, **{name: None})
+        try:
+            self.play("loop")
+        except Exception:  # another function needs what it gives
+            return ""
+        finally:
+            self.change = change
+        return self.seen
+
     def compare(self, state: RunState) -> Iterator[str]:
         """Yield a sentence for each comparison that fails."""
         trials: dict[str, tuple[Callable[[], RunState], float]] = {
@@ -151,7 +225,11 @@ class Trial:
             "a run that was stopped after a round and resumed": (
                 lambda: self.play("loop", stop=1)[1], 0.0,
             ),
+            SMALL_CHUNKS: (self.play_in_small_chunks, CLOSE),
+            OTHER_ORDER: (lambda: self.play("loop", turned=True)[1], CLOSE),
         }  # fmt: skip
+        if not says(self.parts, "ROUNDS"):
+            trials[LONGER] = lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0
         if not self.draws:
             trials["a run in the backend stacked, which pads batches,"] = (
                 lambda: self.play("stacked")[1], CLOSE,
@@ -189,17 +267,38 @@ class Trial:
         """Yield a sentence if a run fails, or is not the expected one."""
         try:
             found = play()
-        except UsageError as problem:
-            yield f"{name} fails: {problem}"
+        except Exception as problem:
+            yield f"{name} fails: {describe_problem(problem)}"
             return
         if place := difference(found, expected, tolerance):
             yield f"{name} is not {other}: they differ in {place}"
+
+
+def describe_problem(problem: Exception) -> str:
+    """Return what failed in words, with the last line of the package that was at work."""
+    if isinstance(problem, UsageError):
+        return str(problem)
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(METHODS)]
+    where = (own or frames)[-1]
+    text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
+    return f"{Path(where.filename).name}, line {where.lineno}: {text}{hint(problem, ())}"
+
+
+def not_finite(state: RunState) -> str:
+    """Return the place of a tensor of a run that has a number that is not finite, or nothing."""
+    return next((place for place, t in leaves(state).items() if not t.isfinite().all()), "")
 
 
 def drew_numbers() -> bool:
     """Whether torch's random numbers were used since they were seeded: by dropout, for example."""
     unused = torch.Generator().manual_seed(torch.initial_seed())
     return not torch.equal(unused.get_state(), torch.get_rng_state())
+
+
+def says(parts: MethodParts, constant: str) -> bool:
+    """Whether a file of a method has a constant that is true."""
+    return any(source.literal(f"methods.{part}", constant, False) for part in parts)
 
 
 def read_neutral(part: str) -> dict[str, Any]:

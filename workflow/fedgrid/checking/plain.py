@@ -207,10 +207,11 @@ def play_both(
 
 
 def difference(plain: type[PlainLoop], method: Method, **options: Any) -> float:
-    """Return the greatest difference of a parameter of the server's models after three rounds.
+    """Return the greatest difference of an entry of the server's models after three rounds.
 
     About 1e-14 is rounding, and 1e-3 another method. The difference is relative to the largest
-    number of its tensor; `options` are those of `play_both`.
+    number of its tensor; `options` are those of `play_both`, which gives both models. BatchNorm's
+    running statistics are entries, too: the engine averages them with the factors of `scale`.
     """
     state, loop = play_both(plain, method, **options)
     expected = loop.model.state_dict()

@@ -107,6 +107,7 @@ class Creation(TorchFunctionMode):
     ) -> Any:
         """Return the result of any function of PyTorch."""
         kwargs = dict(kwargs or {})
+        refuse_other_generator(args, kwargs)
         if function is Tensor.new_tensor:
             like, *args = args
             kwargs = {"dtype": like.dtype, "device": like.device} | kwargs
@@ -119,9 +120,13 @@ class Creation(TorchFunctionMode):
 class AnyGenerator(torch.Generator):
     """A generator of random numbers that is on the CPU, whatever device is asked for."""
 
+    asked: str
+
     def __new__(cls, device: Any = CPU) -> "AnyGenerator":
         """Return a generator."""
-        return super().__new__(cls, CPU)  # type: ignore[call-arg]
+        made = super().__new__(cls, CPU)  # type: ignore[call-arg]
+        made.asked = torch.device(device).type
+        return made
 
 
 def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -155,6 +160,14 @@ def refuse_two_devices(name: str, args: Any, kwargs: dict[str, Any]) -> None:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"cuda:0 and cpu, of shape {tuple(leaf.shape)}, in {name}"
             )
+
+
+def refuse_other_generator(args: Any, kwargs: dict[str, Any]) -> None:
+    """Fail in PyTorch's words if random numbers are drawn from a generator of another device."""
+    first = next((leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)), None)
+    device = torch.device(kwargs.get("device") or (CPU if first is None else first.device)).type
+    if (asked := getattr(kwargs.get("generator"), "asked", device)) != device:
+        raise RuntimeError(f"Expected a '{device}' device type for generator but found '{asked}'")
 
 
 def numbers_of(leaf: Any) -> Any:

@@ -109,7 +109,7 @@ def join(row: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Return both together; UsageError if a method's own value has the name of another column."""
     if twice := sorted(row.keys() & more.keys()):
         raise UsageError(
-            f"the method's evaluation gives `{twice[0]}`, which is the name of another column: "
+            f"the method gives `{twice[0]}`, which is the name of another column: "
             "give it another name"
         )
     return row | more

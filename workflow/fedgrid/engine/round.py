@@ -23,6 +23,7 @@ from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
+from fedgrid.engine.evaluation import join
 from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.operations import count_operations
@@ -62,7 +63,7 @@ class Engine:
         artifacts: Memory | None = None,
         compile: str = "off",
     ):
-        self.method = method = checked(method)
+        self.method = method = checked(method, federation.images.device)
         self.protocol, self.federation = protocol, federation
         self.artifacts, self.device = artifacts or {}, federation.images.device
         self.dtype, shape = federation.mean.dtype, tuple(federation.images.shape[1:])
@@ -161,7 +162,7 @@ class Engine:
             found, data = weights[:2], self.samples.of_server()
             network = self.architecture.empty
             end = Aggregated(cohort, *found, state.server, server, network, sums.local, data)
-            values |= self.method.observe(end) if self.method.observe else {}
+            values = join(values, self.method.observe(end) if self.method.observe else {})
             server = server | (self.method.refine(end) if self.method.refine else {})
         if not self.tried:
             self.tried, self.traffic = True, self.count_traffic(cohort, memories)

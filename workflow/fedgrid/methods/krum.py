@@ -6,7 +6,8 @@ n - f - 2 nearest ones of others. The client with the lowest score has the weigh
 takes the mean of several clients.
 
 A client that takes no step sends nothing, and is left out of n. f is `share` times n, rounded down.
-If n is too small for a neighbour, the nearest one is taken, and of two clients the first.
+If n is too small for a neighbour, the nearest one is taken. Of two clients with the same score the
+one with the lower number is taken.
 """
 
 from collections.abc import Callable
@@ -33,6 +34,7 @@ def closest(name: str, share: float, number: Callable[[int, int], int]) -> Metho
 
     def weigh(cohort: Cohort) -> Tensor:
         there = (cohort.steps > 0).nonzero()[:, 0]
+        there = there[cohort.clients[there].argsort()]
         attackers = int(share * len(there) + 1e-9)
         scores = score(cohort, there, attackers)
         best = scores.topk(number(len(there), attackers), largest=False).indices

@@ -140,6 +140,12 @@ def build_part(name: str, keywords: dict) -> Method:
             f"{source.file(module)}: the Method has `optimisers={made.optimisers}`, and OPTIMISERS "
             f"in the file is {(*said,)}: give both the same"
         )
+    own = [name for name in ("private", "begin", "personal") if getattr(made, name)]
+    if own and not source.literal(module, "PRIVATE", ()):
+        raise UsageError(
+            f"{source.file(module)}: the Method has `{own[0]}`, so clients have models of their "
+            "own: write `PRIVATE = True` in the file, or the beginnings of the private names"
+        )
     return made
 
 

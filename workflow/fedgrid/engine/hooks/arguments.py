@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 ROUNDING = 100  # times the precision of the largest number
@@ -29,18 +29,44 @@ def tensors(value: Any, place: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from tensors(getattr(value, one.name), f"{place}.{one.name}")
 
 
-def versions(arguments: tuple[Any, ...]) -> dict[str, tuple[Tensor, int]]:
-    """Return every tensor of the arguments by its place, with PyTorch's count of its changes."""
-    return {place: (tensor, tensor._version) for place, tensor in tensors(arguments)}
+Versions = dict[str, tuple[Any, Any]]  # place -> a tensor or network, and what says if it changed
 
 
-def changed(before: dict[str, tuple[Tensor, int]], after: dict[str, tuple[Tensor, int]]) -> str:
-    """Return the place of a tensor that was changed in place or exchanged; empty if none was."""
+def versions(arguments: tuple[Any, ...]) -> Versions:
+    """Return every tensor of the arguments by its place, with PyTorch's count of its changes.
+
+    A network is there with the number of its modules that are in training mode.
+    """
+    found: Versions = {place: (tensor, tensor._version) for place, tensor in tensors(arguments)}
+    for number, argument in enumerate(arguments):
+        if isinstance(network := getattr(argument, "architecture", None), nn.Module):
+            training = sum(module.training for module in network.modules())
+            found[f"[{number}].architecture"] = network, training
+    return found
+
+
+def norms(arguments: tuple[Any, ...]) -> dict[str, float]:
+    """Return the norm of every tensor of the arguments by its place.
+
+    PyTorch does not count changes by `tensor.data` or `tensor.numpy()`.
+    """
+    with torch.no_grad():
+        return {place: float(t.double().norm()) for place, t in tensors(arguments) if not t.is_meta}
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Return the first place whose value was changed in place or exchanged; empty if none was."""
     for place in {**before, **after}:
-        old, new = before.get(place), after.get(place)
-        if old is None or new is None or old[0] is not new[0] or old[1] != new[1]:
+        if not unchanged(before.get(place), after.get(place)):
             return place
     return ""
+
+
+def unchanged(old: Any, new: Any) -> bool:
+    """Whether two values, or an object and its version twice, are the same."""
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return old[0] is new[0] and old[1] == new[1]
+    return old == new or (old != old and new != new)  # NaN
 
 
 def largest(value: Any) -> tuple[list[str], Tensor | None]:

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-from fedgrid.engine.hooks.arguments import changed, same, versions
+from fedgrid.engine.hooks.arguments import changed, norms, same, versions
 from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, Check, MistakeError, Rule, summing, weights
@@ -26,14 +27,22 @@ from fedgrid.runtime.names import PACKAGE, UsageError, shown
 
 IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given
+LEFT = (*IN_STEP, *MAKERS, "evaluate", "evaluate_server")  # what these give is left as it is
 NAMED = 3  # names of a dict's entries in a description
 
 
 class Hook:
     """One function of a method, with the checks of its field; `often` leaves those of each call."""
 
-    def __init__(self, name: str, function: Callable[..., Any], rule: Rule, often: bool = False):
-        self.name, self.function, self.rule = name, function, rule
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        rule: Rule,
+        device: torch.device,
+        often: bool = False,
+    ):
+        self.name, self.function, self.rule, self.device = name, function, rule, device
         self.often, self.tried = often, False
         self.read: dict[str, set[str]] = {}  # names that it reads of memories, by field
         self.gave = ""  # what it gave when it was tried, in words
@@ -43,10 +52,12 @@ class Hook:
         """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
         if self.often:
             return self.call(*arguments)
-        before, first, self.tried = versions(arguments), not self.tried, True
+        first, self.tried = not self.tried, True
+        before, lengths = versions(arguments), norms(arguments) if first else {}
         result = self.call(*arguments)
-        self.unchanged(arguments, before)
+        self.unchanged(before, versions(arguments))
         if first:
+            self.unchanged(lengths, norms(arguments))
             self.repeat(result, *arguments)
         return result
 
@@ -55,7 +66,15 @@ class Hook:
         with self.named(*arguments):
             result = self.function(*arguments)
             self.later += self.rule(result, *arguments) or []
-        return result
+        return self.settled(result)
+
+    def settled(self, result: Any) -> Any:
+        """Return what the function gave on the device, without the graphs of its gradients."""
+
+        def one(leaf: Any) -> Any:
+            return leaf.detach().to(self.device) if isinstance(leaf, Tensor) else leaf
+
+        return result if self.name in LEFT else tree_map(one, result)
 
     def settle(self) -> None:
         """Make the checks that were left for later; UsageError if one of them fails."""
@@ -69,16 +88,16 @@ class Hook:
         self.gave = describe(result)
         arguments = tuple(noted(argument, self.read) for argument in arguments)
         with self.named(*arguments), untouched_generators():
-            if not same(result, self.function(*arguments)):
+            if not same(result, self.settled(self.function(*arguments))):
                 raise MistakeError(
                     "gives another result if it is called again with the same arguments: draw "
                     "random numbers from a generator that `cohort.noise` seeds, and keep numbers "
                     "in `memory` or `shared`"
                 )
 
-    def unchanged(self, arguments: tuple[Any, ...], before: dict[str, Any]) -> None:
+    def unchanged(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """Refuse a function that has changed its arguments in place."""
-        if place := changed(before, versions(arguments)):
+        if place := changed(before, after):
             with self.named():
                 raise MistakeError(
                     f"changes its argument {of_argument(place)} in place: copy it first"
@@ -98,19 +117,19 @@ class Hook:
             raise UsageError(f"{file_and_line(self.function)}: `{self.name}` {mistake}") from None
         except Exception as problem:
             where = f"{file_and_line(self.function, problem)}: `{self.name}`"
-            text = shown(f"{type(problem).__name__}: {problem}")
+            text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
             raise UsageError(f"{where} fails with {text}{hint(problem, arguments)}") from problem
 
 
-def checked(method: Method) -> Method:
-    """Return the method with all its functions checked."""
+def checked(method: Method, device: torch.device) -> Method:
+    """Return the method with all its functions checked, and what they give on the device."""
 
     def wrapped(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(function, Joined):
             parts = (wrapped(name, part) for part in (function.ours, function.theirs))
             return Joined(function.join, *parts)
         rule = weights if RULES[name] is summing and method.any_sum else RULES[name]
-        return Hook(name, function, rule, often=name in (*IN_STEP, *MAKERS))
+        return Hook(name, function, rule, device, often=name in (*IN_STEP, *MAKERS))
 
     made: dict[str, Any] = {name: wrapped(name, f) for name, f in functions(method).items()}
     return replace(method, **made)

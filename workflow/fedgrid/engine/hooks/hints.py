@@ -6,15 +6,30 @@ from typing import Any
 
 from fedgrid.runtime.names import in_words, list_some, nearest, shown
 
-MAPPED = ("vmap", "tracing tensor", "functorch")  # words of errors of vmap and of a recording
-TWO_DEVICES = ("same device", "to numpy")  # words of errors of tensors on a GPU and on the CPU
+MAPPED = (
+    "vmap",
+    "tracing tensor",
+    "functorch",
+    "does not require grad",
+)  # words of errors of vmap and of a recording
+TWO_DEVICES = (
+    "same device",
+    "to numpy",
+    "device type for generator",
+)  # words of errors of tensors on a GPU and on the CPU
 ELSEWHERE = (
     ". Make a tensor where the others are, with `device=` or by `new_zeros` and its kin: "
     "`torch.ones(3, device=cohort.sizes.device)`, for example"
 )
+NO_WEIGHTS = (
+    ". The network has no weights of its own: call it by `torch.func.functional_call(network, "
+    "model, (x,))`, or `step.forward(model, x)`, with a model that has all entries, such as "
+    "`client.model` or `step.server | step.params`"
+)
 IN_STACK = (
     ". The backend stacked maps the function over clients, so it must not read a tensor's "
-    "value in Python: write `torch.where` instead of `if`, or choose the backend loop"
+    "value in Python (write `torch.where` instead of `if`), nor call `backward` or "
+    "`torch.autograd.grad` (`correct` may call `step.gradient`); or choose the backend loop"
 )
 
 
@@ -26,6 +41,8 @@ def hint(problem: Exception, arguments: tuple[Any, ...]) -> str:
         return hint_entry(key, dict(mappings(arguments)))
     if any(word in str(problem) for word in TWO_DEVICES):
         return ELSEWHERE
+    if "device meta" in str(problem):
+        return NO_WEIGHTS
     return IN_STACK if any(word in str(problem) for word in MAPPED) else ""
 
 

@@ -70,6 +70,12 @@ def gradients(result: Any, step: Step, given: Model) -> None:
     dictionary(result, "the gradients")
     frozen = {name: step.params[name] for name in result if name in step.params}
     entries(result, frozen | given, "the gradients")
+    for name, one in result.items():
+        if one.device != step.valid.device:
+            raise MistakeError(
+                f"gives `{name}` on the device {one.device}, and the gradients are on "
+                f"{step.valid.device}: make it there, for example by `zeros_like`"
+            )
 
 
 def some(result: Any, seen: Client | Server | Aggregated) -> list[Check]:
@@ -146,7 +152,7 @@ def weights(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
 
 
 def summing(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
-    """Refuse weights whose sum is not 1."""
+    """Refuse weights that are negative, or whose sum is not 1."""
     checks = weights(result, cohort, *given)
     total = result.detach().sum()
 
@@ -156,7 +162,14 @@ def summing(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
             "`fedgrid.method.relative`, or set any_sum=True if the method means it"
         )
 
-    return checks + judge((total - 1).abs() > CLOSE, (cohort, given), describe)
+    def describe_negative() -> str:
+        return (
+            f"gives the weight {float(result.detach().min()):.4g}, which is negative: give weights "
+            "of at least 0, or set any_sum=True if the method means it"
+        )
+
+    checks += judge((total - 1).abs() > CLOSE, (cohort, given), describe)
+    return checks + judge((result < 0).any(), (cohort, given), describe_negative)
 
 
 def update(result: Any, cohort: Cohort, given: Tensor) -> list[Check]:
@@ -174,7 +187,9 @@ def step(result: Any, change: Model, shared: Memory) -> list[Check]:
 def shared(result: Any, cohort: Cohort, change: Model) -> list[Check]:
     """Refuse what cannot join `shared`."""
     memory(result)
-    for name in result.keys() & cohort.shared.keys():
+    for name in result:
+        if name not in cohort.shared:
+            raise MistakeError(f"gives `{name}`, which the initial memory (`shared`) lacks: add it")
         alike(result[name], cohort.shared[name], "the earlier one", name)
     return numbers(result, cohort, change)
 
@@ -218,6 +233,7 @@ def entries(result: Any, like: Model, what: str) -> None:
         if getattr(one, "shape", None) != like[name].shape:
             shape = tuple(like[name].shape)
             raise MistakeError(f"gives {said(one)} as `{name}`, whose shape in {what} is {shape}")
+        same_type(one, like[name], name, what)
 
 
 def dictionary(result: Any, what: str) -> None:
@@ -254,6 +270,18 @@ def alike(one: Any, other: Any, what: str, place: str = "") -> None:
             alike(one[name], other[name], what, f"{place}.{name}" if place else name)
     elif getattr(one, "shape", None) != getattr(other, "shape", None):
         raise MistakeError(f"gives {said(one)} as `{place}`, where {what} has {said(other)}")
+    elif isinstance(one, Tensor):
+        same_type(one, other, place, what)
+
+
+def same_type(one: Tensor, other: Tensor, name: str, what: str) -> None:
+    """Refuse a tensor whose numbers have another type than those of another tensor."""
+    if one.dtype != other.dtype:
+        ours, theirs = (str(tensor.dtype).partition(".")[2] for tensor in (one, other))
+        raise MistakeError(
+            f"gives `{name}` as {ours}, and in {what} it is {theirs}: use one type for both, "
+            f"for example by `.to({torch.promote_types(one.dtype, other.dtype)})`"
+        )
 
 
 def named(result: Any) -> None:

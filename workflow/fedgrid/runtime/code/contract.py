@@ -8,12 +8,13 @@ import math
 import re
 import traceback
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.names import UsageError, list_some, shown
 
 # A rule for a constant: the allowed values in words, and a test of a value.
 Rule = tuple[str, Callable[[Any], bool]]
@@ -218,8 +219,17 @@ def model(name: str) -> None:
 
 def method(name: str) -> None:
     """Raise a UsageError that names the file if it is not right for a method."""
-    constants(f"methods.{name}", METHOD)
-    source.keywords(f"methods.{name}", "method")
+    module = f"methods.{name}"
+    constants(module, METHOD)
+    there = source.keywords(module, "method")
+    for constant in ("ADDED", "NEUTRAL"):
+        for key in source.literal(module, constant, ()):
+            if key not in there:
+                said = f"its arguments are {list_some([*there])}" if there else "it has none"
+                raise UsageError(
+                    f"{source.file(module)}: {constant} has `{shown(key)}`, which is no argument "
+                    f"of `method`: {said}"
+                )
 
 
 def product(module: str, formats: list[str]) -> None:
@@ -245,6 +255,13 @@ def constants(module: str, rules: dict[str, Rule]) -> None:
         if there and not right(value := source.literal(module, name)):
             said = shown(repr(value))
             raise UsageError(f"{source.file(module)}: {name} is {said}, not {words}")
+    for name in filter(str.isupper, source.definitions(module)):
+        near = get_close_matches(name, rules, n=1, cutoff=0.85)
+        if near and name not in rules:
+            raise UsageError(
+                f"{source.file(module)}: {name} is a constant that nothing reads under this name: "
+                f"did you mean {near[0]}? Otherwise give it another name"
+            )
 
 
 def function(module: str, name: str, form: str, why: str = "") -> None:
