@@ -72,7 +72,9 @@ class Hook:
         """Return what the function gave on the device, without the graphs of its gradients."""
 
         def one(leaf: Any) -> Any:
-            return leaf.detach().to(self.device) if isinstance(leaf, Tensor) else leaf
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return leaf.detach().to(self.device, non_blocking=True)
 
         return result if self.name in LEFT else tree_map(one, result)
 
