@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import QUIET, artifacts, everything, methods, simulate, some_slow, uneven
+from conftest import QUIET, artifacts, brief, everything, simulate, some_slow, uneven
 from fedgrid.checking.simulated_gpu import simulated_gpu
 from fedgrid.checking.small import move, move_federation
 from fedgrid.engine.backends import _steps
@@ -26,9 +26,9 @@ def played(method: Method, backend: str, device="cpu", needed=None) -> dict:
 
 
 def assert_same_on_gpu(name: str, backend: str) -> None:
-    expected = played(methods(name), backend, needed=artifacts(name))
+    expected = played(brief(name), backend, needed=artifacts(name))
     with simulated_gpu() as gpu:
-        found = played(methods(name), backend, gpu, artifacts(name))
+        found = played(brief(name), backend, gpu, artifacts(name))
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10, equal_nan=True)
 
 

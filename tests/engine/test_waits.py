@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from conftest import QUIET, artifacts, methods, simulate, some_slow, uneven
+from conftest import QUIET, artifacts, brief, methods, simulate, some_slow, uneven
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.backends._compiled import Compiled
 from fedgrid.engine.hooks import rules
@@ -47,7 +47,6 @@ WAITS = {
     "similarity": "the names of its columns are the numbers of the clients",
     "trimmed_mean": "only clients that have trained are compared",
 }
-FAST = {"feddf": {"steps": 3}}
 LOCAL = {"local_unit": "epochs", "local": 2}
 
 
@@ -100,7 +99,7 @@ def as_on_a_gpu(monkeypatch):
 
 def started(name: str, compiled: bool, federation=None):
     """A run of a method after the rounds in which its functions are tried and recorded."""
-    method = methods(name, **FAST.get(name, {}))
+    method = brief(name)
     federation = federation or uneven()
     device = federation.images.device
     needed = tree_map(lambda t: t if t.dtype == torch.bool else t.to(device), artifacts(name))

@@ -657,6 +657,14 @@ def test_without_any_run_the_page_is_there(tmp_path):
         assert row["column"] == totals.PRINTED or row["none"] == row["claims"]
 
 
+def test_a_baseline_alone_is_compared_with_nothing(tmp_path):
+    leave(tmp_path, GRID.runs("fedsls", "quick", "table1")[0])
+    page = ask(tmp_path / "page.html", tmp_path, "fedsls")
+    found = rows(tmp_path / "page.html", "fedsls_quick_claims.csv")
+    assert {row["comparisons"] for row in found} == {"0"}
+    assert "FedSLS" in page
+
+
 def test_tables_of_runs_that_are_gone_are_removed(results, tmp_path):
     out = tmp_path / "verdicts.html"
     ask(out, results, "fedsls")

@@ -65,8 +65,8 @@ def test_a_second_checkout_makes_nothing_again(first, second):
 @pytest.mark.parametrize(
     ("names", "shared"),
     [
-        ({"dataset": "synthetic"}, set()),
-        ({"partition": "dir0.5"}, set()),
+        pytest.param({"dataset": "synthetic"}, set(), marks=pytest.mark.exhaustive),
+        pytest.param({"partition": "dir0.5"}, set(), marks=pytest.mark.exhaustive),
         ({"seed": "1"}, set()),
         ({"protocol": "long"}, {"pretrain", "saliency", "partition"}),
         ({"protocol": "faster"}, {"partition"}),

@@ -12,8 +12,9 @@ import yaml
 from test_report import SMALL
 
 import made
-from conftest import ENVIRONMENT, copied
+from conftest import ENVIRONMENT, copied, methods
 from fedgrid.commands import collect, draw
+from fedgrid.method import Method
 from fedgrid.report import clients
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import listed, registered
@@ -170,7 +171,10 @@ def assert_explained(project: Path) -> set[str]:
     [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
 )
 def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monkeypatch):
-    """Of a run of each method's file, and a product of each module with few runs; or of all."""
+    """Of a run of each protocol and of each method that adds a column, and products; or of all.
+
+    Of products one of each module, if it has few runs.
+    """
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     project = copied(tmp_path / "project")
     for path in (project / "workflow/studies").glob("*.yaml"):
@@ -206,13 +210,15 @@ def kept_products(study: str) -> list[str]:
 def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
     """The files of runs and products that have a mark that nothing in `seen` has; it grows.
 
-    The marks of a run are its protocol, and the files of its method or, if `every`, the method.
+    The marks of a run are its protocol, and the files of its method that add columns or, if
+    `every`, the method.
     """
     found = []
     for name in grid.studies[study]["scales"]["quick"]["grids"]:
         for one in grid.runs(study, "quick", name):
-            of_method = [one["method"]] if every else grid.method(one["method"], one["dataset"])
-            marks = {one["protocol"], *of_method}
+            parts = grid.method(one["method"], one["dataset"])
+            adding = (file for file, given in parts.items() if adds_columns(methods(file, **given)))
+            marks = {one["protocol"], *([one["method"]] if every else adding)}
             if marks - seen:
                 found.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
             seen |= marks
@@ -222,6 +228,11 @@ def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
             found.append(f"results/{name}.csv")
             seen.add(mark)
     return found
+
+
+def adds_columns(method: Method) -> bool:
+    """Whether a method's runs have columns that FedAvg's do not have."""
+    return bool(method.observe or method.evaluate or method.evaluate_server)
 
 
 def runs_of(grid: Grid, study: str, product: str) -> list[dict]:

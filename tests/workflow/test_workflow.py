@@ -85,12 +85,15 @@ def test_a_product_without_runs_is_refused_before_anything_runs(fresh):
 
 @pytest.mark.slow
 def test_a_product_of_other_names_never_counts_as_made(tmp_path):
-    """Of seed 1 it is made; of seed 2 it cannot be collected, however often it is tried."""
+    """Of seed 1 it is made; of seed 2 it cannot be collected, however often it is tried.
+
+    When it is made of seed 2, only the code behind it draws it again.
+    """
     project, figure = copied(tmp_path), "results/figure4.csv"
     made = "results/partition/digits/dir0.1/classwise-20/seed2.npz"
     snakemake(project, "--cores", 2, "--config", "seed=1", "--", figure, made)
     (project / made).write_bytes(b"damaged")
-    for target in (figure, figure, "results/studies/fedsls/quick/seed=2/figure4.csv"):
+    for target in (figure, "results/studies/fedsls/quick/seed=2/figure4.csv"):
         process = start(project, "--cores", 2, "--config", "seed=2", "--", target)
         said, _ = process.communicate()
         assert process.returncode == 1, said
@@ -98,16 +101,20 @@ def test_a_product_of_other_names_never_counts_as_made(tmp_path):
     (project / made).unlink()
     snakemake(project, "--cores", 2, "--config", "seed=2", "--", figure)
     assert {row["seed"] for row in csv.DictReader((project / figure).open())} == {"2"}
+    rewrite(project / f"{PACKAGE}/engine/samples.py", "CHUNK = 64", "CHUNK = 65")
     assert planned(project, "--config", "seed=2", target=figure).jobs == {}
     # what was made of seed 1 is in a folder of its own
     assert planned(project, "--config", "seed=1", target=figure).jobs == {"results_figure4": 1}
+    rewrite(project / f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3")
+    assert planned(project, "--config", "seed=2", target=figure).jobs["fedsls_figure4"] == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [("methods/moon", "away = -F.log", "away = -F.no_such_function"),
-     ("datasets/digits", "np.round(values", "np.no_such_function(values")],
+     pytest.param("datasets/digits", "np.round(values", "np.no_such_function(values",
+                  marks=pytest.mark.exhaustive)],
 )  # fmt: skip
 def test_a_table_whose_runs_failed_never_counts_as_made(file, old, new, project):
     """The table is there; code behind it is edited so that it fails, and is tried again."""
@@ -116,16 +123,6 @@ def test_a_table_whose_runs_failed_never_counts_as_made(file, old, new, project)
         process = start(project, "--cores", 2, "--configfile", "tiny.yaml", "--", TABLE)
         said, _ = process.communicate()
         assert process.returncode == 1, said
-
-
-@pytest.mark.slow
-def test_only_the_code_behind_a_figure_draws_it_again(tmp_path):
-    project, figure = copied(tmp_path), "results/figure4.csv"
-    snakemake(project, "--cores", 2, "--", figure)
-    rewrite(project / f"{PACKAGE}/engine/samples.py", "CHUNK = 64", "CHUNK = 65")
-    assert planned(project, target=figure).jobs == {}
-    rewrite(project / f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3")
-    assert planned(project, target=figure).jobs["fedsls_figure4"] == 1
 
 
 # -- from the raw data to the table -------------------------------------------------------------
@@ -415,9 +412,9 @@ def test_one_job_at_a_time_gives_the_bits_of_two_at_a_time(finished, project):
 @pytest.mark.parametrize(
     ("options", "again"),
     [
-        (("--forceall", TABLE), METHODS),
+        pytest.param(("--forceall", TABLE), METHODS, marks=pytest.mark.exhaustive),
         (("--force", f"{RUNS}/moon/seed0/metrics.csv"), ["moon"]),
-        (("--forcerun", "partition", "--", TABLE), []),
+        pytest.param(("--forcerun", "partition", "--", TABLE), [], marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_forced_run_is_trained(options, again, project):
@@ -491,24 +488,6 @@ def uninterrupted(finished, tmp_path_factory) -> Callable[[str], Path]:
         return project / method
 
     return trained
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["moon", "fedau"])
-def test_a_killed_run_continues_to_the_same_bits(method, uninterrupted, project):
-    checkpoint = project / "killed/checkpoint"
-    process = train(project, method, "killed", 0)
-    wait_for_round(process, checkpoint)
-    process.kill()
-    process.communicate()
-    at = saved_round(checkpoint)
-    assert not (project / "killed/metrics.csv").exists()
-    finish(train(project, method, "killed", 60))
-    assert summary(project / "killed")["resumed_at"] == at > 0
-    assert not checkpoint.exists()
-    for file in ("metrics.csv", "model.safetensors"):
-        expected = (uninterrupted(method) / file).read_bytes()
-        assert (project / "killed" / file).read_bytes() == expected
 
 
 @pytest.mark.slow

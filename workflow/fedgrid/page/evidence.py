@@ -197,7 +197,7 @@ def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> 
 
 def label_contrasts(contrasts: pd.DataFrame, study: Study) -> pd.DataFrame:
     """Add a label to each comparison, which names what differs between those of a claim."""
-    parts = [part for _, part in contrasts.groupby("claim", sort=False)]
+    parts = [part for _, part in contrasts.groupby("claim", sort=False)] or [contrasts]
     labels = [pd.Series(label_comparisons(part, study)) for part in parts]
     return pd.concat(parts).assign(label=[text for of in labels for text in of])
 

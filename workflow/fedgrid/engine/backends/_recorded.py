@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -40,9 +42,11 @@ def record(
         return flattened
 
     # Tensors are identified by `id`, and one tensor may occur in several places. A resumed run
-    # records in another round, so what recording draws must not move the random numbers.
+    # records in another round, so what recording draws must not move the random numbers. Without
+    # a tracing context torch makes a mode for each operation, which takes most of the time.
     gpus = {leaf.device for leaf in leaves if leaf.device.type == "cuda"}
-    with torch.random.fork_rng(gpus):
+    shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
+    with torch.random.fork_rng(gpus), tracing(shapes):
         graph = make_fx(flat, decomposition_table=instead)(*(leaf.detach() for leaf in leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
