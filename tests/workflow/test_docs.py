@@ -7,6 +7,7 @@ and CONTRIBUTING.md, and by Snakemake itself with `-m exhaustive`. The blocks of
 of a page are one session. One of `{ .sh .slurm }` is planned here, and run by `tests/slurm`.
 """
 
+import os
 import re
 import shlex
 import subprocess
@@ -305,7 +306,9 @@ def test_no_mark_of_a_page_is_left():
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """The folder of the built documentation."""
+    """The folder of the built documentation: of that which `.ci/run` has built, or of a new one."""
+    if "FEDGRID_SITE" in os.environ:
+        return Path(os.environ["FEDGRID_SITE"])
     folder = tmp_path_factory.mktemp("documentation") / "site"
     command = ["mkdocs", "build", "--strict", "--quiet", "--site-dir", folder]
     environment = ENVIRONMENT | {"PYTHONPATH": "workflow", "NO_MKDOCS_2_WARNING": "1"}
