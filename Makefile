@@ -52,7 +52,7 @@ docs: $(VENV)/ready
 	@echo "$$PICTURES" | while read study figures; do \
 		$(SNAKEMAKE) --cores all --config study=$$study scale=small -- \
 			$$(printf "results/studies/$$study/small/%s.svg " $$figures) </dev/null || exit 1; done
-	mkdocs build --quiet
+	mkdocs build --strict --quiet
 	@echo "open results/docs/index.html"
 
 rulegraph: $(VENV)/ready

@@ -2,8 +2,9 @@
 
 Each trial plays some rounds in double precision, with momentum, weight decay and clients of
 different sizes, one of which is empty. What may go wrong: the backends disagree, or padding counts;
-a run is not repeatable; a resumed run is another one; a tensor is made on the CPU where others are
-on a GPU; neutral hyper-parameters do not give FedAvg.
+a run is not repeatable; a resumed run is another one; a client's position in the round is taken for
+its number; a mean is given where sums are added up; a tensor is made on the CPU where others are on
+a GPU; neutral hyper-parameters do not give FedAvg.
 """
 
 import copy
@@ -174,13 +175,9 @@ class Trial:
             state = engine.round(state)
             watch.check()
         self.draws = self.draws or drew_numbers()
-        clients, deployed = (
-            engine.evaluation.evaluate_all_clients(state),
-            engine.evaluation.deployed,
-        )
-        self.seen = str(
-            (clients.results(deployed(state)), engine.evaluation.evaluate_server(state))
-        )
+        evaluation = engine.evaluation
+        clients = evaluation.evaluate_all_clients(state).results(evaluation.deployed(state))
+        self.seen = str((clients, evaluation.evaluate_server(state)))
         return engine, state
 
     def play_on_gpu(self) -> RunState:
@@ -209,7 +206,8 @@ class Trial:
 
     def seen_without(self, name: str) -> str:
         """Return the evaluation of the method without a function; empty if it does not work."""
-        change, self.change = self.change, lambda method: replace(method, **{name: None})
+        without: dict[str, Any] = {name: None}
+        change, self.change = self.change, lambda method: replace(method, **without)
         try:
             self.play("loop")
         except Exception:  # another function needs what it gives

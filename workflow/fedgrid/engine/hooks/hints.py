@@ -6,17 +6,9 @@ from typing import Any
 
 from fedgrid.runtime.names import in_words, list_some, nearest, shown
 
-MAPPED = (
-    "vmap",
-    "tracing tensor",
-    "functorch",
-    "does not require grad",
-)  # words of errors of vmap and of a recording
-TWO_DEVICES = (
-    "same device",
-    "to numpy",
-    "device type for generator",
-)  # words of errors of tensors on a GPU and on the CPU
+# Words of errors of vmap and of a recording, and of tensors on a GPU and on the CPU.
+MAPPED = ("vmap", "tracing tensor", "functorch", "does not require grad")
+TWO_DEVICES = ("same device", "to numpy", "device type for generator")
 ELSEWHERE = (
     ". Make a tensor where the others are, with `device=` or by `new_zeros` and its kin: "
     "`torch.ones(3, device=cohort.sizes.device)`, for example"
