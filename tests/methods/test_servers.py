@@ -270,6 +270,14 @@ def test_power_of_choice():
     compare(PowerOfChoice, methods("power_of_choice", d=5), participation=1 / 3)
 
 
+@pytest.mark.parametrize("name", ["power_of_choice", "power_of_choice_random"])
+def test_candidates_that_all_take_part_are_no_choice(name):
+    chosen = 3  # of six clients, of whom one has no samples
+    with pytest.raises(UsageError, match="set d to more than 3"):
+        simulate(methods(name, d=chosen), participation=1 / 2).play()
+    simulate(methods(name, d=chosen), participation=1.0).play()  # all take part in any case
+
+
 def test_the_placebo_of_power_of_choice_draws_from_the_candidates():
     compare(ChoiceByLot, methods("power_of_choice_random", d=5), participation=1 / 3)
 

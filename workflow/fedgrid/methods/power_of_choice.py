@@ -5,8 +5,8 @@ probabilities in proportion to their samples. Each says the mean loss of the ser
 training data, and the m clients with the largest take part, where m is the size of the protocol's
 cohort. All clients of a round weigh the same, as in the paper.
 
-If d is at most m, all that are drawn take part. Clients with too few samples for a batch are not
-drawn.
+If d is at most m, all that are drawn would take part: this is refused, unless all clients do in any
+case. Clients with too few samples for a batch are not drawn.
 
 The placebo `power_of_choice_random` draws the m clients from the candidates by lot.
 """
@@ -21,7 +21,7 @@ from fedgrid.runtime.names import UsageError
 
 
 def method(d: int = 20) -> Method:
-    """d of at least 1: the number of candidates, and at least the size of a cohort is taken."""
+    """d: the number of candidates, above the number of clients that take part in a round."""
     check("power_of_choice", d)
 
     def choose(candidates: Candidates) -> Tensor:
@@ -36,8 +36,14 @@ def method(d: int = 20) -> Method:
 
 def draw(candidates: Candidates, d: int) -> Tensor:
     """Return the ids of the candidates, in the order in which they are drawn."""
-    sizes = (candidates.sizes * candidates.trains).double().cpu()
-    number = min(max(d, len(candidates.drawn)), int((sizes > 0).sum()))
+    sizes, taking = (candidates.sizes * candidates.trains).double().cpu(), len(candidates.drawn)
+    there = int((sizes > 0).sum())
+    if d <= taking < there:
+        raise UsageError(
+            f"d is {d}, and {taking} clients take part in a round, so all candidates would: set d "
+            f"to more than {taking}"
+        )
+    number = min(max(d, taking), there)
     generator = torch.Generator().manual_seed(candidates.noise)
     found = torch.multinomial(sizes, number, replacement=False, generator=generator)
     return found.to(candidates.drawn)

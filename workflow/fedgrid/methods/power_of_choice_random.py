@@ -12,7 +12,7 @@ from fedgrid.methods.power_of_choice import check, draw
 
 
 def method(d: int = 20) -> Method:
-    """d of at least 1: the number of candidates, and at least the size of a cohort is taken."""
+    """d: the number of candidates, above the number of clients that take part in a round."""
     check("power_of_choice_random", d)
 
     def choose(candidates: Candidates) -> Tensor:
