@@ -150,6 +150,7 @@ def test_random_numbers_may_belong_to_positions(monkeypatch):
     ("made", "idle"),
     [
         (Method(rate=lambda step: {n: step.lr * 0 for n in step.params if "fc" in n}), ["rate"]),
+        (Method(penalty=lambda step: step.params["head.bias"].detach().sum()), ["penalty"]),
         (Method(correct=lambda step, g: {n: 2 * one for n, one in g.items()}), []),
         (Method(shared=sizes, share=lambda cohort, update: dict(cohort.shared)), ["share"]),
     ],

@@ -314,11 +314,6 @@ MISTAKES = {
         "rate",
         "negative factor",
     ),
-    "a penalty of nothing in training": (
-        Method(penalty=lambda s: s.params["head.weight"].detach().square().sum()),
-        "penalty",
-        "does not depend on the parameters in training",
-    ),
     "a network without weights": (
         Method(measure=lambda c: {"m": c.total(lambda x, y: c.architecture(x)[1].sum())}),
         "measure",

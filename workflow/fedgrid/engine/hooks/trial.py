@@ -48,11 +48,8 @@ def try_hook(hook: Hook, padded: bool, step: Step, gradients: Model) -> None:
     hook.unchanged(before, versions((step, gradients)))
     hook.repeat(result, step, *([dict(gradients)] if hook.name == "correct" else []))
     with hook.named():
-        if hook.name in ("loss", "penalty") and not result.requires_grad:
-            raise MistakeError(
-                "does not depend on the parameters in training, so it changes nothing: compute it "
-                "from `step.logits`, `step.features` or `step.params`, without `detach`"
-            )
+        if hook.name == "loss" and not result.requires_grad:
+            raise MistakeError("does not depend on the parameters in training: use `step.logits`")
         if hook.name == "rate" and any(factor < 0 for factor in result.values()):
             raise MistakeError("gives a negative factor: give factors of at least 0")
         if not finite(result):
