@@ -161,6 +161,13 @@ def test_a_function_that_changes_nothing_is_told(made, idle, monkeypatch):
     assert [name for name in checking.EFFECTIVE if f"`{name}`" in told] == idle
 
 
+def test_a_method_that_fails_on_a_gpu_is_compared_with_fedavg_on_the_cpu(monkeypatch):
+    monkeypatch.setattr(checking, "read_neutral", lambda part: {"mu": 0.0})
+    problems = found(monkeypatch, Method(aggregate=forgets_the_device))
+    assert len(problems) == 1, problems
+    assert "a run on a simulated GPU fails" in problems[0]
+
+
 def test_a_method_that_is_not_fedavg_where_it_says_so(monkeypatch):
     neutral = {"mu": 0.0}
     monkeypatch.setattr(checking, "read_neutral", lambda part: neutral)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from conftest import QUIET, artifacts, brief, methods, simulate, some_slow, uneven
+from fedgrid.checking.small import move
 from fedgrid.engine.backends import stacked
 from fedgrid.engine.backends._compiled import Compiled
 from fedgrid.engine.hooks import rules
@@ -102,8 +102,7 @@ def started(name: str, compiled: bool, federation=None):
     method = brief(name)
     federation = federation or uneven()
     device = federation.images.device
-    needed = tree_map(lambda t: t if t.dtype == torch.bool else t.to(device), artifacts(name))
-    run = simulate(method, "stacked", federation, needed=needed, **LOCAL)
+    run = simulate(method, "stacked", federation, needed=move(artifacts(name), device), **LOCAL)
     engine = run.engine
     if compiled:
         parts = engine.architecture, method, engine.backend.optimiser, engine.samples

@@ -23,7 +23,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fedgrid.checking import small
 from fedgrid.checking.order import turn_order
-from fedgrid.checking.simulated_gpu import simulated_gpu
+from fedgrid.checking.simulated_gpu import CPU, simulated_gpu
 from fedgrid.engine import samples
 from fedgrid.engine.hooks.calling import file_and_line, hooks
 from fedgrid.engine.hooks.hints import hint
@@ -118,7 +118,7 @@ class Trial:
     """Plays rounds of one method, and compares them with others that must be equal."""
 
     def __init__(self, parts: MethodParts):
-        self.parts, self.draws, self.device = parts, False, torch.device("cpu")
+        self.parts, self.draws = parts, False
         self.change: Callable[[Method], Method] = lambda method: method  # what a trial changes
         self.seen = ""  # the evaluation at the end of the last run
 
@@ -134,8 +134,10 @@ class Trial:
         """Return the method of these files."""
         return reduce(or_, (build_part(*given) for given in parts.items()), Method())
 
-    def engine(self, backend: str, parts: MethodParts, protocol: Protocol) -> Engine:
-        """Return a new engine on the trial's device, with results of other stages at random."""
+    def engine(
+        self, backend: str, parts: MethodParts, protocol: Protocol, device: torch.device
+    ) -> Engine:
+        """Return a new engine on the device, with results of other stages at random."""
         method = self.change(self.method(parts))
         check_method(" with ".join(parts), method, protocol)
         data = small.uneven(SIZES)
@@ -146,7 +148,7 @@ class Trial:
         needed: dict[str, Any] = {}
         for part in parts:
             needed |= small.artifacts(part, len(SIZES))
-        data, needed = small.move_federation(data, self.device), small.move(needed, self.device)
+        data, needed = small.move_federation(data, device), small.move(needed, device)
         return Engine(small.tiny, method, protocol, data, backend, needed)
 
     def play(
@@ -155,6 +157,7 @@ class Trial:
         parts: MethodParts | None = None,
         stop: int = 0,
         turned: bool = False,
+        device: torch.device = CPU,
         **fields: Any,
     ) -> tuple[Engine, RunState]:
         """Return engine and run after all rounds; after `stop` rounds another engine goes on.
@@ -162,14 +165,14 @@ class Trial:
         If it is `turned`, the server has the clients of a round in the opposite order.
         """
         protocol, parts = self.setting(**fields), parts or self.parts
-        engine = self.engine(backend, parts, protocol)
+        engine = self.engine(backend, parts, protocol, device)
         if turned:
             turn_order(engine.method)
         state = engine.start(0)
         for number in range(ROUNDS):
             watch = Watch(engine.method)
             if stop and number == stop:
-                engine = self.engine(backend, parts, protocol)
+                engine = self.engine(backend, parts, protocol, device)
                 engine.start(0)
                 state = copy.deepcopy(state)
             state = engine.round(state)
@@ -182,12 +185,10 @@ class Trial:
 
     def play_on_gpu(self) -> RunState:
         """Return the run after all rounds on a GPU that needs none, with its tensors on the CPU."""
-        with simulated_gpu() as self.device:
-            state = self.play("loop")[1]
+        with simulated_gpu() as gpu:
+            state = self.play("loop", device=gpu)[1]
             parts = {name: getattr(state, name) for name in PARTS}
-            state = replace(state, **small.move(parts, "cpu"))
-        self.device = torch.device("cpu")
-        return state
+            return replace(state, **small.move(parts, CPU))
 
     def play_in_small_chunks(self) -> RunState:
         """Return the run after all rounds if a client's data come a few samples at a time."""

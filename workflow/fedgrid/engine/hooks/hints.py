@@ -10,8 +10,8 @@ from fedgrid.runtime.names import in_words, list_some, nearest, shown
 MAPPED = ("vmap", "tracing tensor", "functorch", "does not require grad")
 TWO_DEVICES = ("same device", "to numpy", "device type for generator")
 ELSEWHERE = (
-    ". Make a tensor where the others are, with `device=` or by `new_zeros` and its kin: "
-    "`torch.ones(3, device=cohort.sizes.device)`, for example"
+    ". Make a tensor where the others are: `torch.ones(3, device=cohort.sizes.device)` or "
+    "`cohort.sizes.new_ones(3)`, for example"
 )
 NO_WEIGHTS = (
     ". The network has no weights of its own: call it by `torch.func.functional_call(network, "
