@@ -24,6 +24,7 @@ from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import read_studies
 from made import STUDIES
+from made_products import MANY_RUNS, make_table
 from planned import answers, plan_of, product_of
 from written import DOCS, ROOT
 
@@ -60,6 +61,12 @@ ANYWHERE = {
     "cited",
 }  # in collected tables and products, if there are any
 FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
+# By module, a product that it draws at the quick scale: of FedSLS, if that has one.
+DRAWN = {
+    product_module(study, name, STUDIES[study]["products"][name]): (study, name)
+    for study in (*STUDIES, "fedsls")
+    for name in made.GRID.products(study, "quick")
+}
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 
 
@@ -110,10 +117,15 @@ def test_every_kept_table_is_explained():
         assert unknown(f"kept: {kept}", header(path)) == [], path
 
 
-@pytest.mark.parametrize("name", ["table1", "claims", "controls", "weights", "resources"])
-def test_a_product_of_made_up_runs_is_explained(name):
-    module = product_module("fedsls", name, STUDIES["fedsls"]["products"][name])
-    table = made.drawn(name, made.sources(name))
+@pytest.mark.parametrize(
+    ("module", "study", "name"),
+    [
+        pytest.param(module, *one, marks=pytest.mark.slow if one[1] in MANY_RUNS else ())
+        for module, one in DRAWN.items()
+    ],
+)
+def test_a_product_of_made_up_runs_is_explained(module, study, name):
+    table = make_table(study, name)
     assert unknown(module.replace("report.", "product: "), [*table]) == []
 
 
@@ -133,7 +145,13 @@ def test_the_deciles_of_clients_are_explained():
 # -- files of all studies -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("study", [pytest.param(s, marks=pytest.mark.slow) for s in WITH_SMALL])
+@pytest.mark.parametrize(
+    "study",
+    [
+        pytest.param(s, marks=pytest.mark.slow if s == "fedsls" else pytest.mark.exhaustive)
+        for s in WITH_SMALL
+    ],
+)
 def test_every_column_of_products_of_kept_runs_is_explained(study, tmp_path, monkeypatch):
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     for name in kept_products(study):
@@ -171,16 +189,17 @@ def assert_explained(project: Path) -> set[str]:
     [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
 )
 def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monkeypatch):
-    """Of a run of each protocol and of each method that adds a column, and products; or of all.
+    """Of a run of each protocol and of each method that adds a column; or of all runs.
 
-    Of products one of each module, if it has few runs.
+    Of products those that are drawn from a kind of file that no other is, if they have few runs; or
+    one of each module, options and kinds of files.
     """
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     project = copied(tmp_path / "project")
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
     studies = read_studies(project / "workflow/studies")
-    seen = {mark_of(study, name, every) for study in WITH_SMALL for name in kept_products(study)}
+    seen = set()
     for study in STUDIES:
         options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
         snakemake(project, *options, *targets(Grid(studies, asked(study)), study, every, seen))
@@ -224,9 +243,10 @@ def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
             seen |= marks
     for name in grid.products(study, "quick"):
         cheap = every or len(runs_of(grid, study, name)) <= FEW
-        if cheap and (mark := mark_of(study, name, every)) not in seen:
+        marks = marks_of_product(study, name, every)
+        if cheap and marks - seen:
             found.append(f"results/{name}.csv")
-            seen.add(mark)
+            seen |= marks
     return found
 
 
@@ -242,12 +262,12 @@ def runs_of(grid: Grid, study: str, product: str) -> list[dict]:
     return [run for name in grids for run in grid.runs(study, "quick", name)]
 
 
-def mark_of(study: str, name: str, every: bool) -> tuple[str, ...]:
-    """What draws a product and, if `every`, the names of its options and of its sources."""
+def marks_of_product(study: str, name: str, every: bool) -> set:
+    """The kinds of files that a product is drawn from; if `every`, one mark of all that it has."""
     product = STUDIES[study]["products"][name]
-    kinds = [text.partition("/")[0] for text in product["from"].values()]
-    more = (*sorted(product.get("with", {})), *sorted(kinds)) if every else ()
-    return (product_module(study, name, product), *more)
+    kinds = {text.partition("/")[0] for text in product["from"].values()}
+    options = sorted(product.get("with", {}))
+    return {(product_module(study, name, product), *options, *sorted(kinds))} if every else kinds
 
 
 def shrunk(study: dict) -> dict:
