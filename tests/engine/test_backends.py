@@ -24,11 +24,13 @@ from conftest import (
     simulate,
     some_slow,
 )
+from fedgrid.checking.method import count_kept
 from fedgrid.engine.aggregation import Kept, Running, start_sum
 from fedgrid.engine.backends import _steps
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.method import Method, by_samples, weighted_sum
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 
 every_method = pytest.mark.parametrize("name", QUIET)
@@ -61,6 +63,14 @@ def played(name: str, backend: str) -> RunState:
 @every_method
 def test_stacked_equals_loop(name):
     assert_same(played(name, "loop"), played(name, "stacked"), rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in QUIET if name != "knnper"])
+def test_a_file_says_how_many_models_a_client_keeps(name):
+    """kNN-Per keeps features of samples, which are larger than this network."""
+    run = played(name, "loop")
+    kept = max((count_kept(run.server, memory) for memory in run.memory.values()), default=0)
+    assert kept < source.literal(f"methods.{name}", "MODELS_KEPT", 0) + 0.5
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedcurv", "fednova", "moon", "scaffold"])

@@ -110,6 +110,11 @@ MISTAKES = {
         "cohort.noise",
     ),
     "a counter": (Method(penalty=counted()), "penalty", "another result"),
+    "a default value that is replaced": (
+        Method(reweigh=lambda cohort, tau=2.0: tau),
+        "reweigh",
+        "number 2 replaces the default value of `tau`",
+    ),
     "a mean over the padding": (
         Method(penalty=lambda s: s.features.square().mean(), padded=True),
         "penalty",

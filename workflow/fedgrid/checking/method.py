@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten_with_path
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from fedgrid.checking import small
 from fedgrid.checking.order import turn_order
@@ -29,9 +29,9 @@ from fedgrid.engine.hooks.calling import file_and_line, hooks
 from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
-from fedgrid.engine.state import RunState
+from fedgrid.engine.state import RunState, own_model
 from fedgrid.federation.federation import Pool
-from fedgrid.method import Method
+from fedgrid.method import Memory, Method, Model
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
 from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
@@ -42,6 +42,7 @@ METHODS = PACKAGE / "methods"
 ROUNDS = 2
 SIZES = (2, 9, 4, 0, 10)  # an empty client, one with less than a batch, and padded batches
 FEW = 2  # samples in a small chunk
+LITTLE = 0.3  # of a model; what clients keep less of is not described
 CLOSE = 1e-6  # relative; both backends add the same numbers in another order
 SETTING: dict[str, Any] = {
     **{"clients": len(SIZES), "participation": 0.8, "rounds": ROUNDS, "local": 1},
@@ -90,7 +91,7 @@ def check(parts: MethodParts) -> Findings:
     findings.hooks = [
         (hook.name, file_and_line(hook.function), hook.gave) for hook in hooks(first.method)
     ]
-    findings.facts = describe(first)
+    findings.facts = describe(first) | describe_memory(state, parts)
     if place := not_finite(state):
         findings.problems.append(f"after {ROUNDS} rounds {place} has numbers that are not finite")
         return findings
@@ -112,6 +113,25 @@ def describe(engine: Engine) -> dict[str, str]:
     return {
         words: f"{engine.traffic[way] / model:.2f} times the model" for way, words in ways.items()
     }
+
+
+def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
+    """Return what clients keep, relative to their model, if they or the files say that they do."""
+    kept = max((count_kept(state.server, memory) for memory in state.memory.values()), default=0.0)
+    said = sum(source.literal(f"methods.{part}", "MODELS_KEPT", 0) for part in parts)
+    if max(kept, said) < LITTLE:
+        return {}
+    file = f"MODELS_KEPT = {said}" if said else "no MODELS_KEPT"
+    return {"kept by a client": f"{kept:.2f} times its model, and the file says {file}"}
+
+
+def count_kept(server: Model, memory: Memory) -> float:
+    """Return the size of what a client keeps, relative to that of its model."""
+    kept, model = (
+        sum(leaf.numel() for leaf in tree_leaves(of) if isinstance(leaf, Tensor))
+        for of in (memory, own_model(server, memory))
+    )
+    return kept / model
 
 
 class Trial:

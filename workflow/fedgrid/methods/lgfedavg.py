@@ -11,6 +11,7 @@ Here a run begins with the protocol's initial weights; add `uniform` for equal w
 from fedgrid.method import Method
 
 PRIVATE = ("body.",)
+MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
 def method() -> Method:

@@ -6,6 +6,7 @@ arguments only: random numbers come from `cohort.noise`. Functions of a local st
 often for that, and inside of vmap; `trial.py` does it for them.
 """
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,6 +89,8 @@ class Hook:
     def repeat(self, result: Any, *arguments: Any) -> None:
         """Refuse a function whose second call gives another result; note what it reads."""
         self.gave = describe(result)
+        with self.named():
+            keep_defaults(self.function, len(arguments))
         arguments = tuple(noted(argument, self.read) for argument in arguments)
         with self.named(*arguments), untouched_generators():
             if not same(result, self.settled(self.function(*arguments))):
@@ -176,6 +179,24 @@ def unchanged_by_steps(method: Method, given: tuple[Any, ...]) -> Iterator[None]
             f"{where}: {' or '.join(names)} changes {of_argument(place)} of a client in place: "
             "copy it first"
         )
+
+
+def keep_defaults(function: Callable[..., Any], given: int) -> None:
+    """Refuse a function of which a call with `given` arguments replaces a default value.
+
+    None is no such value: a function for several fields gets more arguments for some of them.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some functions that are not written in Python
+        return
+    filled = [one for one in parameters if one.kind not in (one.KEYWORD_ONLY, one.VAR_KEYWORD)]
+    for number, one in enumerate(filled[:given], 1):
+        if one.default is not one.empty and one.default is not None:
+            raise MistakeError(
+                f"is called with {given} arguments, and number {number} replaces the default value "
+                f"of `{one.name}`: add a parameter before `{one.name}`, or leave out its default"
+            )
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:
