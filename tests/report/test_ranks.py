@@ -88,11 +88,39 @@ def test_friedmans_test_is_that_of_all_ranked_methods():
 
 def test_its_forms_can_be_drawn():
     table = drawn(placebos={"good": "placebo"}).reset_index()
-    assert "good" in ranks.wide(table).index
+    shown = ranks.wide(table)
+    assert shown.loc["good", ("digits, alpha=0.1", "test accuracy")] == "67.00"
+    assert shown.loc["good", ("digits, alpha=0.1", "minus FedAvg")].startswith("+5.00 [")
     assert "Friedman" in ranks.caption(drawn().reset_index())
-    (axes,) = ranks.plot(drawn().reset_index(), made.STUDY).axes
-    marked = [line for line in axes.lines if line.get_marker() and line.get_markevery() == 1]
-    assert len(marked) == drawn().reset_index()["family"].nunique()
+    assert "A gain is the difference to FedAvg in a cell, with" in ranks.caption(table)
+
+
+def marks(axes) -> dict[float, set[float]]:
+    """The places of marks in a panel, by row."""
+    found = {}
+    for line in axes.lines:
+        if line.get_marker() not in ("", "None", None):
+            found.setdefault(float(line.get_ydata()[0]), set()).add(float(line.get_xdata()[0]))
+    return found
+
+
+def test_the_figure_has_ranks_and_the_gains_of_methods_and_placebos_in_each_cell():
+    table = drawn(placebos={"good": "placebo"}).reset_index()
+    first, *cells = ranks.plot(table, made.STUDY).axes
+    assert marks(first) == {0: {1.5}, 1: {1.5}}
+    families = [text.get_text() for text in first.get_yticklabels()]
+    for axes, partition in zip(cells, ("dir0.1", "dir0.5"), strict=True):
+        own = table[table["partition"] == partition].set_index("family")["gain"]
+        found = {round(x, 6) for x in marks(axes)[families.index("good")]}
+        assert found == {own["good"], own["placebo"]}
+
+
+def test_a_run_that_diverged_is_said_in_its_cell():
+    table = drawn(placebos={"good": "placebo"}).reset_index()
+    lost = (table["family"] == "placebo") & (table["partition"] == "dir0.1")
+    table.loc[lost, ["mean", "gain", "diverged"]] = np.nan, np.nan, 1
+    shown = ranks.wide(table).loc["placebo", "digits, alpha=0.1"]
+    assert shown.tolist()[:2] == ["1/2 diverged", ""]
 
 
 def test_a_placebo_that_is_no_method_is_refused_and_one_without_runs_is_not():

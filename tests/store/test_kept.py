@@ -602,6 +602,12 @@ def test_a_changed_engine_is_a_weaker_warning_than_a_changed_method(changed, sai
     assert describe_code([(changed, "m")]) == [f"1 kept run was made {said}"]
 
 
+def test_changes_of_several_methods_are_one_sentence():
+    runs = [("methods/b.py", "b-mu1"), ("methods/a.py", "a"), ("methods/b.py", "b-mu2")]
+    said = "methods/a.py and methods/b.py: b-mu1, a and b-mu2."
+    assert describe_code(runs) == [f"3 kept runs were made before a change of {said}"]
+
+
 def test_many_methods_are_counted():
     (said,) = describe_code((identity.ENGINE, f"m{number}") for number in range(40))
     assert said.endswith(": 40 methods.")

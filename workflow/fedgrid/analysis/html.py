@@ -33,7 +33,7 @@ def write_table(
         shown.isetitem(at, shown.iloc[:, at].map(mark_words))
     heads = label_index(wide.columns, study)
     shown.index = label_index(wide.index, study)
-    shown.columns = mark_heads(heads, of_words) if heads.nlevels == 1 else heads
+    shown.columns = mark_heads(heads, of_words)
     return Markup(shown.to_html(border=0, escape=False, classes=kind))
 
 
@@ -58,10 +58,14 @@ def is_of_words(column: pd.Series) -> bool:
 
 
 def mark_heads(heads: pd.Index, of_words: list[bool]) -> pd.Index:
-    """Mark the heads of columns of words, and write them without underscores."""
-    texts = [Markup(head.replace("_", " ")) for head in heads]
+    """Mark the heads of columns of words, which are the last level, and write no underscores."""
+    *groups, last = list_levels(heads)
+    texts = [Markup(head.replace("_", " ")) for head in last]
     pairs = zip(texts, of_words, strict=True)
-    return pd.Index([mark_words(text) if words else text for text, words in pairs], name=heads.name)
+    marked = [mark_words(text) if words else text for text, words in pairs]
+    if not groups:
+        return pd.Index(marked, name=heads.name)
+    return pd.MultiIndex.from_arrays([*groups, marked], names=heads.names)
 
 
 def mark_words(text: str) -> Markup:

@@ -96,6 +96,7 @@ table {{ border-collapse: collapse; }}
 th, td {{ padding: .25em .7em; text-align: right; vertical-align: top; }}
 th, td {{ border-bottom: 1px solid #ddd; }}
 tbody th, thead th:first-child, thead th:has(> .words), td:has(> .words) {{ text-align: left; }}
+thead th[colspan] {{ text-align: center; }}
 thead tr:last-child:has(th:empty:last-child) th {{ text-align: left; }} /* names of the index */
 tbody th {{ font-weight: normal; }}
 thead th {{ border-bottom: 1px solid #222; }}

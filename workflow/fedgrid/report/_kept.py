@@ -53,30 +53,37 @@ def describe_changes(sources: Sources) -> list[str]:
 
 
 def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
-    """Write by whose code kept runs were made: a sentence for each change of the code since.
+    """Write by whose code kept runs were made: a sentence for each kind of change since then.
 
     Of each run there is what has changed (`store/identity.py`), and the name of its method.
     """
-    by_change: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     for changed, method in runs:
-        by_change.setdefault(changed, []).append(method)
-    return [describe_change(changed, by_change[changed]) for changed in sorted(by_change)]
+        kind = changed if changed in ("", ENGINE, UNRECORDED) else "files"
+        found.setdefault(kind, []).append((changed, method))
+    return [describe_change(kind, found[kind]) for kind in sorted(found)]
 
 
-def describe_change(changed: str, methods: list[str]) -> str:
-    """Write what has changed since kept runs were made; `methods` has the method of each run."""
-    number, names = len(methods), [*dict.fromkeys(methods)]
-    named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
+def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
+    """Write what has changed since kept runs were made: of each run the change and its method."""
+    number, names = len(runs), [*dict.fromkeys(method for _, method in runs)]
+    named = name_some(names, "methods")
     made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
-    if not changed:
+    if not kind:
         said = f"{made} by the code that is here now"
-    elif changed == ENGINE:
+    elif kind == ENGINE:
         said = f"{made} before a change of the engine, by the same files of the methods"
-    elif changed == UNRECORDED:
+    elif kind == UNRECORDED:
         said = f"{made} by code that is not recorded and differs from today's"
     else:
-        said = f"{made} before a change of {in_words(changed.split())}"
+        changed = sorted({file for files, _ in runs for file in files.split()})
+        said = f"{made} before a change of {name_some(changed, 'files of methods')}"
     return f"{said}: {named}."
+
+
+def name_some(names: list[str], kind: str) -> str:
+    """Write names in words, or how many of this kind there are."""
+    return in_words(names) if len(names) <= NAMED else f"{len(names)} {kind}"
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:

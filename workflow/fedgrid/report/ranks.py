@@ -25,6 +25,7 @@ from fedgrid.study.records import Study
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 CELL = ["dataset", "partition", "setting"]
 LEVEL = 0.05  # of Nemenyi's test
+PANEL = 0.95  # inches
 
 
 def draw(
@@ -125,22 +126,29 @@ def critical_difference(methods: int, cells: int) -> float:
 # -- forms ----------------------------------------------------------------------------------------
 
 
-def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per family: its mean rank, and for each cell its score and its differences."""
+def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
+    """Return a row per family: its mean rank, and for each cell its score and its differences.
+
+    What was chosen is in the .csv, and in the product `tuned` beside its validation score.
+    """
     head = table.drop_duplicates("family").set_index("family")
-    shown = pd.DataFrame({
-        "method": head["family_label"],
-        "mean rank": head["mean_rank"].map("{:.2f}".format).replace("nan", ""),
-    })  # fmt: skip
+    score, over = metrics.describe_metric(table["of"].iloc[0]), find_label(table, baseline)
+    shown = {("over cells", "mean rank"): head["mean_rank"].map("{:.2f}".format).replace("nan", "")}
     for cell, rows in table.groupby(["dataset_label", "partition", "setting"], sort=False):
-        name = f"{cell[0]} {figures.write_label(str(cell[1]))}"
+        name = f"{cell[0]}, {figures.write_label(str(cell[1]))}"
         own = rows.set_index("family")
-        shown[name] = own["mean"].map("{:.2f}".format)
-        shown[f"{name}: to the baseline"] = write_differences(own, "gain")
-        shown[f"{name}: to its placebo"] = write_differences(own, "beyond_placebo")
-        shown[f"{name}: chosen"] = own["chosen"]
-    kept = [name for name in shown if not shown[name].replace("", np.nan).isna().all()]
-    return shown[kept].fillna("").set_index("method")
+        facts = own.to_dict("records")
+        texts = [tables.write_cell(row, "{mean:.2f}") for row in facts]
+        shown[name, score] = pd.Series(texts, own.index)
+        shown[name, f"minus {over}"] = write_differences(own, "gain")
+        shown[name, "minus its placebo"] = write_differences(own, "beyond_placebo")
+    found = pd.DataFrame(shown, head.index).fillna("").set_axis(head["family_label"])
+    return found.loc[:, (found != "").any()].rename_axis("method")
+
+
+def find_label(table: pd.DataFrame, family: str) -> str:
+    """Return the label of a family of the table."""
+    return table.loc[table["family"] == family, "family_label"].iloc[0]
 
 
 def write_differences(rows: pd.DataFrame, column: str) -> pd.Series:
@@ -153,22 +161,56 @@ def write_differences(rows: pd.DataFrame, column: str) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the mean ranks on one axis, the best at the top, with the critical difference."""
+    """Draw the mean ranks, the best at the top, and beside them each cell's gains."""
     ranked = table.dropna(subset="mean_rank").drop_duplicates("family")
     if ranked.empty:
         return figures.make_blank()
-    figure, ((axes,),) = figures.panels(1, 1, figures.COLUMN, 0.16 * len(ranked) + 0.9)
-    places = np.arange(len(ranked))
+    cells = [(cell, rows) for cell, rows in table.groupby(CELL, sort=False) if rows["gain"].any()]
+    height = 0.16 * len(ranked) + 0.9
+    figure, ((first, *others),) = figures.panels(
+        1, 1 + len(cells), PANEL, height, sharey=True, least=PANEL
+    )
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
+    plot_ranks(first, ranked, look)
+    for axes, ((dataset, partition, _), rows) in zip(others, cells, strict=True):
+        own = rows.set_index("family").reindex(ranked["family"])
+        plot_gains(axes, own.reset_index().to_dict("records"), look)
+        axes.set_title(figures.write_setting(study, dataset, partition).replace(", ", ",\n"))
+        axes.set_xlabel("gain")
+    return figure
+
+
+def plot_ranks(axes: Axes, ranked: pd.DataFrame, look: dict[str, dict]) -> None:
+    """Draw the mean rank of each family, and shade those that do not differ from the best one."""
+    places, best, apart = range(len(ranked)), *ranked.iloc[0][["mean_rank", "critical_difference"]]
     for place, row in zip(places, ranked.itertuples(), strict=True):
         style = look[row.family] | {"markevery": 1, "label": row.family_label}
         axes.plot(row.mean_rank, place, **style)
     axes.hlines(places, 1, ranked["mean_rank"], color="0.85", linewidth=0.8, zorder=0)
     axes.set_yticks(places, ranked["family_label"])
-    axes.invert_yaxis()
-    axes.set_xlabel(f"mean rank over {write_cells(ranked['cells'].iloc[0])}; 1 is the best")
-    mark_difference(axes, ranked["mean_rank"].iloc[0], ranked["critical_difference"].iloc[0])
-    return figure
+    axes.set_ylim(len(ranked) - 0.5, -0.5)
+    axes.set_xlabel("mean rank")
+    if np.isfinite(apart):
+        axes.axvspan(best, best + apart, color="0.93", zorder=-1, linewidth=0)
+        axes.set_xlim(right=len(ranked) + 1)
+
+
+def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict]) -> None:
+    """Draw each family's gain in a cell with its interval, and its placebo's gain as a ring.
+
+    The axis has all gains of methods; intervals and placebos may go beyond it.
+    """
+    axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
+    axes.margins(x=0.15)
+    for place, row in enumerate(rows):
+        style = look[row["family"]] | {"markevery": 1, "markersize": 4}
+        axes.plot(row["gain"], place, **style)
+    axes.set_xlim(axes.get_xlim())
+    for place, row in enumerate(rows):
+        colour = look[row["family"]]["color"]
+        axes.hlines(place, row["gain_low"], row["gain_high"], color=colour, linewidth=1)
+        ring = {"color": looks.PALE, "markersize": 5, "markerfacecolor": "white", "zorder": 1}
+        axes.plot(row["gain"] - row["beyond_placebo"], place, "o", **ring)
 
 
 def write_cells(count: int) -> str:
@@ -176,13 +218,17 @@ def write_cells(count: int) -> str:
     return "one cell" if count == 1 else f"{count} cells"
 
 
-def mark_difference(axes: Axes, best: float, apart: float) -> None:
-    """Shade the ranks that do not differ from the best one by the critical difference."""
-    if np.isfinite(apart):
-        axes.axvspan(best, best + apart, color="0.93", zorder=-1, linewidth=0)
+def describe_panels(table: pd.DataFrame, baseline: str) -> str:
+    """Say what the figure has beside the ranks; empty if it has nothing more."""
+    if not table["gain"].any():
+        return ""
+    several = ", with its 95 % interval over seeds" * bool(table["gain_low"].notna().any())
+    rings = " A ring is the gain of the method's placebo." * bool(table["beyond_placebo"].any())
+    over = find_label(table, baseline)
+    return f" A gain is the difference to {over} in a cell{several}.{rings}"
 
 
-def caption(table: pd.DataFrame) -> str:
+def caption(table: pd.DataFrame, baseline: str = "fedavg") -> str:
     """Say how methods were tuned and ranked, and what the tests say."""
     if table.empty:
         raise UsageError("there are no runs to rank")
@@ -192,7 +238,8 @@ def caption(table: pd.DataFrame) -> str:
     fewest, most = table["candidates"].min(), table["candidates"].max()
     text = (
         f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
-        f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale."
+        f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale. The best has "
+        f"rank 1.{describe_panels(table, baseline)}"
     )
     if fewest < most:
         text += f" Methods had different numbers of candidates: {fewest} to {most}."
