@@ -38,7 +38,7 @@ from fedgrid.study.reading import read_studies
 METHODS = ("moon", "scaffold", "fedau", "fedsls", "fedsls_dynamic")
 OPERATIONS = {"open", "os.rename", "os.remove", "os.link", "fcntl.flock"}
 RESULTS = ("metrics.csv", "predictions.csv", "model.safetensors")
-PROTOCOL = {"base": "fedsls-quick", "rounds": 9, "clients": 5, "participation": 0.6, "local": 3}
+PROTOCOL = {"base": "fedsls-quick", "rounds": 9, "clients": 5, "participation": 0.6, "local": 1}
 PROTOCOL |= {"tail": 2, "evaluate_every": 3}
 
 
