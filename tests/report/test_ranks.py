@@ -95,6 +95,19 @@ def test_its_forms_can_be_drawn():
     assert "A gain is the difference to FedAvg in a cell, with" in ranks.caption(table)
 
 
+def test_the_caption_names_the_methods_whose_intervals_are_above_the_baseline():
+    table = drawn(placebos={"good": "placebo"}).reset_index()
+    none = ranks.caption(table)
+    assert "digits, alpha=0.1: the interval is above FedAvg for no method." in none
+    here = (table["family"] == "good") & (table["partition"] == "dir0.1")
+    table.loc[here, ["gain_low", "beyond_placebo_low"]] = 0.1
+    assert "alpha=0.1: the interval is above FedAvg for good, and above the placebo for good." in (
+        ranks.caption(table)
+    )
+    table[["gain_low", "beyond_placebo_low"]] = np.nan  # one seed
+    assert "the interval is above" not in ranks.caption(table)
+
+
 def marks(axes) -> dict[float, set[float]]:
     """The places of marks in a panel, by row."""
     found = {}

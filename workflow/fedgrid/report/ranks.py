@@ -19,7 +19,7 @@ from scipy import stats
 
 from fedgrid.analysis import choice, figures, looks, metrics, tables
 from fedgrid.analysis.verdicts import confidence_interval
-from fedgrid.runtime.names import UsageError, known, listed, registered
+from fedgrid.runtime.names import UsageError, in_words, known, listed, registered
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
@@ -228,6 +228,23 @@ def describe_panels(table: pd.DataFrame, baseline: str) -> str:
     return f" A gain is the difference to {over} in a cell{several}.{rings}"
 
 
+def describe_better(table: pd.DataFrame, baseline: str) -> str:
+    """Name the methods whose intervals are above the baseline, and their placebo, in each cell."""
+    text, over = "", find_label(table, baseline)
+    known_spread = table[table["mean_rank"].notna() & table["gain_low"].notna()]
+    for cell, rows in known_spread.groupby(["dataset_label", "partition", "setting"], sort=False):
+        better, beyond = (
+            [*rows.loc[rows[f"{column}_low"] > 0, "family_label"]]
+            for column in ("gain", "beyond_placebo")
+        )
+        text += (
+            f" {cell[0]}, {figures.write_label(str(cell[1]))}: the interval is above {over} for "
+        )
+        text += in_words(better or ["no method"])
+        text += f", and above the placebo for {in_words(beyond)}." if beyond else "."
+    return text + " Intervals are not corrected for the number of methods." * bool(text)
+
+
 def caption(table: pd.DataFrame, baseline: str = "fedavg") -> str:
     """Say how methods were tuned and ranked, and what the tests say."""
     if table.empty:
@@ -239,7 +256,7 @@ def caption(table: pd.DataFrame, baseline: str = "fedavg") -> str:
     text = (
         f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
         f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale. The best has "
-        f"rank 1.{describe_panels(table, baseline)}"
+        f"rank 1.{describe_panels(table, baseline)}{describe_better(table, baseline)}"
     )
     if fewest < most:
         text += f" Methods had different numbers of candidates: {fewest} to {most}."
