@@ -98,14 +98,23 @@ def test_its_forms_can_be_drawn():
 def test_the_caption_names_the_methods_whose_intervals_are_above_the_baseline():
     table = drawn(placebos={"good": "placebo"}).reset_index()
     none = ranks.caption(table)
-    assert "digits, alpha=0.1: the interval is above FedAvg for no method." in none
+    assert "digits, alpha=0.1: no method is better than FedAvg, and no method is better" in none
     here = (table["family"] == "good") & (table["partition"] == "dir0.1")
     table.loc[here, ["gain_low", "beyond_placebo_low"]] = 0.1
-    assert "alpha=0.1: the interval is above FedAvg for good, and above the placebo for good." in (
-        ranks.caption(table)
-    )
+    said = "alpha=0.1: good is better than FedAvg, and good is better than the placebo."
+    assert said in ranks.caption(table)
+    assert said not in ranks.caption(table.assign(of="loss"))  # which is better if it is lower
     table[["gain_low", "beyond_placebo_low"]] = np.nan  # one seed
-    assert "the interval is above" not in ranks.caption(table)
+    assert "better than FedAvg" not in ranks.caption(table)
+
+
+def test_two_settings_of_a_cell_have_columns_and_panels_of_their_own():
+    first = drawn(placebos={"good": "placebo"}).reset_index()
+    table = pd.concat([first, first.assign(setting="other")], ignore_index=True)
+    heads = {head for head, _ in ranks.wide(table).columns}
+    assert {"digits, alpha=0.1, p-lr0.1", "digits, alpha=0.1, other"} < heads
+    titles = [axes.get_title() for axes in ranks.plot(table, made.STUDY).axes]
+    assert len({*titles}) == 5
 
 
 def marks(axes) -> dict[float, set[float]]:

@@ -19,6 +19,7 @@ from scipy import stats
 
 from fedgrid.analysis import choice, figures, looks, metrics, tables
 from fedgrid.analysis.verdicts import confidence_interval
+from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, in_words, known, listed, registered
 from fedgrid.study.records import Study
 
@@ -134,8 +135,7 @@ def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
     head = table.drop_duplicates("family").set_index("family")
     score, over = metrics.describe_metric(table["of"].iloc[0]), find_label(table, baseline)
     shown = {("over cells", "mean rank"): head["mean_rank"].map("{:.2f}".format).replace("nan", "")}
-    for cell, rows in table.groupby(["dataset_label", "partition", "setting"], sort=False):
-        name = f"{cell[0]}, {figures.write_label(str(cell[1]))}"
+    for name, rows in split_cells(table):
         own = rows.set_index("family")
         facts = own.to_dict("records")
         texts = [tables.write_cell(row, "{mean:.2f}") for row in facts]
@@ -144,6 +144,14 @@ def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
         shown[name, "minus its placebo"] = write_differences(own, "beyond_placebo")
     found = pd.DataFrame(shown, head.index).fillna("").set_axis(head["family_label"])
     return found.loc[:, (found != "").any()].rename_axis("method")
+
+
+def split_cells(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield each cell's rows with its name, which has the setting if there are several of it."""
+    settings = table.groupby(["dataset", "partition"])["setting"].transform("nunique")
+    for (_, partition, setting), rows in table.groupby(CELL, sort=False):
+        several = f", {setting}" * bool(settings[rows.index[0]] > 1)
+        yield f"{rows['dataset_label'].iloc[0]}, {write_label(partition)}{several}", rows
 
 
 def find_label(table: pd.DataFrame, family: str) -> str:
@@ -165,17 +173,17 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     ranked = table.dropna(subset="mean_rank").drop_duplicates("family")
     if ranked.empty:
         return figures.make_blank()
-    cells = [(cell, rows) for cell, rows in table.groupby(CELL, sort=False) if rows["gain"].any()]
+    cells = [(name, rows) for name, rows in split_cells(table) if rows["gain"].notna().any()]
     height = 0.16 * len(ranked) + 0.9
     figure, ((first, *others),) = figures.panels(
         1, 1 + len(cells), PANEL, height, sharey=True, least=PANEL
     )
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
     plot_ranks(first, ranked, look)
-    for axes, ((dataset, partition, _), rows) in zip(others, cells, strict=True):
+    for axes, (name, rows) in zip(others, cells, strict=True):
         own = rows.set_index("family").reindex(ranked["family"])
         plot_gains(axes, own.reset_index().to_dict("records"), look)
-        axes.set_title(figures.write_setting(study, dataset, partition).replace(", ", ",\n"))
+        axes.set_title(name.replace(", ", ",\n"))
         axes.set_xlabel("gain")
     return figure
 
@@ -220,29 +228,34 @@ def write_cells(count: int) -> str:
 
 def describe_panels(table: pd.DataFrame, baseline: str) -> str:
     """Say what the figure has beside the ranks; empty if it has nothing more."""
-    if not table["gain"].any():
+    if table["gain"].isna().all():
         return ""
     several = ", with its 95 % interval over seeds" * bool(table["gain_low"].notna().any())
-    rings = " A ring is the gain of the method's placebo." * bool(table["beyond_placebo"].any())
+    rings = " A ring is the gain of the method's placebo." * bool(
+        table["beyond_placebo"].notna().any()
+    )
     over = find_label(table, baseline)
     return f" A gain is the difference to {over} in a cell{several}.{rings}"
 
 
 def describe_better(table: pd.DataFrame, baseline: str) -> str:
-    """Name the methods whose intervals are above the baseline, and their placebo, in each cell."""
+    """Name the methods that are better than the baseline, or than their placebo, in each cell."""
     text, over = "", find_label(table, baseline)
-    known_spread = table[table["mean_rank"].notna() & table["gain_low"].notna()]
-    for cell, rows in known_spread.groupby(["dataset_label", "partition", "setting"], sort=False):
-        better, beyond = (
-            [*rows.loc[rows[f"{column}_low"] > 0, "family_label"]]
-            for column in ("gain", "beyond_placebo")
-        )
-        text += (
-            f" {cell[0]}, {figures.write_label(str(cell[1]))}: the interval is above {over} for "
-        )
-        text += in_words(better or ["no method"])
-        text += f", and above the placebo for {in_words(beyond)}." if beyond else "."
-    return text + " Intervals are not corrected for the number of methods." * bool(text)
+    for name, rows in split_cells(table[table["mean_rank"].notna() & table["gain_low"].notna()]):
+        text += f" {name}: {name_better(rows, 'gain')} better than {over}"
+        known_beyond = rows["beyond_placebo_low"].notna().any()
+        beyond = f", and {name_better(rows, 'beyond_placebo')} better than the placebo"
+        text += f"{beyond * bool(known_beyond)}."
+    note = " Better means by the whole interval, which is not corrected for the number of methods."
+    return text + note * bool(text)
+
+
+def name_better(rows: pd.DataFrame, column: str) -> str:
+    """Name the methods of which the whole interval of a difference is on the better side."""
+    lowest = metrics.lower_is_better(rows["of"].iloc[0])
+    better = rows[f"{column}_high"] < 0 if lowest else rows[f"{column}_low"] > 0
+    names = [*rows.loc[better, "family_label"]]
+    return f"{in_words(names or ['no method'])} {'are' if len(names) > 1 else 'is'}"
 
 
 def caption(table: pd.DataFrame, baseline: str = "fedavg") -> str:
