@@ -399,6 +399,23 @@ def test_a_beginning_that_no_name_has_is_refused(field, backend):
     assert "body.0." in str(told.value)
 
 
+@pytest.mark.parametrize("field", ["frozen", "private"])
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (lambda network: network.norms, "fails with AttributeError: .* 'norms'"),
+        (lambda network: 5, "gives 5, not names"),
+        (lambda network: "head.weight", "gives 'head.weight', not names"),
+        (lambda network: [], "fits no entry"),
+        (lambda network: ["head.weight", "hed.bias"], "gives `hed.bias`, and no entry .* head\\."),
+    ],
+)
+def test_a_function_that_names_no_entries_is_refused(field, function, sentence):
+    with pytest.raises(UsageError, match=sentence) as told:
+        simulate(Method(**{field: (function,)}))
+    assert "fits no entry" in sentence or "test_hooks.py, line" in str(told.value)
+
+
 def test_a_method_that_freezes_everything_is_refused():
     with pytest.raises(UsageError, match="freezes all parameters"):
         simulate(Method(frozen=("body.", "head.")))
