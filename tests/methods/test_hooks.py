@@ -331,6 +331,11 @@ MISTAKES = {
         "measure",
         "changes its argument `architecture` in place",
     ),
+    "changes of clients that send none": (
+        Method(private=("body.", "head.")) | methods("krum"),
+        "weigh",
+        "keep all parameters for themselves, so `deltas` has none",
+    ),
     "a gradient of the loss in the loss": (
         Method(penalty=lambda s: s.gradient(s.params)["head.bias"].square().sum()),
         "penalty",

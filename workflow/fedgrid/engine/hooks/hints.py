@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from fedgrid.method import Aggregated, Server, ServerData, Step
+from fedgrid.method import Aggregated, Cohort, Server, ServerData, Step
 from fedgrid.runtime.names import in_words, list_some, nearest, shown
 
 # Words of errors of vmap and of a recording, and of tensors on a GPU and on the CPU.
@@ -28,6 +28,10 @@ NO_DATA = (
     ". The server has no samples: write SERVER_DATA = True in the method's file, and set "
     "`server_data` in the protocol, for example to 0.1"
 )
+NOTHING_SENT = (
+    ". The clients keep all parameters for themselves, so `deltas` has none: leave out the method "
+    "with these private entries, or this one"
+)
 OF_SERVER = {one.name for one in fields(ServerData)}
 IN_CIRCLES = (
     ". `step.gradient` calls `loss` and `penalty` of the method, so neither of them can call it: "
@@ -45,6 +49,8 @@ def hint(problem: Exception, arguments: tuple[Any, ...]) -> str:
         return IN_CIRCLES
     if isinstance(problem, KeyError) and isinstance(key := next(iter(problem.args), None), str):
         return hint_entry(key, dict(mappings(arguments)))
+    if any(isinstance(one, Cohort) and one.deltas == {} for one in arguments):
+        return NOTHING_SENT
     if any(word in str(problem) for word in TWO_DEVICES):
         return ELSEWHERE
     if "device meta" in str(problem):
