@@ -181,7 +181,9 @@ def test_a_method_that_is_not_fedavg_where_it_says_so(monkeypatch):
 def test_the_command_says_what_a_method_does(capsys):
     command.main(["scaffold"])
     said = capsys.readouterr().out
-    assert all(part in said for part in ("correct", "1.9", "no problem was found"))
+    assert all(
+        part in said for part in ("correct", "1.92 times", "2,848 bytes", "no problem was found")
+    )
 
 
 def test_the_command_leaves_out_the_studies_with_a_mistake(tmp_path, monkeypatch, capsys):

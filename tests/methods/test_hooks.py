@@ -4,6 +4,8 @@ The method's functions are called by `fedgrid.engine.hooks`. What is right there
 the tests of every method in both backends show that.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -329,6 +331,16 @@ MISTAKES = {
         "measure",
         "changes its argument `architecture` in place",
     ),
+    "changes of clients that send none": (
+        Method(private=("body.", "head.")) | methods("krum"),
+        "weigh",
+        "keep all parameters for themselves, so `deltas` has none",
+    ),
+    "a gradient of the loss in the loss": (
+        Method(penalty=lambda s: s.gradient(s.params)["head.bias"].square().sum()),
+        "penalty",
+        "neither of them can call it: call it in `correct`",
+    ),
     "deltas changed behind PyTorch's back": (
         Method(aggregate=lambda c, w: by_data(c.deltas["head.bias"], weighted_sum(c, w))),
         "aggregate",
@@ -345,6 +357,13 @@ def test_a_mistake_is_told_with_function_file_and_line(mistake, backend):
         simulate(method, backend).play(2)
     assert f"`{field}` " in str(told.value)
     assert "test_hooks.py, line " in str(told.value)
+
+
+def test_what_reads_data_of_a_server_that_has_none_is_told_how_to_give_it_some():
+    bare = replace(uneven(SIZES), server=uneven(SIZES).server[:0])
+    made = Method(refine=lambda end: {"head.bias": end.data.inputs(torch.arange(2)).mean()})
+    with pytest.raises(UsageError, match="has no samples: write SERVER_DATA = True"):
+        simulate(made, federation=bare).play()
 
 
 def with_graph(model):
@@ -397,6 +416,23 @@ def test_a_beginning_that_no_name_has_is_refused(field, backend):
     with pytest.raises(UsageError, match=rf'{field}=\("fc.",\) fits no entry .*head\.') as told:
         simulate(Method(**{field: ("head.", "fc.")}), backend)
     assert "body.0." in str(told.value)
+
+
+@pytest.mark.parametrize("field", ["frozen", "private"])
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (lambda network: network.norms, "fails with AttributeError: .* 'norms'"),
+        (lambda network: 5, "gives 5, not names"),
+        (lambda network: "head.weight", "gives 'head.weight', not names"),
+        (lambda network: [], "fits no entry"),
+        (lambda network: ["head.weight", "hed.bias"], "gives `hed.bias`, and no entry .* head\\."),
+    ],
+)
+def test_a_function_that_names_no_entries_is_refused(field, function, sentence):
+    with pytest.raises(UsageError, match=sentence) as told:
+        simulate(Method(**{field: (function,)}))
+    assert "fits no entry" in sentence or "test_hooks.py, line" in str(told.value)
 
 
 def test_a_method_that_freezes_everything_is_refused():

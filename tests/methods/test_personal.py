@@ -66,13 +66,16 @@ class Keeping(PlainLoop):
     def keeps(self, name: str) -> bool:
         raise NotImplementedError
 
-    def own(self, client):
+    def kept_model(self, client):
         first = {n: w for n, w in self.make(7).state_dict().items() if self.keeps(n)}
         return self.model.state_dict() | first | self.kept[client]
 
+    def own(self, client):
+        return self.kept_model(client)
+
     def begin(self, client):
         model = super().begin(client)
-        model.load_state_dict(self.own(client), strict=False)
+        model.load_state_dict(self.kept_model(client), strict=False)
         return model
 
     def train(self, client):
@@ -103,14 +106,27 @@ def test_lgfedavg():
     compare(LGFedAvg, methods("lgfedavg"))
 
 
+class FedPer(Keeping):
+    def keeps(self, name):
+        return name.startswith("head.")
+
+
+def test_fedper():
+    compare(FedPer, methods("fedper"))
+
+
 # --- fine-tuning -------------------------------------------------------------------------------
 
 
 class FineTuned(PlainLoop):
     part = ""
 
+    def before(self, client):
+        return self.model.state_dict()
+
     def own(self, client):
         model = copy.deepcopy(self.model)
+        model.load_state_dict(self.before(client), strict=False)
         for _ in range(2):
             for x, y in self.epoch(client):
                 found = gradient(model, x, y)
@@ -123,9 +139,15 @@ class HeadTuned(FineTuned):
     part = "head."
 
 
+class FedPerTuned(FineTuned, FedPer):
+    def before(self, client):
+        return self.kept_model(client)
+
+
 def test_finetuned():
     compare(FineTuned, methods("finetuned", epochs=2))
     compare(HeadTuned, methods("finetuned", epochs=2, part="head"))
+    compare(FedPerTuned, methods("fedper") | methods("finetuned", epochs=2))
 
 
 def test_without_epochs_fine_tuning_changes_nothing():

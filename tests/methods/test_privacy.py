@@ -4,9 +4,11 @@ import math
 
 import pytest
 
-from conftest import HAND, methods, pixel, simulate, two_clients
+from conftest import HAND, PROTOCOL, methods, pixel, simulate, two_clients
+from fedgrid.method import Method
 from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
+from fedgrid.training.build import check_method
 
 
 def test_more_rounds_spend_more_and_more_noise_spends_less():
@@ -50,7 +52,46 @@ def test_statistics_without_noise_have_no_epsilon():
     assert run.engine.evaluation.evaluate_server(run.play()) == {}
 
 
-def test_what_would_need_more_noise_is_refused():
-    made = methods("dp_fedavg") | methods("contribution")
-    with pytest.raises(UsageError, match="the noise is too small"):
-        simulate(made).play()
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (Method(reweigh=lambda cohort, weights: 2 * weights, any_sum=True), "noise is too small"),
+        (Method(reweigh=lambda cohort, weights: -2 * weights, any_sum=True), "noise is too small"),
+        (methods("scaffold"), "these send more"),  # its variates have no noise
+        (methods("fedcurv"), "these send more"),
+        (Method(measure=lambda client: {"own": client.counts}), "these send more"),
+        (methods("ccvr"), "asks clients for more"),
+    ],
+)
+def test_what_another_method_learns_of_clients_without_noise_is_refused(other, sentence):
+    run = simulate(methods("dp_fedavg") | other, "loop", two_clients(), pixel, **HAND)
+    with pytest.raises(UsageError, match=sentence):
+        run.engine.evaluation.deployed(run.play())
+
+
+@pytest.mark.parametrize("other", ["fedacg", "fedadam", "fedprox", "fedper", "fedlc"])
+def test_what_uses_the_noisy_changes_alone_is_not(other):
+    run = simulate(methods("dp_fedavg") | methods(other), "loop", two_clients(), pixel, **HAND)
+    run.engine.evaluation.deployed(run.play())
+
+
+@pytest.mark.parametrize(
+    ("other", "protocol", "sentence"),
+    [
+        (methods("feddf"), {}, "`refine`"),
+        (Method(choose=lambda candidates: candidates.drawn), {}, "`choose`"),
+        (methods("fedproto"), {"client_test": 0.2}, "`measure`"),
+        (methods("sgdm", reset=False), {}, "sends optimisers"),
+        (Method(), {"availability": "cyclic"}, "set `availability: always`"),
+    ],
+)
+def test_an_epsilon_is_for_clients_that_are_drawn_by_lot_and_send_changes(
+    other, protocol, sentence
+):
+    for noise in (1.0, 0.0):
+        made = methods("dp_fedavg", noise_multiplier=noise) | other
+        if noise:
+            with pytest.raises(UsageError, match=sentence):
+                check_method("m", made, PROTOCOL | protocol)
+        else:  # without noise it has no epsilon
+            check_method("m", made, PROTOCOL | {"momentum": 0.9} | protocol)

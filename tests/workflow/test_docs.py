@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,17 @@ from snakemake.cli import parse_args, parse_config
 
 from conftest import ENVIRONMENT, PROTOCOL, copied, simulate, slow_but, tiny, uneven
 from fedgrid.__main__ import stages
-from fedgrid.method import Method
+from fedgrid.method import (
+    Aggregated,
+    Candidates,
+    Client,
+    Cohort,
+    Method,
+    Server,
+    ServerData,
+    Start,
+    Step,
+)
 from fedgrid.runtime.names import registered
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
@@ -190,6 +201,17 @@ def test_the_links_of_a_page_outside_of_the_documentation_lead_somewhere(page):
 
 def test_the_readme_is_read_in_three_minutes():
     assert len(PAGES["README.md"].splitlines()) <= 130
+
+
+@pytest.mark.parametrize(
+    "record", [Step, Client, Cohort, Start, Candidates, Aggregated, Server, ServerData]
+)
+def test_the_page_of_a_round_has_every_field(record):
+    """On a forge, where no code is listed, it is the only place that has them."""
+    page = PAGES["guide/round.md"].partition("## Fields")[2].partition("## Rules")[0]
+    table = page.partition(f"**`{record.__name__}`**")[2].partition("\n\n**`")[0] or page
+    for field in {one.name for one in fields(record)} - {"differentiate"}:
+        assert re.search(rf"`(data\.)?{field}(`|\()", table), field
 
 
 # -- examples -------------------------------------------------------------------------------------

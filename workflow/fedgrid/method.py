@@ -252,6 +252,9 @@ class Method:
     scale: Callable[[Cohort, Tensor], Tensor] | None = None  # weights -> factors of deltas, (C,)
     weigh_after_training: bool = False  # whether these read deltas, memory or measured
     average_optimiser: bool = False  # whether optimisers' states are averaged as models are
+    # whether a guarantee of the method needs that nothing is learnt of clients, who are drawn by
+    # lot, but by `aggregate`
+    discreet: bool = False
     aggregate: Callable[[Cohort, Tensor], Model] | None = None  # default: the weighted sum
     uses_weights: bool = False  # whether `aggregate` uses the weights that it is given
     server: Callable[[Model, Memory], Model] | None = None  # update, shared -> step, or else update

@@ -107,11 +107,13 @@ def check(parts: MethodParts) -> Findings:
 
 
 def describe(engine: Engine) -> dict[str, str]:
-    """Return what travels in a round, by direction, relative to FedAvg's model."""
+    """Return what travels in a round, by direction: in bytes, and relative to FedAvg's model."""
     model = sum(w.numel() * w.element_size() for w in small.tiny(0).state_dict().values())
     ways = {"down": "to a client", "up": "from a client"}
+    sent = {words: engine.traffic[way] for way, words in ways.items()}
     return {
-        words: f"{engine.traffic[way] / model:.2f} times the model" for way, words in ways.items()
+        words: f"{number / model:.2f} times the model, {number:,} bytes of the tiny network here"
+        for words, number in sent.items()
     }
 
 

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fedgrid.engine import dead_taps
+from fedgrid.engine.hooks.calling import file_and_line
 from fedgrid.engine.state import state_of
 from fedgrid.method import Entries, Method, Model
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.resolved import Protocol
 
 
@@ -59,6 +60,8 @@ class Architecture:
     def choose(self, field: str, chosen: Entries, names: list[str]) -> list[str]:
         """Return those of the names that a field of the method means; refuse a part without any."""
         for part in chosen:
+            if not isinstance(part, str):
+                check_names(field, part, self.live)
             if not choose_names((part,), self.live, names):
                 said = f'"{part}"' if isinstance(part, str) else getattr(part, "__name__", part)
                 raise UsageError(
@@ -125,6 +128,28 @@ def choose_names(chosen: Entries, network: nn.Module, names: Iterable[str]) -> l
     texts = tuple(part for part in chosen if isinstance(part, str))
     given = {name for part in chosen if not isinstance(part, str) for name in part(network)}
     return [name for name in names if name.startswith(texts) or name in given]
+
+
+def check_names(
+    field: str, function: Callable[[nn.Module], Iterable[str]], network: nn.Module
+) -> None:
+    """Refuse a function in `private` or `frozen` that fails, or gives what no entry is called."""
+    where = f"the function in `{field}` ({file_and_line(function)})"
+    try:
+        given = function(network)
+    except Exception as problem:
+        where = f"the function in `{field}` ({file_and_line(function, problem)})"
+        text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
+        raise UsageError(f"{where} fails with {text}") from problem
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UsageError(f"{where} gives {shown(repr(given))}, not names of entries of the network")
+    there = network.state_dict()
+    if strange := next((name for name in given if name not in there), None):
+        names = list_beginnings(there)
+        raise UsageError(
+            f"{where} gives `{shown(str(strange))}`, and no entry of the network has this name; "
+            f"names begin with {names}"
+        )
 
 
 def list_beginnings(names: Iterable[str]) -> str:

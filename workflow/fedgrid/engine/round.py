@@ -46,7 +46,7 @@ from fedgrid.method import (
     Start,
     relative,
 )
-from fedgrid.runtime.names import known, registered
+from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.runtime.resolved import Protocol
 
 
@@ -313,7 +313,13 @@ class Engine:
         model: Memory = {name: cohort.server[name] for name in names}
         model |= {STATE: averaged} if averaged else {}
         traffic = count_traffic(self.method, model, cohort.shared, sent, kept, measured)
-        self.attack.check(traffic["up"] > count_bytes(model))
+        sends_more = traffic["up"] > count_bytes(model)
+        self.attack.check(sends_more)
+        if sends_more and self.method.discreet:
+            raise UsageError(
+                "the method has a guarantee for clients that send changes of parameters only, and "
+                "these send more: leave out the method of which `share` reads what clients keep"
+            )
         return traffic
 
     def aggregate(

@@ -1,5 +1,7 @@
 """Evaluate a run between two rounds: the server's model, and those of the clients."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +19,8 @@ from fedgrid.engine.population import Population
 from fedgrid.engine.state import RunState
 from fedgrid.federation import seeds
 from fedgrid.federation.federation import Pool
-from fedgrid.method import Model, Server
+from fedgrid.method import Client, Model, Server
+from fedgrid.runtime.names import UsageError
 
 
 class RunEvaluation:
@@ -44,7 +47,10 @@ class RunEvaluation:
         if not self.method.deploy:
             return state.server
         if state is not self.last[0]:
-            self.last = state, state.server | self.method.deploy(self.server(state))
+            server = self.server(state)
+            if self.method.discreet:
+                server = replace(server, clients=refuse_clients)
+            self.last = state, state.server | self.method.deploy(server)
         return self.last[1]
 
     def server(self, state: RunState) -> Server:
@@ -112,3 +118,11 @@ class RunEvaluation:
             return {}
         found = self.method.evaluate_server(self.server(state))
         return {name: plain(value) for name, value in found.items()}
+
+
+def refuse_clients() -> Iterator[Client]:
+    """Refuse to show a server the clients' data, which would break a method's guarantee."""
+    raise UsageError(
+        "the method has a guarantee for clients that send changes of parameters only, and its "
+        "`deploy` asks clients for more: leave out the method that has it"
+    )

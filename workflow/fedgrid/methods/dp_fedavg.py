@@ -9,6 +9,9 @@ the same, so that no client moves the sum by more than S. The paper draws each c
 divides by the expected number of clients, and also weighs by samples up to a cap; here a round has
 a fixed number of clients.
 
+The guarantee is for clients that are drawn by lot from all, and of whom nothing else is learnt:
+with noise, a method that lets clients send more, or looks at local models, is refused beside it.
+
 Only parameters are clipped and noisy. A network with BatchNorm also sends its running statistics,
 which are neither, so the guarantee holds for networks without them only.
 """
@@ -60,14 +63,15 @@ def method(
         return {"epsilon": spent(noise, share, server.round, delta)} if whole else {}
 
     def clip(cohort: Cohort, weights: Tensor) -> Tensor:
-        squares: Any = sum(delta.flatten(1).square().sum(1) for delta in cohort.deltas.values())
+        none = torch.zeros_like(weights)
+        squares = sum((d.flatten(1).square().sum(1) for d in cohort.deltas.values()), none)
         return weights * (norm / squares.sqrt().clamp(min=1e-30)).clamp(max=1).to(weights)
 
     def noisy(cohort: Cohort, factors: Tensor) -> Model:
-        if len(cohort.measured) or float(factors.max()) > 1.001 / len(cohort.clients):
+        if float(factors.abs().max()) > 1.001 / len(cohort.clients):
             raise UsageError(
-                "dp_fedavg: another method gives clients larger weights or sends statistics, so "
-                "that the noise is too small: combine it with neither"
+                "dp_fedavg: another method gives clients larger weights, so that the noise is too "
+                "small: leave that one out"
             )
         generator = torch.Generator().manual_seed(cohort.noise)
         deviation = float(cohort.shared["dp_noise"]) * norm / len(cohort.clients)
@@ -79,5 +83,6 @@ def method(
         return {n: change + drawn(change) for n, change in weighted_sum(cohort, factors).items()}
 
     given: dict[str, Any] = {"uses_weights": True, "weigh_after_training": True}
+    given |= {"discreet": bool(noise_multiplier or epsilon)}
     given |= {"shared": first, "evaluate_server": account if noise_multiplier or epsilon else None}
     return Method(weigh=uniform.method().weigh, scale=clip, aggregate=noisy, **given)

@@ -70,6 +70,7 @@ def check_method(name: str, made: Method, protocol: Protocol) -> None:
             "with a method with private entries, such as fedper"
         )
     check_choice(name, made, protocol)
+    check_discreet(name, made, protocol)
     check_weights(name, made)
     if made.rate and protocol.get("optimiser", "sgd") != "sgd":
         raise UsageError(
@@ -97,6 +98,26 @@ def check_choice(name: str, made: Method, protocol: Protocol) -> None:
         raise UsageError(
             f"method `{name}` chooses the clients of a round, and `batches: continued` must know "
             "those of all rounds beforehand: set `batches: fresh`"
+        )
+
+
+def check_discreet(name: str, made: Method, protocol: Protocol) -> None:
+    """Refuse what would break the guarantee of a method for its clients, such as an epsilon."""
+    if not made.discreet:
+        return
+    why = f"method `{name}` has a guarantee for clients that are drawn by lot and send changes only"
+    for field in ("choose", "measure", "refine"):
+        if getattr(made, field):
+            raise UsageError(
+                f"{why}, and one of its files has `{field}`, which learns more of them: leave that "
+                "one out"
+            )
+    if made.average_optimiser:
+        raise UsageError(f"{why}, and one of its files sends optimisers, too: leave that one out")
+    if protocol.get("availability", "always") != "always":
+        raise UsageError(
+            f"{why}, and with availability {protocol['availability']} not all may be drawn: set "
+            "`availability: always`"
         )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from fedgrid.method import Aggregated, Cohort, Server, ServerData, Step
 from fedgrid.runtime.names import in_words, list_some, nearest, shown
 
 # Words of errors of vmap and of a recording, and of tensors on a GPU and on the CPU.
@@ -23,19 +24,43 @@ IN_STACK = (
     "value in Python (write `torch.where` instead of `if`), nor call `backward` or "
     "`torch.autograd.grad` (`correct` may call `step.gradient`); or choose the backend loop"
 )
+NO_DATA = (
+    ". The server has no samples: write SERVER_DATA = True in the method's file, and set "
+    "`server_data` in the protocol, for example to 0.1"
+)
+NOTHING_SENT = (
+    ". The clients keep all parameters for themselves, so `deltas` has none: leave out the method "
+    "with these private entries, or this one"
+)
+OF_SERVER = {one.name for one in fields(ServerData)}
+IN_CIRCLES = (
+    ". `step.gradient` calls `loss` and `penalty` of the method, so neither of them can call it: "
+    "call it in `correct`"
+)
 
 
 def hint(problem: Exception, arguments: tuple[Any, ...]) -> str:
     """Return what to do about an error of a function that was called with these arguments."""
     if isinstance(problem, AttributeError) and is_dataclass(problem.obj):
         return hint_field(problem.name or "", problem.obj)
+    if isinstance(problem, AttributeError) and problem.obj is None and problem.name in OF_SERVER:
+        return NO_DATA if any(map(lacks_data, arguments)) else ""
+    if isinstance(problem, RecursionError) and any(isinstance(one, Step) for one in arguments):
+        return IN_CIRCLES
     if isinstance(problem, KeyError) and isinstance(key := next(iter(problem.args), None), str):
         return hint_entry(key, dict(mappings(arguments)))
+    if any(isinstance(one, Cohort) and one.deltas == {} for one in arguments):
+        return NOTHING_SENT
     if any(word in str(problem) for word in TWO_DEVICES):
         return ELSEWHERE
     if "device meta" in str(problem):
         return NO_WEIGHTS
     return IN_STACK if any(word in str(problem) for word in MAPPED) else ""
+
+
+def lacks_data(argument: Any) -> bool:
+    """Whether an argument of a function would have the server's samples, and has none."""
+    return isinstance(argument, Aggregated | Server) and argument.data is None
 
 
 def hint_field(name: str, record: Any) -> str:
