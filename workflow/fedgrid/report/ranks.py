@@ -10,6 +10,7 @@ The difference to the baseline and to a method's placebo is taken seed by seed i
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,6 +28,9 @@ OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options
 CELL = ["dataset", "partition", "setting"]
 LEVEL = 0.05  # of Nemenyi's test
 PANEL = 0.95  # inches
+RING: dict[str, Any] = {
+    **{"color": looks.PALE, "markersize": 5, "markerfacecolor": "white", "zorder": 1}
+}
 
 
 def draw(
@@ -190,7 +194,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 def plot_ranks(axes: Axes, ranked: pd.DataFrame, look: dict[str, dict]) -> None:
     """Draw the mean rank of each family, and shade those that do not differ from the best one."""
-    places, best, apart = range(len(ranked)), *ranked.iloc[0][["mean_rank", "critical_difference"]]
+    places = range(len(ranked))
+    best, apart = (float(ranked[name].iloc[0]) for name in ("mean_rank", "critical_difference"))
     for place, row in zip(places, ranked.itertuples(), strict=True):
         style = look[row.family] | {"markevery": 1, "label": row.family_label}
         axes.plot(row.mean_rank, place, **style)
@@ -217,8 +222,7 @@ def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict]) -> None:
     for place, row in enumerate(rows):
         colour = look[row["family"]]["color"]
         axes.hlines(place, row["gain_low"], row["gain_high"], color=colour, linewidth=1)
-        ring = {"color": looks.PALE, "markersize": 5, "markerfacecolor": "white", "zorder": 1}
-        axes.plot(row["gain"] - row["beyond_placebo"], place, "o", **ring)
+        axes.plot(row["gain"] - row["beyond_placebo"], place, "o", **RING)
 
 
 def write_cells(count: int) -> str:
