@@ -81,6 +81,7 @@ def test_features_are_what_the_last_layer_is_given():
         ("fedavg", 0, "no models of their own"),
         ("fedper", 4, "there is no client 4: the clients are 0 to 3"),
         ("fedper", -1, "there is no client -1"),
+        ("fedper", "a", "there is no client a"),
         ("fedper", None, "clients keep head"),
     ],
 )

@@ -613,6 +613,11 @@ def test_many_methods_are_counted():
     assert said.endswith(": 40 methods.")
 
 
+def test_every_file_that_changed_is_named():
+    (said,) = describe_code((f"methods/m{number}.py", f"m{number}") for number in range(40))
+    assert all(f"methods/m{number}.py" in said for number in range(40))
+
+
 # -- what is refused ----------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.method import Model
 from fedgrid.notebook.session import isolate_settings
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, shown
 from fedgrid.runtime.resolved import Run
 from fedgrid.stages.interpolation import last_state
 from fedgrid.stages.train import ended_states
@@ -56,9 +56,9 @@ class OwnModels:
                 "clients of this method have no models of their own: take the server's model"
             )
         engine, state = self.opened
-        if not 0 <= client < len(engine.federation.members):
-            last = len(engine.federation.members) - 1
-            raise UsageError(f"there is no client {client}: the clients are 0 to {last}")
+        last = len(engine.federation.members) - 1
+        if client not in range(last + 1):
+            raise UsageError(f"there is no client {shown(client)}: the clients are 0 to {last}")
         with isolate_settings():
             model = evaluated_model(engine.method, engine.population.idle_client(state, client))
             return {name: tensor.cpu() for name, tensor in engine.complete(model).items()}

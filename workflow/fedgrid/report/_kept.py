@@ -67,7 +67,7 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
 def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
     """Write what has changed since kept runs were made: of each run the change and its method."""
     number, names = len(runs), [*dict.fromkeys(method for _, method in runs)]
-    named = name_some(names, "methods")
+    named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
     made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
     if not kind:
         said = f"{made} by the code that is here now"
@@ -77,13 +77,8 @@ def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
         said = f"{made} by code that is not recorded and differs from today's"
     else:
         changed = sorted({file for files, _ in runs for file in files.split()})
-        said = f"{made} before a change of {name_some(changed, 'files of methods')}"
+        said = f"{made} before a change of {in_words(changed)}"
     return f"{said}: {named}."
-
-
-def name_some(names: list[str], kind: str) -> str:
-    """Write names in words, or how many of this kind there are."""
-    return in_words(names) if len(names) <= NAMED else f"{len(names)} {kind}"
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
