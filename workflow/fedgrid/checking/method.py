@@ -19,7 +19,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from fedgrid.checking import small
 from fedgrid.checking.order import turn_order
@@ -30,10 +30,11 @@ from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState, own_model
+from fedgrid.engine.traffic import count_bytes
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Memory, Method, Model
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown
+from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
 from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
 from fedgrid.study.protocol import DEFAULTS
 from fedgrid.training.build import build_part, check_method
@@ -108,7 +109,7 @@ def check(parts: MethodParts) -> Findings:
 
 def describe(engine: Engine) -> dict[str, str]:
     """Return what travels in a round, by direction: in bytes, and relative to FedAvg's model."""
-    model = sum(w.numel() * w.element_size() for w in small.tiny(0).state_dict().values())
+    model = count_bytes(dict(small.tiny(0).state_dict()))
     ways = {"down": "to a client", "up": "from a client"}
     sent = {words: engine.traffic[way] for way, words in ways.items()}
     return {
@@ -129,11 +130,7 @@ def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
 
 def count_kept(server: Model, memory: Memory) -> float:
     """Return the size of what a client keeps, relative to that of its model."""
-    kept, model = (
-        sum(leaf.numel() for leaf in tree_leaves(of) if isinstance(leaf, Tensor))
-        for of in (memory, own_model(server, memory))
-    )
-    return kept / model
+    return count_bytes(memory) / count_bytes(own_model(server, memory))
 
 
 class Trial:
@@ -302,8 +299,8 @@ def describe_problem(problem: Exception) -> str:
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(METHODS)]
     where = (own or frames)[-1]
-    text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
-    return f"{Path(where.filename).name}, line {where.lineno}: {text}{hint(problem, ())}"
+    place = f"{Path(where.filename).name}, line {where.lineno}"
+    return f"{place}: {shown_error(problem)}{hint(problem, ())}"
 
 
 def not_finite(state: RunState) -> str:

@@ -17,7 +17,7 @@ from fedgrid.engine import dead_taps
 from fedgrid.engine.hooks.calling import file_and_line
 from fedgrid.engine.state import state_of
 from fedgrid.method import Entries, Method, Model
-from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.names import UsageError, shown, shown_error
 from fedgrid.runtime.resolved import Protocol
 
 
@@ -139,8 +139,7 @@ def check_names(
         given = function(network)
     except Exception as problem:
         where = f"the function in `{field}` ({file_and_line(function, problem)})"
-        text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
-        raise UsageError(f"{where} fails with {text}") from problem
+        raise UsageError(f"{where} fails with {shown_error(problem)}") from problem
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise UsageError(f"{where} gives {shown(repr(given))}, not names of entries of the network")
     there = network.state_dict()

@@ -28,9 +28,7 @@ OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options
 CELL = ["dataset", "partition", "setting"]
 LEVEL = 0.05  # of Nemenyi's test
 PANEL = 0.95  # inches
-RING: dict[str, Any] = {
-    **{"color": looks.PALE, "markersize": 5, "markerfacecolor": "white", "zorder": 1}
-}
+RING: dict[str, Any] = dict(color=looks.PALE, markersize=5, markerfacecolor="white", zorder=1)
 
 
 def draw(

@@ -140,6 +140,11 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
+def shown_error(problem: Exception) -> str:
+    """Return an error's type and message for a sentence, which goes on after it."""
+    return shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
+
+
 def printable(text: str) -> str:
     """Return a text on one line, with all characters printable."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

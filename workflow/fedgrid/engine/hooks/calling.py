@@ -24,7 +24,7 @@ from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, Check, MistakeError, Rule, summing, weights
 from fedgrid.method import Joined, Method
-from fedgrid.runtime.names import PACKAGE, UsageError, shown
+from fedgrid.runtime.names import PACKAGE, UsageError, shown, shown_error
 
 IN_STEP = ("loss", "penalty", "correct", "rate")
 MAKERS = ("architecture", "served")  # they change the network that they are given
@@ -122,8 +122,8 @@ class Hook:
             raise UsageError(f"{file_and_line(self.function)}: `{self.name}` {mistake}") from None
         except Exception as problem:
             where = f"{file_and_line(self.function, problem)}: `{self.name}`"
-            text = shown(f"{type(problem).__name__}: {problem}").rstrip(".!")
-            raise UsageError(f"{where} fails with {text}{hint(problem, arguments)}") from problem
+            text = f"{shown_error(problem)}{hint(problem, arguments)}"
+            raise UsageError(f"{where} fails with {text}") from problem
 
 
 def checked(method: Method, device: torch.device) -> Method:
