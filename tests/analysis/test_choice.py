@@ -63,9 +63,24 @@ def protocols(found: pd.DataFrame) -> dict[str, str]:
 def test_the_best_protocol_of_each_method_is_chosen_by_the_metric():
     found = best(grid(TWO))
     assert protocols(found) == {"fedavg": "p-lr0.3", "moon": "p-lr0.1"}
-    assert found["setting"].tolist() == ["p-lr0.1"] * 2  # the first protocol
+    assert found["setting"].tolist() == ["p"] * 2  # the name without the tuned rate
     assert found["chosen"].tolist() == ["lr=0.3", "lr=0.1"]
     assert set(found["chosen_by"]) == {"own_mean"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "bare"),
+    [
+        ("p-lr0.1", {"lr": "0.1"}, "p"),
+        ("p-lr0.1-batch32", {"lr": "0.1"}, "p-batch32"),
+        ("p-lr0.1-batch32", {"lr": "0.1", "batch": "32"}, "p"),
+        ("p-lr1e-05-momentum0.9", {"lr": "1e-05"}, "p-momentum0.9"),
+        ("p-lr0.15", {"lr": "0.1"}, "p-lr0.15"),  # another value
+        ("slow", {"lr": "0.1"}, "slow"),  # a name of its own
+    ],
+)
+def test_a_setting_has_the_name_of_its_protocol_without_the_tuned_values(name, values, bare):
+    assert choice.leave_out(name, {f"protocol.{n}": text for n, text in values.items()}) == bare
 
 
 def test_a_method_without_the_metric_is_left_out():
@@ -124,17 +139,17 @@ def test_partitions_and_other_protocols_are_chosen_apart():
     more = grid({("fedavg", 0.1): [(60, 95)] * 2}, {"rounds": 20}, protocol="long")
     found = best(joined(grid(TWO), other, more))
     assert found[["method", "partition", "setting", "protocol"]].values.tolist() == [
-        ["fedavg", "dir0.1", "p-lr0.1", "p-lr0.3"],
-        ["moon", "dir0.1", "p-lr0.1", "p-lr0.1"],
-        ["fedavg", "x", "p-lr0.1", "p-lr0.1"],
+        ["fedavg", "dir0.1", "p", "p-lr0.3"],
+        ["moon", "dir0.1", "p", "p-lr0.1"],
+        ["fedavg", "x", "p", "p-lr0.1"],
         ["fedavg", "dir0.1", "long", "long"],
     ]
 
 
-def test_the_rows_of_the_best_runs_have_the_name_of_the_first_protocol():
+def test_the_rows_of_the_best_runs_have_the_name_of_their_setting():
     given = grid(TWO)
     kept = choice.keep_chosen(given["runs"], best(given))
-    assert set(kept["protocol"]) == {"p-lr0.1"}
+    assert set(kept["protocol"]) == {"p"}
     assert kept.groupby("method")["own_mean"].max().to_dict() == {"fedavg": 1.19, "moon": 0.8}
     assert set(kept.loc[kept["method"] == "fedavg", "chosen"]) == {"lr=0.3"}
     settings = choice.keep_chosen(given["settings"], best(given))
@@ -192,7 +207,7 @@ def drawn(name: str, given: dict, **options) -> tuple:
 
 def test_a_product_is_drawn_of_the_best_runs_and_says_so():
     found, table = drawn("convergence", grid(TWO), metric="own_mean", best=BEST)
-    assert set(table["protocol"]) == {"p-lr0.1"}
+    assert set(table["protocol"]) == {"p"}
     assert table[["method", "chosen", "chosen_by"]].drop_duplicates().values.tolist() == [
         ["fedavg", "lr=0.3", "own_mean"],
         ["moon", "lr=0.1", "own_mean"],
@@ -347,8 +362,8 @@ def test_each_measure_of_a_claim_is_of_the_runs_that_are_best_by_its_own_metric(
     given = {"measure": "accuracy"}, {"measure": "personal accuracy"}
     found = judged(contrasts, *given, best={"over": "lr"})
     assert found[["measure", "protocol", "difference"]].values.tolist() == [
-        ["accuracy", "p-lr0.1", 61],
-        ["personal accuracy", "p-lr0.1", 71],
+        ["accuracy", "p", 61],
+        ["personal accuracy", "p", 71],
     ]
     found = judged(contrasts, *given, best=BEST)  # one metric for all
     assert found["difference"].tolist() == [51, 71]

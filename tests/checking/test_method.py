@@ -203,7 +203,9 @@ def test_the_command_leaves_out_the_studies_with_a_mistake(tmp_path, monkeypatch
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", [n for n in registered("methods") if n != "resets"])
+@pytest.mark.parametrize(
+    "name", [*(n for n in registered("methods") if n != "resets"), "dp_fedavg-epsilon8"]
+)
 def test_every_method_of_the_package_is_right(name, capsys):
     command.main([name])
     assert "no problem was found" in capsys.readouterr().out

@@ -39,7 +39,7 @@ ON_SERVER = ("weigh", "reweigh", "scale", "aggregate", "server", "share", "measu
 # private entries, of which FedAvg has none.
 CHANGING = [n for n in NAMES if replace(methods(n), observe=None, resets=False) != Method()]
 # Of them, those whose server has FedAvg's model (`test_personal.py`).
-BESIDE = ["apfl", "ccvr", "ditto", "finetuned", "knnper"]
+BESIDE = ["apfl", "ccvr", "ccvr_random", "ditto", "finetuned", "knnper"]
 OWN = ["feddyn"]  # whose server has a state that no hyper-parameter takes away
 
 

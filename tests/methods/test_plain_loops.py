@@ -115,26 +115,6 @@ def test_label_smoothing():
     compare(Smoothed, methods("fedavg_ls", mu=0.2))
 
 
-class FedRS(PlainLoop):
-    def factor(self, count: int, most: int) -> float:
-        return 1.0 if count else 0.3
-
-    def loss(self, client, model, x, y):
-        counts = self.data.counts[client].tolist()
-        factors = [self.factor(n, max(counts)) for n in counts]
-        return F.cross_entropy(model(x)[1] * torch.tensor(factors, dtype=torch.float64), y)
-
-
-class FedRSByCount(FedRS):
-    def factor(self, count, most):
-        return 0.3 + 0.7 * count / most
-
-
-@pytest.mark.parametrize(("kind", "by"), [(FedRS, "presence"), (FedRSByCount, "count")])
-def test_fedrs(kind, by):
-    compare(kind, methods("fedrs", alpha=0.3, by=by))
-
-
 # --- features ------------------------------------------------------------------------------------
 
 

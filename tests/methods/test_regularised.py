@@ -116,13 +116,44 @@ def test_fedlc_of_the_paper_leaves_the_true_class_out_of_the_sum():
 def test_fedlc_without_calibration_is_fedavg():
     is_fedavg(methods("fedlc", tau=0.0))
     is_fedavg(methods("fedlc_random", tau=0.0))
+    is_fedavg(methods("fedrs_random", alpha=1.0))
 
 
-def test_the_placebo_of_fedlc_calibrates_with_the_counts_of_another_client_of_the_round():
-    method = methods("fedlc_random", tau=0.5)
+class FedRS(PlainLoop):
+    def counts(self, client):
+        return self.data.counts[client]
+
+    def factor(self, count: int, most: int) -> float:
+        return 1.0 if count else 0.3
+
+    def loss(self, client, model, x, y):
+        counts = self.counts(client).tolist()
+        factors = [self.factor(n, max(counts)) for n in counts]
+        return F.cross_entropy(model(x)[1] * torch.tensor(factors, dtype=torch.float64), y)
+
+
+class FedRSByCount(FedRS):
+    def factor(self, count, most):
+        return 0.3 + 0.7 * count / most
+
+
+@pytest.mark.parametrize(("kind", "by"), [(FedRS, "presence"), (FedRSByCount, "count")])
+def test_fedrs(kind, by):
+    compare(kind, methods("fedrs", alpha=0.3, by=by))
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (FedLC, methods("fedlc_random", tau=0.5)),
+        (FedRS, methods("fedrs_random", alpha=0.3)),
+        (FedRSByCount, methods("fedrs_random", alpha=0.3, by="count")),
+    ],
+)
+def test_a_placebo_calibrates_with_the_counts_of_another_client_of_the_round(kind, method):
     sent = []
 
-    class Placebo(FedLC):
+    class Placebo(kind):
         def counts(self, client):
             return sent[self.round][client]
 
@@ -294,6 +325,7 @@ def test_fedrs_fades_as_in_the_authors_code():
     ("name", "wrong"),
     [
         ("fedrs", {"by": "size"}),
+        ("fedrs_random", {"by": "size"}),
         ("fedmlb", {"lam1": -1.0}),
         ("fedmlb", {"tau": 0.0}),
         ("feddyn", {"alpha": 0.0}),

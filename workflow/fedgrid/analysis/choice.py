@@ -5,12 +5,13 @@ is chosen; of equal ones the first. A candidate with a diverged run is chosen on
 have one.
 
 A product's option `best` keeps, for every method, dataset and partition, the best of the protocols
-that differ in the fields `over` only. Its rows then have the name of the first of these protocols,
-and two more columns: the chosen values, and the metric by which they were chosen. With `methods`
-the methods of a family, which differ in hyper-parameters only, are candidates, too. Then the rows
-have the family's name.
+that differ in the fields `over` only. Its rows then have the name of the first of these protocols
+without the values of these fields, and two more columns: the chosen values, and the metric by which
+they were chosen. With `methods` the methods of a family, which differ in hyper-parameters only, are
+candidates, too. Then the rows have the family's name.
 """
 
+import re
 from collections.abc import Callable, Collection
 from functools import cache
 
@@ -47,18 +48,30 @@ def is_protocol_field(name: str) -> bool:
 
 
 def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -> dict[str, str]:
-    """Group protocols that differ in tuned fields only; each group has its first protocol's name.
+    """Group protocols that differ in tuned fields only.
 
-    Without tuned fields of protocols, every protocol is a group of its own.
+    A group has the name of its first protocol without the tuned values: `p` for `p-lr0.1`. Without
+    tuned fields of protocols, every protocol is a group of its own.
     """
-    if not any(map(is_protocol_field, tuned)):
+    tuned = [name for name in tuned if is_protocol_field(name)]
+    if not tuned:
         return {name: name for name in scores["protocol"]}
     fixed = [name for name in every if is_protocol_field(name) and name not in tuned]
     first = scores.drop_duplicates("protocol")
-    values = fields.select_runs(every, first)[fixed].fillna("").itertuples(index=False, name=None)
+    own = fields.select_runs(every, first)
+    values = own[fixed].fillna("").itertuples(index=False, name=None)
+    bare = map(leave_out, first["protocol"], own[tuned].to_dict("records"))
     known_as: dict[tuple, str] = {}
-    pairs = zip(first["protocol"], values, strict=True)
-    return {protocol: known_as.setdefault(value, protocol) for protocol, value in pairs}
+    rows = zip(first["protocol"], values, bare, strict=True)
+    return {protocol: known_as.setdefault(value, name) for protocol, value, name in rows}
+
+
+def leave_out(protocol: str, values: dict[str, str]) -> str:
+    """Return a protocol's name without these values of its fields (`study/variants.py`)."""
+    for whole, value in values.items():
+        part = re.escape(f"-{whole.removeprefix('protocol.')}{value}")
+        protocol = re.sub(f"{part}(?=-|$)", "", protocol)
+    return protocol
 
 
 def rank_candidates(runs: pd.DataFrame, lowest: bool) -> tuple[pd.Series, int]:
@@ -194,7 +207,7 @@ def check_validation(runs: pd.DataFrame, deciding: str, otherwise: str = "") -> 
 def keep_chosen(table: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
     """Keep the rows of the chosen runs, and add columns with the values that were chosen.
 
-    All of them get the names of their family and of the first candidate's protocol. They are in the
+    All of them get the names of their family and of their candidates' setting. They are in the
     order of `chosen`, so that the order of methods does not depend on the choice.
     """
     kept = chosen[[*CELL, *SHOWN, *CHOICE]].merge(table, on=CELL)

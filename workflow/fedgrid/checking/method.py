@@ -33,6 +33,7 @@ from fedgrid.engine.state import RunState, own_model
 from fedgrid.engine.traffic import count_bytes
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Memory, Method, Model
+from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
 from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
@@ -109,13 +110,18 @@ def check(parts: MethodParts) -> Findings:
 
 def describe(engine: Engine) -> dict[str, str]:
     """Return what travels in a round, by direction: in bytes, and relative to FedAvg's model."""
-    model = count_bytes(dict(small.tiny(0).state_dict()))
+    model = count_bytes(dict(network_for(engine.method)(0).state_dict()))
     ways = {"down": "to a client", "up": "from a client"}
     sent = {words: engine.traffic[way] for way, words in ways.items()}
     return {
         words: f"{number / model:.2f} times the model, {number:,} bytes of the tiny network here"
         for words, number in sent.items()
     }
+
+
+def network_for(method: Method) -> Callable[[int], Classifier]:
+    """Return what makes the network: without BatchNorm if nothing but changes may leave clients."""
+    return small.tiny_without_norms if method.discreet else small.tiny
 
 
 def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
@@ -168,7 +174,7 @@ class Trial:
         for part in parts:
             needed |= small.artifacts(part, len(SIZES))
         data, needed = small.move_federation(data, device), small.move(needed, device)
-        return Engine(small.tiny, method, protocol, data, backend, needed)
+        return Engine(network_for(method), method, protocol, data, backend, needed)
 
     def play(
         self,

@@ -1,6 +1,7 @@
 """A federation of six clients and a network so small that a round takes milliseconds."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,17 +23,27 @@ def tiny(seed: int) -> Classifier:
     return drawn()
 
 
-def drawn() -> Classifier:
+def tiny_without_norms(seed: int) -> Classifier:
+    """Return the network of `tiny` without BatchNorm, all of whose entries are parameters."""
+    torch.manual_seed(seed)
+    return drawn(norms=False)
+
+
+def drawn(norms: bool = True) -> Classifier:
     """Return the network of `tiny`, in three blocks, with weights from torch's generator."""
     body = nn.Sequential(
-        *(nn.Conv2d(1, 3, 3, padding=1), nn.BatchNorm2d(3), nn.ReLU(inplace=True)),
-        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 4), nn.BatchNorm1d(4)),
+        *(nn.Conv2d(1, 3, 3, padding=1), norm(nn.BatchNorm2d(3), norms), nn.ReLU(inplace=True)),
+        *(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(27, 4), norm(nn.BatchNorm1d(4), norms)),
     )
     model = Classifier(body, 4, CLASSES).double()
-    for norm in (body[1], body[6]):
-        norm.num_batches_tracked = None  # type: ignore[assignment]
-    model.blocks, model.encoder, model.draw = ("0", "5", "head"), 1, drawn
+    model.blocks, model.encoder, model.draw = ("0", "5", "head"), 1, partial(drawn, norms)
     return model
+
+
+def norm(layer: Any, kept: bool) -> nn.Module:
+    """Return a BatchNorm that does not count batches, or a layer that does nothing."""
+    layer.num_batches_tracked = None
+    return layer if kept else nn.Identity()
 
 
 def federated(clients: list[tuple[Tensor, Tensor]], classes: int, scale: float) -> Federation:
