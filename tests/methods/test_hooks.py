@@ -260,6 +260,11 @@ MISTAKES = {
         "penalty",
         "'weight': its fields are counts, cross_entropy, .*memory",
     ),
+    "a sum over no entries": (
+        Method(penalty=lambda s: 0.5 * sum(s.params[n].sum() for n in s.memory)),
+        "penalty",
+        "0.0, not a tensor .* all parameters",
+    ),
     "a field that is like another": (
         Method(weigh=lambda c: relative(c.size)),
         "weigh",
