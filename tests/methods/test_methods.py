@@ -26,6 +26,7 @@ from fedgrid.engine.state import RunState
 from fedgrid.method import Cohort, Method, Start
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
+from fedgrid.study.checks import check_keywords
 from fedgrid.study.protocol import STAGES
 
 NAMES = registered("methods")
@@ -90,6 +91,22 @@ def test_a_methods_file_says_what_it_is(name):
     assert set(source.literal(f"methods.{name}", "NEEDS", ())) <= set(STAGES)
     arguments = functions["method"].args
     assert len(arguments.defaults) == len(arguments.args), "every hyper-parameter has a default"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_hyper_parameter_takes_a_number_or_text_that_means_nothing(name):
+    """What a method's file does not refuse itself, its RANGES do."""
+    impossible = {int: -1, float: -1.0, str: "nothing"}
+    for key, default in source.keywords(f"methods.{name}", "method").items():
+        if type(default) in impossible and (name, key) != ("power", "exponent"):
+            with pytest.raises(UsageError, match=key.rstrip("12")):
+                checked(name, **{key: impossible[type(default)]})
+
+
+def checked(name: str, **given) -> Method:
+    """The method of a file, if nothing is wrong with its hyper-parameters."""
+    check_keywords("the test", name, given)
+    return methods(name, **given)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What a user's own file may get wrong: a method, a dataset, a model or a product. One sentence."""
 
 import json
+import math
 import re
 import sys
 
@@ -11,7 +12,7 @@ from fedgrid import datasets, methods, models
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity.setting import check_counts
 from fedgrid.runtime import names
-from fedgrid.runtime.code import source
+from fedgrid.runtime.code import contract, source
 from fedgrid.study.checks import check_keywords, check_needs, check_protocol
 from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
@@ -380,6 +381,17 @@ WRONG_METHODS = [
     "NEUTRALS = {'mu': 0.0}\ndef method(mu=0.1):",
     "NEUTRAL = {'nu': 0.0}\ndef method(mu=0.1):",
     "ADDED = ('nu',)\ndef method():",
+    "RANGES = {'nu': '[0, 1]'}\ndef method(mu=0.1):",
+    "RANGES = {'mu': '0 to 1'}\ndef method(mu=0.1):",
+    "RANGES = {'mu': '[1, 0]'}\ndef method(mu=0.1):",
+    "RANGES = {'mu': '[0, nan]'}\ndef method(mu=0.1):",
+    "RANGES = {'mu': ()}\ndef method(mu=0.1):",
+    "RANGES = {'mu': (0, 1)}\ndef method(mu=0.1):",
+    "RANGES = {'mu': '(0, 1]'}\ndef method(mu=0.0):",
+    "RANGES = {'mu': '(0, 1]'}\nNEUTRAL = {'mu': 0.0}\ndef method(mu=0.1):",
+    "RANGES = {'by': '[0, 1]'}\ndef method(by='size'):",
+    "RANGES = {'by': ('size', 'count')}\ndef method(by='steps'):",
+    "RANGE = {'mu': '[0, 1]'}\ndef method(mu=0.1):",
     "def method(:",
 ]
 
@@ -389,6 +401,21 @@ def test_a_wrong_method_is_named_with_its_file(write, golden):
         keywords(text, write)
 
     golden("methods", answers(check, WRONG_METHODS, "methods/mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "inside", "outside"),
+    [
+        ("[0, 1)", [0, 0.0, 0.5], [-1e-9, 1, 1.5, True, "a"]),
+        ("(0, 1]", [1e-9, 1], [0, 1.1]),
+        ("(-inf, inf)", [-1e300, 0, 1e300], [math.inf, math.nan]),
+        ("[-2.5, 1e3]", [-2.5, 1000], [-2.6, 1001]),
+        (("a", "b"), ["a", "b"], ["c", 0]),
+    ],
+)
+def test_a_hyper_parameter_has_a_range(allowed, inside, outside):
+    assert all(contract.is_allowed(value, allowed) for value in [*inside, None])
+    assert not any(contract.is_allowed(value, allowed) for value in outside)
 
 
 def test_what_a_file_imports_of_the_package_is_read_too(write):

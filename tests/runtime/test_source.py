@@ -244,6 +244,15 @@ def test_docstrings_do_not_count(before, package):
     assert changed(before, fingerprints()) == set()
 
 
+def test_the_ranges_of_hyper_parameters_do_not_count_unless_the_file_reads_them(before, package):
+    edit(package / "methods/fedprox.py", '"[0, inf)"', '"[0, 1]"')
+    assert changed(before, fingerprints()) == set()
+    edit(package / "methods/fedprox.py", "mu / 2", 'len(RANGES["mu"]) * mu / 2')
+    read = fingerprints()
+    edit(package / "methods/fedprox.py", '"[0, 1]"', '"[0, 1)"')
+    assert changed(read, fingerprints()) == {"fedprox", "fedacg"}
+
+
 def slowly(*edits: tuple) -> list:
     """Edits of slow tests."""
     return [pytest.param(*edit, marks=pytest.mark.slow) for edit in edits]

@@ -25,6 +25,7 @@ from fedgrid.method import Client, Memory, Method, Model, Server
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"epochs": 0}  # with which it is FedAvg
+RANGES = {"lr": "(0, inf)", "momentum": "[0, 1)"}
 
 HEAD = "head."
 

@@ -18,6 +18,13 @@ from fedgrid.method import Client, Method, Model, Server
 from fedgrid.methods import ccvr
 
 NEUTRAL = {"epochs": 0}  # with which it is FedAvg
+RANGES = {
+    "samples": "[1, inf)",
+    "epochs": "[0, inf)",
+    "batch": "[1, inf)",
+    "lr": "(0, inf)",
+    "momentum": "[0, 1)",
+}
 
 
 def method(

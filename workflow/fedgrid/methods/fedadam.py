@@ -6,6 +6,8 @@ v <- beta2 v + (1 - beta2) D^2
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
+RANGES = {"lr": "(0, inf)"}
+
 
 def method(
     lr: float = 0.1,

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start
 
+RANGES = {"cutoff": "[1, inf)"}
+
 
 def method(cutoff: int = 50) -> Method:
     """cutoff K >= 1: a longer interval is recorded as K. 1 is FedAvg of equal, tiny steps."""

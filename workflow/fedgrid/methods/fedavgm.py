@@ -6,6 +6,8 @@ MOON and FedDecorr, the update is multiplied by 1 - beta.
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start
 
+RANGES = {"beta": "[0, 1)"}
+
 
 def method(beta: float = 0.7, damped: bool = False) -> Method:
     """beta in [0, 1) is the momentum; 0 is FedAvg."""

@@ -22,6 +22,7 @@ from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"penalty": 0.0}  # with which it is FedAvg
+RANGES = {"penalty": "[0, inf)", "size": "[0, inf)"}
 
 MODELS_KEPT = 2  # per client, tensors as large as two models
 

@@ -12,6 +12,7 @@ from fedgrid.method import Method, Step
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+RANGES = {"beta": "[0, inf)"}
 
 
 def method(beta: float = 0.1, scale: str = "code") -> Method:

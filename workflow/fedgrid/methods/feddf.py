@@ -28,6 +28,7 @@ from fedgrid.method import Aggregated, Method, Model
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"steps": 0}  # with which it is FedAvg
+RANGES = {"lr": "(0, inf)"}
 
 SERVER_DATA = True
 ADDED = ("average",)

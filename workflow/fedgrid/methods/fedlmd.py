@@ -16,6 +16,7 @@ from fedgrid.method import Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods import _distillation
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+RANGES = {"beta": "[0, inf)", "tau": "(0, inf)", "switch": "[0, inf)"}
 
 
 def method(beta: float = 1.0, tau: float = 1.0, switch: int = 0, exact: bool = False) -> Method:

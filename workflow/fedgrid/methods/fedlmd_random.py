@@ -13,6 +13,7 @@ from fedgrid.methods import _distillation
 from fedgrid.methods._random_classes import ORDER, send_orders
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+RANGES = {"beta": "[0, inf)", "tau": "(0, inf)"}
 
 
 def method(beta: float = 1.0, tau: float = 1.0) -> Method:

@@ -12,6 +12,7 @@ from fedgrid.method import Method, Step
 from fedgrid.methods.fedlmd import teacher_free
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+RANGES = {"beta": "[0, inf)", "tau": "(0, inf)"}
 
 
 def method(beta: float = 1.0, tau: float = 1.0, exact: bool = False) -> Method:

@@ -8,6 +8,7 @@ from fedgrid.method import Method
 from fedgrid.methods._prototypes import pull
 from fedgrid.methods.fedproto import everything
 
+RANGES = {"lam": "[0, inf)", "average": ("equal", "samples")}
 PRIVATE = True
 MODELS_KEPT = 1  # models per client
 

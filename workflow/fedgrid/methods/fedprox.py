@@ -7,6 +7,7 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 
 NEUTRAL = {"mu": 0.0}  # with which it is FedAvg
+RANGES = {"mu": "[0, inf)"}
 
 
 def method(mu: float = 0.01) -> Method:

@@ -12,6 +12,7 @@ from fedgrid.method import Method, Step
 from fedgrid.methods import fedrod
 from fedgrid.methods._random_classes import ORDER, send_orders
 
+RANGES = {"gamma": "[0, inf)"}
 PRIVATE = ("private.",)
 
 

@@ -19,6 +19,7 @@ from fedgrid.method import Method, Step
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"alpha": 1.0}  # with which it is FedAvg
+RANGES = {"alpha": "[0, 1]"}
 
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:

@@ -14,6 +14,7 @@ from fedgrid.method import Method, Step
 from fedgrid.methods import fedlc_random, fedrs
 
 NEUTRAL = {"alpha": 1.0}  # with which it is FedAvg
+RANGES = {"alpha": "[0, 1]", "by": ("presence", "count", "fading")}
 
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:

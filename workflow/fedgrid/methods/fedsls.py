@@ -13,6 +13,7 @@ from torch import Tensor
 from fedgrid.encoders import guided
 from fedgrid.method import Cohort, Method, relative
 
+RANGES = {"tau": "(0, 1]"}
 NEEDS = ("saliency",)
 INDEPENDENT = True  # an image's saliency must not depend on other images of its batch
 

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_map
 from fedgrid.encoders import guided
 from fedgrid.method import Client, Cohort, Memory, Method, relative
 
+RANGES = {"tau": "(0, 1]"}
 INDEPENDENT = True  # an image's saliency must not depend on other images of its batch
 
 

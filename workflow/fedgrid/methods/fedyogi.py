@@ -6,6 +6,8 @@ v <- v - (1 - beta2) D^2 sign(v - D^2), so that v falls slower than Adam's where
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
+RANGES = {"lr": "(0, inf)"}
+
 
 def method(
     lr: float = 0.1,

@@ -19,6 +19,7 @@ from fedgrid.method import Memory, Method, Start, Step, Trained
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"mu": 0.0, "projection": 0}  # with which it is FedAvg
+RANGES = {"mu": "[0, inf)", "projection": "[0, inf)"}
 
 MODELS_KEPT = 1  # per client, tensors as large as the model
 

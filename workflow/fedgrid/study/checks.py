@@ -21,12 +21,13 @@ EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:
-    """Refuse unknown hyper-parameters of a method, and values of another type."""
+    """Refuse unknown hyper-parameters of a method, and values of another type or out of range."""
     contract.method(known(f"method of {where}", part, registered("methods")))
     defaults = source.keywords(f"methods.{part}", "method")
     for key, value in given.items():
         known(f"hyper-parameter of {part} in {where}", key, defaults)
         check_type(f"{where}: {part}'s {key}", value, defaults[key])
+        contract.check_range(where, part, key, value)
 
 
 def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:

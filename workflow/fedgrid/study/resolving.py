@@ -187,7 +187,11 @@ class Resolver:
     @remember_answers
     def _method(self, name: str, dataset: str) -> MethodParts:
         parts = self.parts(name)
-        return {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
+        found = {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
+        for part, values in found.items():
+            for key, value in values.items():
+                contract.check_range(f"method `{name}`", part, key, value)
+        return found
 
     @remember_answers
     def parts(self, name: str) -> MethodParts:

@@ -1,7 +1,8 @@
 """Code without the texts that no result depends on.
 
 These are comments, layout and docstrings; the texts of errors, warnings and log messages; the help
-of options; and what a function puts into a variable only for such a text.
+of options; and what a function puts into a variable only for such a text. The RANGES of a method's
+file are such a text, too: they refuse values, and change nothing for the others.
 """
 
 import ast
@@ -15,13 +16,21 @@ SAYING |= {"warnings": ("warn",)}
 # Functions that make a parser or a part of it, and their arguments that are only shown.
 PARSERS = ("add_argument", "add_argument_group", "add_parser", "add_subparsers", "ArgumentParser")
 SHOWN = ("help", "description", "epilog", "metavar", "title", "prog", "usage")
+RANGES = "RANGES"  # of hyper-parameters
 EMPTY = ast.Constant("")
 
 
 def bare(tree: ast.Module) -> ast.Module:
     """Return a syntax tree without these texts; it is changed in place."""
     _Bare().visit(tree)
+    if RANGES not in loaded_in(tree):
+        tree.body = [one for one in tree.body if not assigns(one, RANGES)]
     return tree
+
+
+def assigns(node: ast.AST, name: str) -> bool:
+    """Whether a statement gives a value to this variable, and to no other."""
+    return isinstance(node, ast.Assign) and all(is_named(to, {name}) for to in node.targets)
 
 
 class _Bare(ast.NodeTransformer):

@@ -45,6 +45,38 @@ def named(value: Any) -> bool:
     return isinstance(value, dict) and texts([*value])
 
 
+def ranged(value: Any) -> bool:
+    """Whether `value` is a dict of intervals, such as "[0, 1)", or of tuples of texts."""
+    return named(value) and all(
+        read_interval(one) if isinstance(one, str) else one and texts(one) for one in value.values()
+    )
+
+
+INTERVAL = re.compile(r"([\[(])(\S+), (\S+)([\])])")
+
+
+def read_interval(text: str) -> tuple[float, float, bool, bool] | None:
+    """Return both ends of an interval, and whether they belong to it; None for another text."""
+    if not (found := INTERVAL.fullmatch(text)):
+        return None
+    first, low, high, last = found.groups()
+    try:
+        ends = float(low), float(high)
+    except ValueError:
+        return None
+    return (*ends, first == "[", last == "]") if ends[0] < ends[1] else None
+
+
+def is_allowed(value: Any, allowed: str | tuple[str, ...]) -> bool:
+    """Whether a hyper-parameter is in an interval, or among texts; None always is."""
+    if value is None or not isinstance(allowed, str):
+        return value is None or value in allowed
+    low, high, with_low, with_high = read_interval(allowed) or (0, 0, False, False)
+    if not number(value) or value < low or value > high:
+        return False
+    return (with_low or value > low) and (with_high or value < high)
+
+
 WHOLE: Rule = ("a whole number above 0, such as 60_000", whole)
 SIZE: Rule = (
     f"{WHOLE[0]}, or None if only reading shows it",
@@ -114,6 +146,11 @@ METHOD: dict[str, Rule] = {
     "LEAST_COHORT": WHOLE,
     "ADDED": ('a tuple of hyper-parameters, such as ("mu",)', texts),
     "NEUTRAL": ('a dict of hyper-parameters with which it is FedAvg, such as {"mu": 0.0}', named),
+    "RANGES": (
+        'a dict of intervals, such as {"mu": "[0, inf)"}, or of tuples of texts, for '
+        "hyper-parameters",
+        ranged,
+    ),
     "SERVER_DATA": BOOL,
     "ROUNDS": BOOL,
     "OPTIMISERS": (
@@ -222,7 +259,7 @@ def method(name: str) -> None:
     module = f"methods.{name}"
     constants(module, METHOD)
     there = source.keywords(module, "method")
-    for constant in ("ADDED", "NEUTRAL"):
+    for constant in ("ADDED", "NEUTRAL", "RANGES"):
         for key in source.literal(module, constant, ()):
             if key not in there:
                 said = f"its arguments are {list_some([*there])}" if there else "it has none"
@@ -230,6 +267,17 @@ def method(name: str) -> None:
                     f"{source.file(module)}: {constant} has `{shown(key)}`, which is no argument "
                     f"of `method`: {said}"
                 )
+    for given in (there, dict(source.literal(module, "NEUTRAL", ()))):
+        for key, value in given.items():
+            check_range(source.file(module), name, key, value)
+
+
+def check_range(where: str, name: str, key: str, value: Any) -> None:
+    """Raise a UsageError for a hyper-parameter outside of the RANGES of its method's file."""
+    allowed = dict(source.literal(f"methods.{name}", "RANGES", ())).get(key)
+    if allowed and not is_allowed(value, allowed):
+        given = f"a number in {allowed}" if isinstance(allowed, str) else " or ".join(allowed)
+        raise UsageError(f"{where}: {key} of {name} is {shown(repr(value))}: set it to {given}")
 
 
 def product(module: str, formats: list[str]) -> None:
