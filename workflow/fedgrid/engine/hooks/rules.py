@@ -30,10 +30,6 @@ PRIVATE = "private"  # where a client's memory holds its private entries
 TAKEN = (PRIVATE, STATE)  # names in a memory that the engine uses
 NAMED = 5  # entries that a message lists
 CLOSE = 1e-3  # how far the sum of weights may be from 1
-OF_NOTHING = (
-    ". A sum over no entries is the number 0: there are none if another method lets clients keep "
-    "all parameters for themselves. Leave out that method or this one"
-)
 
 
 class MistakeError(Exception):
@@ -62,8 +58,12 @@ def said(value: Any) -> str:
 def value(result: Any, step: Step) -> None:
     """Refuse a loss or penalty that is not one number."""
     if not isinstance(result, Tensor) or not result.is_floating_point():
-        empty = OF_NOTHING if isinstance(result, int | float) and not result else ""
-        raise MistakeError(f"gives {said(result)}, not a tensor with one number{empty}")
+        raise MistakeError(
+            f"gives {said(result)}, not a tensor with one number"
+            + ". A sum over no entries is the number 0: there are none if another method lets "
+            "clients keep all parameters for themselves. Leave out that method or this one"
+            * (type(result) in (int, float) and not result)
+        )
     if result.dim():
         raise MistakeError(
             f"gives {said(result)}, not one number: take the mean over the batch, with `step.mean`"
