@@ -12,6 +12,7 @@ measured rounds, which makes its row count nothing.
 import argparse
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedgrid.runtime import gpus
 
 PEER_PYTHON = Path(".venv-peers/bin/python")
 OUTSIDE = ("flower", "pfl")  # contestants with packages of their own
+WAY_ALONE = {"judged": "way", "counts": True}  # the verdict on rows that are compared no further
 SPREAD = ("flower",)  # over processes: peak memory is no process's own
 
 
@@ -36,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows += found
         notes += said
         print(table.text(found, said), flush=True)
-    table.write(rows, notes, machine.describe(asked.device), asked.out)
+        table.write(rows, notes, machine.describe(asked.device), asked.out)
     wrong = [row for row in rows if not row["counts"]]
     for row in wrong:
         print(f"{row['workload']}: {row['contestant']} does not count: it computed something else")
@@ -61,6 +63,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--compiled-in", nargs="*", default=[], choices=("tf32", "bf16"), help="more of these rows"
     )
+    made.add_argument(
+        "--without-fp64",
+        action="store_true",
+        help="repeat no round in float64: where float32 is chaotic, judge only how far rounds lead",
+    )
     made.add_argument("--out", type=Path, default=Path("results/benchmarks-engine"))
     made.add_argument(
         "--peer-python",
@@ -79,16 +86,8 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
     if asked.compile and workload["kind"] == "rounds":
         ours += ["fedgrid compiled", *(f"fedgrid compiled {p}" for p in asked.compiled_in)]
     peers = [p for p in workload["peers"] if p in asked.peers or p == workload["base"]]
-    notes = []
     with ExitStack() as stack:
-        ready, first = [], {}
-        for row in ours + peers:
-            try:
-                contestant = stack.enter_context(started(row, workload, rounds, asked))
-                first[row] = contestant.play(1)  # warms it up
-                ready.append(contestant)
-            except measure.ContestantError as problem:
-                notes.append(f"{name}: {row}: {problem}")
+        ready, first, notes = warmed(stack, ours + peers, workload, rounds, asked)
         if workload["base"] not in [contestant.row for contestant in ready]:
             raise SystemExit("\n".join(notes))
         found = measure.interleaved(ready, asked.repeats, rounds)
@@ -98,9 +97,32 @@ def measured(name: str, asked) -> tuple[list[dict], list[str]]:
         if workload["profile"] and asked.device == "cpu":
             notes += [f"{name}: {profile(contestant, rounds)}" for contestant in ready[: len(ours)]]
     if workload["judged"] == "fp64":
-        verdicts = repeated(rows, workload, asked)
+        alone = [WAY_ALONE] * len(rows)
+        verdicts = alone if asked.without_fp64 else repeated(rows, workload, asked)
         rows = [row | verdict for row, verdict in zip(rows, verdicts, strict=True)]
     return [row | {"counts": row["counts"] and row["done"]} for row in rows], notes
+
+
+def warmed(stack: ExitStack, names: list[str], workload: dict, rounds: int, asked) -> tuple:
+    """The contestants that can be measured, their first rounds by name, and notes on the others.
+
+    On a GPU they are warmed up at once, because they compile meanwhile.
+    """
+    ready, first, notes = [], {}, []
+
+    def warm(row: str) -> None:
+        try:
+            contestant = stack.enter_context(started(row, workload, rounds, asked))
+            first[row] = contestant.play(1)
+            if workloads.read(row)[-1]:
+                contestant.play(rounds)  # later rounds can have stacks of other sizes
+            ready.append(contestant)
+        except measure.ContestantError as problem:
+            notes.append(f"{workload['name']}: {row}: {problem}")
+
+    with ThreadPoolExecutor(len(names) if asked.device == "cuda" else 1) as pool:
+        list(pool.map(warm, names))
+    return sorted(ready, key=lambda one: names.index(one.row)), first, notes
 
 
 def started(row: str, workload: dict, rounds: int, asked) -> measure.Contestant:

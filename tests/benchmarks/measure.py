@@ -148,5 +148,7 @@ def interleaved(contestants: list[Contestant], repeats: int, rounds: int) -> dic
     for repeat in range(repeats):
         first = repeat % len(contestants)
         for contestant in contestants[first:] + contestants[:first]:
-            found[contestant.row].append(contestant.play(rounds))
+            answer = contestant.play(rounds)
+            print(f"{contestant.row}: {answer['wall']:.4g} s for {rounds} rounds", flush=True)
+            found[contestant.row].append(answer)
     return found

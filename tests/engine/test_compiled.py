@@ -27,7 +27,7 @@ from conftest import (
 from fedgrid import models
 from fedgrid.engine import backends, convolution
 from fedgrid.engine.backends import stacked
-from fedgrid.engine.backends._compiled import Compiled, Program
+from fedgrid.engine.backends._compiled import Compiled, Program, name_of
 from fedgrid.engine.state import RunState
 from fedgrid.method import Method
 from fedgrid.models import Classifier
@@ -278,6 +278,14 @@ def test_memory_that_does_not_suffice_for_a_program_halves_the_stack(monkeypatch
         assert_same(run.play(2), looped("fedprox", 2, **STEPS), **CLOSE)
     assert "from now on 1 clients at a time" in caplog.text
     assert {len(index) for index in batches_of(programs(run))} == {1}
+
+
+def test_jobs_of_two_precisions_compile_at_once(monkeypatch):
+    """They wait for each other only where one can use the other's code."""
+    graph, leaves = torch.fx.symbolic_trace(torch.nn.Identity()), [torch.ones(2)]
+    names = [name_of(graph, leaves) for _ in range(2)]
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert names[0] == names[1] != name_of(graph, leaves)
 
 
 # --- when a step is compiled -----------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -154,3 +157,148 @@ def test_the_files_of_a_run_that_was_not_trained_have_its_name(many_runs, tmp_pa
     summary.write_text(json.dumps({"run": {"name": {}, "method": {"fedprox": {}}}}))
     run = json.loads(many_runs.renamed(summary, "fedprox-mu0.5"))["run"]
     assert run == {"name": {"method": "fedprox-mu0.5"}, "method": {"fedprox": {"mu": 0.5}}}
+
+
+# --- the script for a machine with a GPU ------------------------------------------------------
+
+SCRIPT = ROOT / "tests/benchmarks/gpu.sh"
+ON_GPU = ROOT / "tests/engine/test_gpu.py"
+AIMS = ["compile", "cell-tf32", *(f"bench-{name}" for name in "ACDE")]
+EQUAL = ["tests-compiled", "tests-methods"]
+LONGEST = 480  # seconds that the script takes at most
+
+
+def scripted(*arguments, **variables) -> str:
+    """What the script prints."""
+    command = ["bash", str(SCRIPT), *map(str, arguments)]
+    return subprocess.check_output(command, env=os.environ | variables, text=True)
+
+
+def parts() -> dict[str, tuple[int, list[str]]]:
+    """The seconds and the command of every part of the script, by its name."""
+    lines = [shlex.split(line) for line in scripted("--list").splitlines()]
+    return {name: (int(seconds), command) for seconds, name, *command in lines}
+
+
+@pytest.fixture
+def gpu(benchmarks):
+    """The script that measures what a GPU does with compiled local steps."""
+    from tests.benchmarks import gpu
+
+    return gpu
+
+
+def test_every_part_for_a_gpu_is_a_command_that_there_is(benchmarks, gpu):
+    parsers = {"tests.benchmarks": benchmarks.parser(), "tests.benchmarks.gpu": gpu.parser()}
+    for _, (_, module, name, *arguments) in parts().values():
+        assert module == "-m"
+        if name in parsers:
+            parsers[name].parse_args(arguments)
+        else:
+            assert name == "pytest"
+            assert ROOT / next(word for word in arguments if word.endswith(".py")) == ON_GPU
+            words = set(re.findall(r"\w+", arguments[arguments.index("-k") + 1])) - {"and", "or"}
+            assert all(word in ON_GPU.read_text() + "stacked" for word in words)
+
+
+def test_all_ways_to_measure_a_gpu_are_parts(gpu):
+    called = {command[3:][2] for _, command in parts().values() if command[2].endswith("gpu")}
+    assert called == gpu.WAYS.keys() - {"served"}  # which is called by `shared`
+
+
+def test_the_aims_come_first_and_fit_into_the_time():
+    found = parts()
+    first = [*AIMS, *EQUAL]
+    assert [*found][: len(first)] == first
+    assert sum(found[name][0] for name in first) <= LONGEST
+
+
+def test_what_is_compiled_beforehand_is_what_the_benchmark_compiles(benchmarks, gpu):
+    rows = []
+    for name in AIMS[2:]:
+        asked = benchmarks.parser().parse_args(parts()[name][1][3:])
+        rows += [(name[-1], precision) for precision in ["", *asked.compiled_in]]
+    assert rows == [*gpu.COMPILED]
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """In place of Python: prints its arguments, and fails."""
+    path = tmp_path / "python"
+    path.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo "measured $2 $5"; exit 3; }\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_a_part_that_fails_leaves_what_it_printed_in_the_summary_and_the_archive(fake, tmp_path):
+    out = tmp_path / "out"
+    said = scripted(out, "resumed", "waits", PYTHON=str(fake))
+    assert re.sub(r"\d+ s", "N s", said) == "resumed: status 3, N s\nwaits: status 3, N s\n"
+    assert "measured tests.benchmarks.gpu resumed" in (out / "summary.txt").read_text()
+    with tarfile.open(out / "all.tar.gz") as archive:
+        assert {"summary.txt", "parts/resumed.txt", "parts/waits.err"} <= {*archive.getnames()}
+
+
+def test_no_part_begins_after_the_end(fake, tmp_path):
+    assert "no time left" in scripted(tmp_path / "out", "resumed", PYTHON=str(fake), END="0")
+
+
+def test_a_part_that_there_is_not_is_refused(tmp_path):
+    command = ["bash", str(SCRIPT), str(tmp_path / "out"), "resumed", "wait"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "there is no part wait: see " in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_machine_that_has_only_python3_uses_it():
+    assert " python3 -m " in scripted("--list", PYTHON="no-such-python")
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["cell", "resumed", "evaluation", "profile", pytest.param("shared", marks=pytest.mark.slow)],
+)
+def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, gpu, capfd):
+    options = [
+        "--small",
+        "--device",
+        "cpu",
+        "--compile",
+        "off",
+        "--rounds",
+        "2",
+        "--runs",
+        "1",
+        "2",
+    ]
+    gpu.main([way, *options])
+    said = capfd.readouterr().out
+    if way == "profile":
+        assert "Self CPU time total" in said
+    else:
+        assert {json.loads(line)["way"] for line in said.splitlines()} == {way}
+
+
+def test_a_cpu_leaves_checks_for_later_where_waits_are_counted(gpu, capsys):
+    with pytest.raises(SystemExit) as end:
+        gpu.main(["waits", "--small", "--device", "cpu"])
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["waits"] == 0
+
+
+def test_a_machine_without_nvidia_s_mps_says_so(gpu, monkeypatch):
+    monkeypatch.setattr(gpu.shutil, "which", lambda name: None)
+    with pytest.raises(SystemExit, match="no nvidia-cuda-mps-control"):
+        gpu.main(["shared", "--mps", "--small", "--device", "cpu"])
+
+
+@pytest.mark.slow
+def test_rows_that_are_not_compared_in_float64_are_judged_by_their_way(
+    benchmarks, monkeypatch, tmp_path
+):
+    monkeypatch.setitem(benchmarks.workloads.WORKLOADS["E"], "judged", "fp64")
+    monkeypatch.setattr(benchmarks, "repeated", None)
+    options = [*OPTIONS, "--out", str(tmp_path), "--without-fp64"]
+    assert benchmarks.main([o for o in options if o != "tensors"]) == 0
+    assert list(pd.read_csv(tmp_path / "benchmarks.csv").judged) == ["way", "way"]

@@ -174,6 +174,10 @@ def folder() -> Path:
 
 
 def name_of(graph: GraphModule, leaves: list[Tensor]) -> str:
-    """Return a name of the record for a lock: different records may have the same."""
+    """Return a name of the record for a lock: different records may have the same.
+
+    The compiler writes other code for another precision of matrix products.
+    """
     text = graph.code + repr([(t.shape, t.stride(), t.dtype, str(t.device)) for t in leaves])
+    text += torch.get_float32_matmul_precision()
     return hashlib.sha256(text.encode()).hexdigest()[:16]
