@@ -66,10 +66,10 @@ class Compiled:
         program = Program(places, data, given, batch)
         form = tree_flatten((places, data, given, batch))[1]
         leaves = [*tree_leaves(tree_map(torch.clone, places)), *program.read]
-        graph, _ = record(self.step, leaves, form, INSTEAD if self.fused else None)
-        fused = fuse(graph, leaves) if self.fused else None
+        fused = fuse(record(self.step, leaves, form, INSTEAD)[0], leaves) if self.fused else None
         self.succeeded |= fused is not None
-        program.run = fused or graph
+        # A compiler that fails leaves the bytes of a run that compiles nothing.
+        program.run = fused or record(self.step, leaves, form)[0]
         if given.round.is_cuda:
             program.try_capture()
         return program
