@@ -7,8 +7,13 @@ that of MOON, and `-m exhaustive` those of other methods.
 
 import logging
 import os
+import re
 import shutil
+import subprocess
+import sys
+from dataclasses import replace
 from functools import cache
+from importlib.machinery import ModuleSpec
 
 import pytest
 import torch
@@ -32,6 +37,8 @@ from fedgrid.engine.state import RunState
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.runtime.names import UsageError
+from fedgrid.training import checkpoint
+from fedgrid.training.results import run_facts
 
 EPOCHS = {"local_unit": "epochs", "local": 2}  # clients take different numbers of steps
 LOCAL_EPOCH = {"local_unit": "epochs", "local": 1}
@@ -40,6 +47,7 @@ needs_compiler = pytest.mark.skipif(
     not shutil.which(os.environ.get("CXX", "g++")), reason="there is no C++ compiler"
 )
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 def simulated(method: Method, fused: bool = False, **given) -> Simulation:
@@ -55,6 +63,11 @@ def simulated(method: Method, fused: bool = False, **given) -> Simulation:
 @cache
 def looped(name: str, rounds: int = 3, **local) -> RunState:
     return simulate(methods(name), "loop", needed=artifacts(name), **local).play(rounds)
+
+
+def warned(caplog, text: str) -> int:
+    """How many warnings have a text."""
+    return sum(text in one.getMessage() for one in caplog.records if one.levelname == "WARNING")
 
 
 def programs(run) -> dict:
@@ -204,19 +217,27 @@ def folder(tmp_path, monkeypatch):
 
 
 @needs_compiler
-def test_a_compiled_step_is_the_step_and_is_compiled_once(folder, monkeypatch):
+def test_a_compiled_step_is_the_step_and_is_compiled_once(folder, monkeypatch, caplog):
     """With products in place of convolutions, as on a GPU.
 
-    There the compiler must not add up windows in an order that changes.
+    There the compiler must not add up windows in an order that changes. A run that another engine
+    resumes from a checkpoint has the bytes of an uninterrupted one.
     """
     monkeypatch.setattr(convolution, "worth", lambda x, weight: True)
-    runs = [simulated(methods("fedprox"), True, **STEPS) for _ in range(2)]
-    assert_same(runs[0].play(2), looped("fedprox", 2, **STEPS), **CLOSE)
+    caplog.set_level(logging.INFO, "fedgrid.engine.backends._compiled")
+    whole, begun, resumed = (simulated(methods("fedprox"), True, **STEPS) for _ in range(3))
+    assert_same(whole.play(2), looped("fedprox", 2, **STEPS), **CLOSE)
     made = set(folder.rglob("*.so"))
     assert made
     torch._dynamo.reset()
-    assert_same(runs[1].play(2), runs[0].run)
+    begun.run, history = checkpoint.new(begun.run, folder / "saved")
+    checkpoint.save(folder / "saved", "key", begun.play(1), history)
+    torch._dynamo.reset()
+    resumed.run, _ = checkpoint.load(folder / "saved", "key", CPU)
+    assert_same(resumed.play(1), whole.run)
     assert set(folder.rglob("*.so")) == made
+    assert caplog.text.count("the local step was compiled in") == 1
+    assert caplog.text.count("was read from the folder of compiled code in") == 2
     assert not [*folder.glob("*.lock")]
     code = "".join(path.read_text() for path in folder.rglob("*.py"))
     assert code
@@ -248,6 +269,142 @@ def test_a_step_that_the_compiler_cannot_take_is_trained_without_it(folder, monk
         assert_same(run.play(2), looped("fedprox", 2, **STEPS), **CLOSE)
     assert "the local step is not compiled: no kernel" in caplog.text
     assert caplog.text.count("not compiled") == 1
+    assert not run.run.compiled
+
+
+def test_compiled_code_that_fails_at_its_first_call_is_not_used(folder, monkeypatch, caplog):
+    """The call has changed models by then, but only copies of them.
+
+    The step is that of a run that compiles nothing, also with products in place of convolutions.
+    """
+    monkeypatch.setattr(convolution, "worth", lambda x, weight: True)
+
+    def breaking(graph, leaves, **options):
+        def call(*leaves):
+            graph(*leaves)
+            raise RuntimeError("out of resources: shared memory\nmore")
+
+        return call
+
+    monkeypatch.setattr(torch._inductor, "standalone_compile", breaking)
+    run = simulated(methods("fedprox"), True, **STEPS)
+    with caplog.at_level(logging.WARNING):
+        run.play(2)
+    assert_same(run.run, simulated(methods("fedprox"), **STEPS).play(2))
+    assert warned(caplog, "the local step is not compiled: out of resources: shared memory") == 1
+    assert len(caplog.records) == 1
+    assert not run.run.compiled
+
+
+@pytest.fixture
+def replayed(folder, monkeypatch):
+    """A compiler that compiles nothing: its programs are the records."""
+
+    def replay(graph, leaves, **options):
+        return graph
+
+    monkeypatch.setattr(torch._inductor, "standalone_compile", replay)
+
+
+@pytest.mark.usefixtures("replayed")
+def test_the_first_call_of_compiled_code_draws_no_random_numbers():
+    noisy = methods("autohs")
+    assert_same(simulated(noisy, True).play(2), simulated(noisy).play(2))
+
+
+@pytest.mark.usefixtures("replayed")
+def test_a_run_knows_whether_a_step_was_compiled(tmp_path):
+    """Also a run that goes on from a checkpoint after its last round."""
+    run = simulated(Method(), True, **STEPS)
+    assert not run.run.compiled
+    assert simulated(Method(), **STEPS).play(1).compiled is False
+    run.run, history = checkpoint.new(run.run, tmp_path / "saved")
+    assert run.play(1).compiled
+    checkpoint.save(tmp_path / "saved", "key", run.run, history)
+    state, _ = checkpoint.load(tmp_path / "saved", "key", CPU)
+    for engine in (run.engine, simulate(Method(), "loop").engine):
+        assert run_facts(engine, 1.0, 1, state, threads=1)["compiled"] is True
+    assert "compiled" not in run_facts(run.engine, 1.0, 0, replace(state, compiled=False), 1)
+
+
+@pytest.mark.parametrize("name", ["fedprox", "scaffold"])
+def test_a_resumed_run_finds_the_code_of_its_beginning(name, folder, monkeypatch):
+    """A checkpoint does not keep the order of a model's entries, and the code depends on it."""
+    asked = []
+
+    def note(graph, leaves, **options):
+        asked.append(graph.code)
+        return graph
+
+    monkeypatch.setattr(torch._inductor, "standalone_compile", note)
+    begun, resumed = (simulated(methods(name), True, **STEPS) for _ in range(2))
+    begun.run, history = checkpoint.new(begun.run, folder / "saved")
+    checkpoint.save(folder / "saved", "key", begun.play(1), history)
+    resumed.run, _ = checkpoint.load(folder / "saved", "key", CPU)
+    assert_same(resumed.play(1), begun.play(1))
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+@pytest.mark.usefixtures("replayed")
+def test_steps_that_cannot_be_compiled_are_told_of_once_with_the_reason(caplog):
+    """Clients with 3 and 2 samples in batches of 4 never have batches of one size."""
+    own = Method(loss=lambda step: torch.nn.functional.cross_entropy(step.logits, step.y))
+    run = simulated(own, True, federation=uneven((3, 2)), participation=1.0, **STEPS)
+    with caplog.at_level(logging.WARNING):
+        run.play(2)
+    assert warned(caplog, "3 of the 3 local steps of this round are not compiled, because") == 1
+    assert "`padded=True`" in caplog.text
+    assert not programs(run)
+    assert not run.run.compiled
+
+
+@pytest.mark.usefixtures("replayed")
+def test_a_run_that_is_compiled_or_asks_for_no_compiling_is_told_of_nothing(caplog):
+    own = Method(loss=lambda step: torch.nn.functional.cross_entropy(step.logits, step.y))
+    unequal = {"federation": uneven((3, 2)), "participation": 1.0, **STEPS}
+    with caplog.at_level(logging.WARNING):
+        simulated(Method(), True, **unequal).play(2)
+        simulated(own, **unequal).play(2)
+        simulate(own, "stacked", **unequal).play(2)
+    assert not caplog.records
+
+
+FAKE = """
+import sys, time
+from pathlib import Path
+import torch, torch._inductor
+from torch.utils._pytree import tree_flatten
+from fedgrid.engine.backends import _compiled
+from fedgrid.engine.backends._recorded import record
+
+folder, waited = _compiled.folder(), Path(sys.argv[1])
+
+def compiler(graph, leaves, **options):
+    if not (folder / "code").exists():  # until the other process waits for this one
+        for _ in range(3000):
+            time.sleep(0.01 * (not waited.exists()))
+        (folder / "code").write_text("")
+        print("compiled")
+    return graph
+
+def waiting(text, *arguments):
+    waited.write_text("")
+
+torch._inductor.standalone_compile, _compiled.files.log.warning = compiler, waiting
+leaves, form = tree_flatten((torch.ones(2), torch.ones(2)))
+graph, _ = record(lambda a, b: a + b, leaves, form)
+print(*_compiled.fuse(graph, leaves)(*leaves)[0].tolist())
+"""
+
+
+def test_of_two_processes_that_need_the_same_code_one_compiles_it(folder):
+    command = [sys.executable, "-c", FAKE, str(folder / "waited")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = sorted(process.communicate()[0].split("\n")[:-1] for process in both)
+    assert said == [["2.0 2.0"], ["compiled", "2.0 2.0"]]
+    assert (folder / "waited").exists()
+    assert not [*folder.glob("*.lock")]
 
 
 def test_a_step_that_cannot_become_a_graph_is_called(monkeypatch, caplog):
@@ -290,8 +447,6 @@ def test_jobs_of_two_precisions_compile_at_once(monkeypatch):
 
 # --- when a step is compiled -----------------------------------------------------------------
 
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
-
 
 def test_by_default_a_cpu_compiles_nothing(monkeypatch):
     assert not backends.compiles("auto", "stacked", CPU, 10**9)
@@ -315,3 +470,48 @@ def test_what_cannot_be_compiled_is_an_error_if_it_must_be_and_else_a_warning(mo
     monkeypatch.setattr(backends, "obstacle", lambda backend, device: "the package is missing")
     assert not backends.compiles("auto", "stacked", GPU, 10**9)
     assert "not compiled, because the package is missing" in caplog.text
+
+
+OLD = ((6, 1), True, "the GPU is too old for Triton .before Volta.: set `device: cpu`")
+NO_TRITON = ((9, 0), False, "the package triton is missing: install it")
+
+
+@pytest.mark.parametrize(("card", "has_triton", "said"), [OLD, NO_TRITON])
+def test_an_old_card_or_a_missing_triton_compiles_nothing(
+    card, has_triton, said, monkeypatch, caplog
+):
+    on_a_card(monkeypatch, card, has_triton)
+    assert not backends.compiles("auto", "stacked", GPU, 10**9)
+    assert re.search(f"the local step is not compiled, because {said}", caplog.text)
+    assert len(caplog.records) == 1
+    with pytest.raises(UsageError, match=f"compile is on, but {said}, or set `compile: auto`"):
+        backends.compiles("on", "stacked", GPU, 1)
+
+
+@pytest.mark.parametrize("card", [(7, 0), (9, 0)])
+def test_a_card_with_triton_compiles(card, monkeypatch):
+    on_a_card(monkeypatch, card, has_triton=True)
+    assert backends.compiles("auto", "stacked", GPU, 10**9)
+    assert backends.compiles("on", "stacked", GPU, 1)
+
+
+def on_a_card(monkeypatch, card: tuple[int, int], has_triton: bool) -> None:
+    """As if there was this GPU, by its compute capability, with Triton or without."""
+    found = ModuleSpec("triton", None) if has_triton else None
+    monkeypatch.setattr(backends.importlib.util, "find_spec", {"triton": found}.get)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: card)
+
+
+def test_a_run_with_stacks_of_several_sizes_must_earn_a_program_for_each(monkeypatch, caplog):
+    monkeypatch.setattr(backends, "obstacle", lambda backend, device: "")
+    assert backends.count_stacks(10) == 5  # ten, five, three, two and one
+    with caplog.at_level(logging.INFO):
+        assert not backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH - 1, 5)
+        assert backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH, 5)
+    assert "stacks of 5 sizes, and compiling pays from 25000 steps on" in caplog.text
+
+
+def test_stacks_have_one_size_where_all_clients_take_equally_many_steps():
+    """The clients have up to 9 samples, in batches of 4: two in an epoch. One has none."""
+    assert simulate(Method(), rounds=4, **STEPS).engine.count_steps() == (12, 1)
+    assert simulate(Method(), rounds=4, **EPOCHS).engine.count_steps() == (16, 3)

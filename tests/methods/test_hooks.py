@@ -4,6 +4,7 @@ The method's functions are called by `fedgrid.engine.hooks`. What is right there
 the tests of every method in both backends show that.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
+from fedgrid.engine import backends
 from fedgrid.engine.hooks import state
 from fedgrid.method import Method, by_samples, relative, weighted_sum
 from fedgrid.runtime.names import UsageError
@@ -491,6 +493,48 @@ def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do()
     with pytest.raises(UsageError, match=r"`penalty` fails with .*torch.where.*backend loop"):
         simulate(method, "stacked").play()
     simulate(method, "loop").play(2)
+
+
+def reading_penalty(step):
+    return step.params["head.bias"].sum() if step.round > 0 else step.cross_entropy()
+
+
+def reading_correct(step, gradients):
+    return {name: g * min(float(g.norm()), 1.0) for name, g in gradients.items()}
+
+
+READING = {
+    "penalty": Method(penalty=reading_penalty, padded=True),
+    "correct": Method(correct=reading_correct),
+}
+
+
+@pytest.mark.parametrize("field", READING)
+def test_a_function_that_reads_a_value_is_trained_in_the_loop_if_the_backend_is_free(
+    field, monkeypatch, caplog
+):
+    """As on a GPU, where `auto` is the stack. A resumed run decides the same."""
+    monkeypatch.setattr(backends, "best", lambda model, device: "stacked")
+    run, resumed = (simulate(READING[field], "auto") for _ in range(2))
+    resumed.run = run.play(1)
+    run.play(2)
+    assert_same(run.run, simulate(READING[field], "loop").play(3))
+    (said,) = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert re.search(rf"\(backend loop\): test_hooks.py, line \d+: `{field}` fails with", said)
+    assert_same(resumed.play(2), run.run)
+    assert resumed.engine.backend_name == run.engine.backend_name == "loop"
+
+
+def test_a_function_that_can_be_mapped_is_trained_in_the_stack_that_auto_chooses(
+    monkeypatch, caplog
+):
+    """Whatever is tried before the first round changes no bit."""
+    monkeypatch.setattr(backends, "best", lambda model, device: "stacked")
+    for name in ("moon", "autohs"):
+        run = simulate(methods(name), "auto")
+        assert_same(run.play(2), simulate(methods(name), "stacked").play(2))
+        assert run.engine.backend_name == "stacked"
+    assert not caplog.records
 
 
 # --- padding ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ BatchNorm's running statistics are averaged with the round's weights scaled to s
 a method aggregates parameters in another way: only such a mean of variances is a variance.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
-from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
+from fedgrid.engine.hooks.calling import IN_STEP, checked, hooks, unchanged_by_steps
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.operations import count_operations
 from fedgrid.engine.optimisers import STATE, of_entries
@@ -49,6 +50,8 @@ from fedgrid.method import (
 from fedgrid.runtime.names import UsageError, known, registered
 from fedgrid.runtime.resolved import Protocol
 
+log = logging.getLogger(__name__)
+
 
 class Engine:
     """A round of FedAvg with a method's changes; `make(seed)` returns a module with new weights."""
@@ -71,13 +74,11 @@ class Engine:
         self.samples = Samples(federation, protocol, self.architecture.layout)
         entries = self.architecture.parameters, self.architecture.statistics
         self.sent = tuple(map(self.public, entries))
-        if backend == "auto":
+        self.is_free = backend == "auto"  # to choose another backend
+        if self.is_free:
             backend = backends.best(self.architecture.live, self.device)
-        self.backend_name = known("backend", backend, registered("engine/backends"))
-        file = import_module(f"fedgrid.engine.backends.{backend}")
-        self.compiled = backends.compiles(compile, backend, self.device, self.count_steps())
-        parts = self.architecture, method, protocol, self.samples, self.compiled
-        self.backend = file.Backend(*parts)
+        fused = backends.compiles(compile, backend, self.device, *self.count_steps())
+        self.use(backend, fused)
         moving = [name for name in self.sent[0] if name in self.architecture.trainable]
         self.attack = conditions.Attack(
             protocol, len(federation.members), moving, *federation.names
@@ -89,17 +90,27 @@ class Engine:
         self.population = Population(self.architecture, method, protocol, self.samples)
         self.evaluation = RunEvaluation(self.population)
 
-    def count_steps(self) -> int:
-        """Return how many local steps the client with the most samples could take in the run.
+    def use(self, backend: str, fused: bool = False) -> None:
+        """Train by this backend from now on; with `fused`, its local step is compiled."""
+        self.backend_name = known("backend", backend, registered("engine/backends"))
+        file = import_module(f"fedgrid.engine.backends.{backend}")
+        parts = self.architecture, self.method, self.protocol, self.samples
+        self.backend = file.Backend(*parts, fused)
+
+    def count_steps(self) -> tuple[int, int]:
+        """Return how many local steps a client could take in the run, and in how many stacks.
 
         The protocol of a stage that does not train has no rounds.
         """
-        if "rounds" not in self.protocol:
-            return 0
-        most = max(map(len, self.federation.members))
-        size = self.protocol["batch"], self.protocol["smallest_batch"]
-        each = schedule.steps(schedule.count_batches(most, *size), self.protocol)
-        return each * self.protocol["rounds"]
+        protocol, population = self.protocol, len(self.federation.members)
+        if "rounds" not in protocol:
+            return 0, 1
+        size = protocol["batch"], protocol["smallest_batch"]
+        batches = {schedule.count_batches(len(own), *size) for own in self.federation.members}
+        each = {schedule.steps(number, protocol) for number in batches if number}
+        cohort = cohorts.size(population, protocol["participation"], protocol["sampler"])
+        stacks = backends.count_stacks(cohort) if len(each) > 1 else 1
+        return max(each, default=0) * protocol["rounds"], stacks
 
     def start(self, seed: int) -> RunState:
         """Return the state before the first round, with the initial model drawn from `seed`."""
@@ -169,7 +180,8 @@ class Engine:
         clients = map(int, work.clients)
         state.memory.update({k: m for k, m in zip(clients, after, strict=True) if m})
         logged = add_to_log(state.logged, values)
-        return RunState(server, shared, state.memory, logged, state.round + 1)
+        compiled = state.compiled or self.backend.has_compiled
+        return RunState(server, shared, state.memory, logged, state.round + 1, compiled)
 
     def plan(self, state: RunState) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
@@ -251,11 +263,25 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
+            self.try_backend(clients, busy)
             if "operations" in self.protocol.get("metrics", ()):
                 made = self.method, self.architecture, self.protocol
                 self.operations = count_operations(*made, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
             yield from self.backend.train(clients)
+
+    def try_backend(self, clients: Clients, c: int) -> None:
+        """Train in the loop, with a warning, if the chosen backend cannot train the method.
+
+        Nothing of the run has changed, and a resumed run decides the same.
+        """
+        if not self.is_free or not hooks(self.method, *IN_STEP):
+            return
+        try:
+            self.backend.try_step(clients, c)
+        except UsageError as problem:
+            log.warning("clients are trained one after the other (backend loop): %s", problem)
+            self.use("loop")
 
     def begun(self, state: RunState, work: schedule.Work, memories: list[Memory]) -> list[Model]:
         """Return the entries with which each client's local steps begin, if the method has any."""

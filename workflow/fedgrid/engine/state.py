@@ -23,6 +23,7 @@ class RunState:
     memory: MutableMapping[int, Memory] = field(default_factory=dict)
     logged: dict[str, Tensor] = field(default_factory=dict)  # (n,) by round, since the last log
     round: int = 0
+    compiled: bool = False  # whether a local step of the run was compiled
 
 
 def add_to_log(logged: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:

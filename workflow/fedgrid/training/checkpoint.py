@@ -99,6 +99,7 @@ def save(path: Path, key: str, state: RunState, history: History) -> None:
     segments = cast(Memories, state.memory).save(memories_of(path))
     about = {"version": VERSION, "key": key, "round": str(state.round)}
     about |= {"segments": json.dumps(segments)} | history.save(history_of(path))
+    about |= {"compiled": "yes"} if state.compiled else {}
     with files.replacing(path) as temporary:
         sealed.write(temporary, tensors_of(state), about)
         if path.exists():
@@ -166,4 +167,5 @@ def read(path: Path, key: str, device, of: Path | None = None) -> tuple[RunState
     memory = Memories.open(memories_of(of or path), segments, device)
     tree = unflatten({name: tensor.to(device) for name, tensor in tensors.items()})
     parts = {part: tree.get(part, {}) for part in PARTS}
-    return RunState(**parts, memory=memory, round=int(about["round"])), history
+    number, compiled = int(about["round"]), "compiled" in about
+    return RunState(**parts, memory=memory, round=number, compiled=compiled), history

@@ -32,7 +32,8 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
     about |= {"class_names": [*names]} if names else {}
     about |= {f"bytes_{way}": count for way, count in engine.traffic.items()}
-    return machine_facts(engine, seconds, threads) | done | about | count_work(engine)
+    where = machine_facts(engine, seconds, threads, state.compiled)
+    return where | done | about | count_work(engine)
 
 
 def count_work(engine: Engine) -> dict[str, float]:
@@ -62,14 +63,13 @@ def warn_of_idle(engine: Engine) -> None:
         )
 
 
-def machine_facts(engine: Engine, seconds: float, threads: int) -> dict:
+def machine_facts(engine: Engine, seconds: float, threads: int, compiled: bool = False) -> dict:
     """Return the machine, versions, seconds and peak memory of a computation."""
     on_gpu = engine.device.type == "cuda"
-    compiled = {"compiled": True} if engine.compiled else {}
     return {
         "device": torch.cuda.get_device_name() if on_gpu else machine.processor(),
         "backend": engine.backend_name,
-        **compiled,
+        **({"compiled": True} if compiled else {}),
         "threads": threads,
         "versions": machine.versions(),
         "seconds": round(seconds, 3),

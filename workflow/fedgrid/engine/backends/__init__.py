@@ -8,6 +8,7 @@ import importlib.util
 import logging
 import os
 import shutil
+from math import ceil
 
 import torch
 from torch import nn
@@ -17,8 +18,9 @@ from fedgrid.runtime.names import UsageError
 
 log = logging.getLogger(__name__)
 
-# Local steps after which compiling has paid. It takes time in proportion to the operations of a
-# step, and so does what it saves in each step on a GPU: about 50 ms against 10 us per operation.
+# Local steps after which compiling one program has paid. It takes time in proportion to the
+# operations of a step, and so does what it saves in each step on a GPU: about 50 ms against 10 us
+# per operation.
 ENOUGH = 5_000
 OLDEST = (7, 0)  # compute capability that Triton needs
 
@@ -42,12 +44,28 @@ def best(model: nn.Module, device: torch.device) -> str:
     return "stacked" if device.type == "cuda" or (linear and small) else "loop"
 
 
-def compiles(choice: str, backend: str, device: torch.device, steps: int) -> bool:
+def fitting(total: int, busy: int) -> int:
+    """Return how many of a stack's clients take a step in which so many are not idle.
+
+    There are few such numbers, because the step is recorded for each: the halves of the stack.
+    """
+    n = total
+    while busy <= ceil(n / 2) < n:
+        n = ceil(n / 2)
+    return n
+
+
+def count_stacks(total: int) -> int:
+    """Return how many sizes a stack of so many clients can have as they finish."""
+    return len({fitting(total, busy) for busy in range(1, total + 1)})
+
+
+def compiles(choice: str, backend: str, device: torch.device, steps: int, stacks: int = 1) -> bool:
     """Return whether the local step of a run of so many steps is compiled.
 
-    UsageError if it must be (`on`) and cannot be.
+    It is compiled once for each size of its stacks. UsageError if it must be (`on`) and cannot be.
     """
-    if choice == "off" or (choice == "auto" and not pays(backend, device, steps)):
+    if choice == "off" or (choice == "auto" and not pays(backend, device, steps, stacks)):
         return False
     reason = obstacle(backend, device)
     if reason and choice == "on":
@@ -57,14 +75,17 @@ def compiles(choice: str, backend: str, device: torch.device, steps: int) -> boo
     return not reason
 
 
-def pays(backend: str, device: torch.device, steps: int) -> bool:
+def pays(backend: str, device: torch.device, steps: int, stacks: int) -> bool:
     """Whether compiling is expected to save more time than it takes, and say so in the log."""
     if backend != "stacked" or device.type != "cuda":
         return False
-    said = "is" if steps >= ENOUGH else "is not"
-    about = "the local step %s compiled: the run has at most %d local steps, and it pays from %d on"
-    log.info(about, said, steps, ENOUGH)
-    return steps >= ENOUGH
+    enough = ENOUGH * stacks
+    log.info(
+        "the local step %s compiled: the run has at most %d local steps and stacks of %d sizes, "
+        "and compiling pays from %d steps on",
+        *("is" if steps >= enough else "is not", steps, stacks, enough),
+    )
+    return steps >= enough
 
 
 def obstacle(backend: str, device: torch.device) -> str:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
-from fedgrid.engine.backends._recorded import kind_of, record
+from fedgrid.engine.backends._recorded import kind_of, record, untouched_generators
 from fedgrid.engine.backends._steps import Given, Places
 from fedgrid.engine.convolution import fold
 from fedgrid.engine.optimisers import copy
@@ -46,10 +46,14 @@ class Compiled:
 
     def __init__(self, step: Step, fused: bool):
         self.step, self.fused = step, fused
+        self.succeeded = False  # whether inductor has compiled a step
         self.programs: dict[tuple[Any, ...], Program] = {}
 
     def start(self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]) -> "Program":
         """Return the step of these shapes, with what it reads in all batches of a round."""
+        places = places._replace(models=in_order(places.models))
+        named = {name: in_order(getattr(given, name)) for name in ("server", "shared", "memory")}
+        given = given._replace(**named)
         leaves, form = tree_flatten((places, data, given, batch))
         kind = (*kind_of(leaves, form), *(leaf.data_ptr() for leaf in tree_leaves((places, data))))
         if kind not in self.programs:
@@ -62,11 +66,23 @@ class Compiled:
         program = Program(places, data, given, batch)
         form = tree_flatten((places, data, given, batch))[1]
         leaves = [*tree_leaves(tree_map(torch.clone, places)), *program.read]
-        graph, _ = record(self.step, leaves, form, INSTEAD if self.fused else None)
-        program.run = fuse(graph, leaves) if self.fused else graph
+        fused = fuse(record(self.step, leaves, form, INSTEAD)[0], leaves) if self.fused else None
+        self.succeeded |= fused is not None
+        # A compiler that fails leaves the bytes of a run that compiles nothing.
+        program.run = fused or record(self.step, leaves, form)[0]
         if given.round.is_cuda:
             program.try_capture()
         return program
+
+
+def in_order(tree: Any) -> Any:
+    """Return nested dicts with their names in a fixed order.
+
+    A checkpoint does not keep their order, and a resumed run must find the code of its beginning.
+    """
+    if not isinstance(tree, dict):
+        return tree
+    return {name: in_order(tree[name]) for name in sorted(tree)}
 
 
 class Program:
@@ -121,28 +137,49 @@ def shared_memory() -> Any:
     return torch.cuda.graph_pool_handle()
 
 
-def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run:
-    """Return the record as inductor compiles it; as it is, with a warning, if that fails."""
-    from torch._inductor import config, standalone_compile
+def fuse(graph: GraphModule, leaves: list[Tensor]) -> Run | None:
+    """Return the record as inductor compiles it; None, with a warning, if it cannot be used.
 
-    compiled = partial(standalone_compile, dynamic_shapes="from_example_inputs")
-
-    # Random numbers are those of the operations in the record, and no choice is made by a clock.
-    options = {"fallback_random": True, "deterministic": True}
-    known = {name: value for name, value in options.items() if hasattr(config, name)}
-    began = time.monotonic()
+    It is called once with the leaves, so they must be copies of what the step changes.
+    """
     try:
-        with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
-            fused = compiled(reshaping(graph), [*leaves])
+        fused = compiled(graph, leaves)
+        with untouched_generators(leaves), torch.no_grad():
+            fused(*leaves)
     except torch.OutOfMemoryError:
         raise
     except Exception as problem:
         text = str(problem).strip().splitlines()
         why = text[0] if text else type(problem).__name__
         log.warning("torch's compiler failed, so the local step is not compiled: %s", why)
-        return graph
-    log.info("the local step was compiled in %.0f s", time.monotonic() - began)
+        return None
     return fused
+
+
+def compiled(graph: GraphModule, leaves: list[Tensor]) -> Run:
+    """Return the record as inductor compiles it, and say in the log how long this took."""
+    from torch._inductor import config, standalone_compile
+
+    # Random numbers are those of the operations in the record, and no choice is made by a clock.
+    options = {"fallback_random": True, "deterministic": True}
+    known = {name: value for name, value in options.items() if hasattr(config, name)}
+    asked = time.monotonic()
+    with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
+        began, before = time.monotonic(), count_hits()
+        fused = standalone_compile(
+            reshaping(graph), [*leaves], dynamic_shapes="from_example_inputs"
+        )
+    said = "read from the folder of compiled code" if count_hits() > before else "compiled"
+    seconds = time.monotonic() - began, began - asked
+    log.info("the local step was %s in %.0f s, after %.0f s of waiting for others", said, *seconds)
+    return fused
+
+
+def count_hits() -> int:
+    """Return how many programs the compiler has found in its folder, in this process."""
+    from torch._dynamo.utils import counters
+
+    return counters["aot_autograd"]["autograd_cache_hit"]
 
 
 @contextmanager

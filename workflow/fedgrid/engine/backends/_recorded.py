@@ -7,6 +7,7 @@ value of the first call.
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -41,16 +42,22 @@ def record(
         flattened, result = tree_flatten(function(*tree_unflatten(leaves, form)))
         return flattened
 
-    # Tensors are identified by `id`, and one tensor may occur in several places. A resumed run
-    # records in another round, so what recording draws must not move the random numbers. Without
-    # a tracing context torch makes a mode for each operation, which takes most of the time.
-    gpus = {leaf.device for leaf in leaves if leaf.device.type == "cuda"}
+    # Tensors are identified by `id`, and one tensor may occur in several places. Without a tracing
+    # context torch makes a mode for each operation, which takes most of the time.
     shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
-    with torch.random.fork_rng(gpus), tracing(shapes):
+    with untouched_generators(leaves), tracing(shapes):
         graph = make_fx(flat, decomposition_table=instead)(*(leaf.detach() for leaf in leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, result
+
+
+def untouched_generators(leaves: list[Tensor]) -> AbstractContextManager[None]:
+    """Leave the random numbers of the leaves' devices as they are.
+
+    A resumed run records in another round, so what recording draws must not move them.
+    """
+    return torch.random.fork_rng({leaf.device for leaf in leaves if leaf.device.type == "cuda"})
 
 
 class Recorded:

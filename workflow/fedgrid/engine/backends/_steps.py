@@ -49,6 +49,11 @@ class Given(NamedTuple):
         memory = tree_map(lambda kept: kept[:n], self.memory)
         return self._replace(memory=memory, counts=self.counts[:n], steps=self.steps[:n])
 
+    def rate(self, dtype: torch.dtype) -> Tensor:
+        """Return the learning rate as a tensor: a record would keep a number of its first round."""
+        lr: Any = self.lr
+        return lr if isinstance(lr, Tensor) else self.round.new_full((), lr, dtype=dtype)
+
 
 def given_by(work: StackedWork) -> Given:
     """Return what the local steps of this work read."""
@@ -135,15 +140,10 @@ class StackedStep:
 
     def __call__(self, models: Model, given: Given, images: Images, batch: StackedBatch) -> Any:
         """Return gradients by trained parameter, losses (G,), new entries and factors of rates."""
-        common = Common(given.server, given.shared, given.round, batch.step, self.rate(given))
+        common = Common(given.server, given.shared, given.round, batch.step, given.rate(self.dtype))
         if is_taken_together(self.padded, batch):
             return self.take_all(models, given, images, batch.valid, common)
         return self.take_by_size(models, given, images, batch.sizes, common)
-
-    def rate(self, given: Given) -> Tensor:
-        """Return the learning rate as a tensor: a record would keep a number of its first round."""
-        lr: Any = given.lr
-        return lr if isinstance(lr, Tensor) else given.round.new_full((), lr, dtype=self.dtype)
 
     def take_all(
         self, models: Model, given: Given, images: Images, valid: Tensor, common: Common

@@ -10,16 +10,17 @@ stack is halved from the beginning, with a warning.
 import logging
 from collections.abc import Iterator
 from math import ceil
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map
 
 from fedgrid.engine import recurrent
 from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.backends import fitting
 from fedgrid.engine.backends._compiled import Compiled, Program
+from fedgrid.engine.backends._recorded import record
 from fedgrid.engine.backends._steps import Places, Steps, given_by, is_taken_together, write
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, listed, named
@@ -51,10 +52,25 @@ class Backend:
         parts = architecture, method, self.optimiser, samples
         self.steps = Steps(*parts)
         self.reported = False  # whether the log has the padding of a round
+        self.said = False  # whether the log says that some steps are not compiled
         self.places: dict[int, Places] = {}  # by the number of clients in a stack
         # A GPU replays a whole step as one CUDA graph, compiled or not.
         whole = fused or architecture.device.type == "cuda"
         self.compiled = Compiled(Steps(*parts, whole=True).take_whole, fused) if whole else None
+
+    def try_step(self, clients: Clients, c: int) -> None:
+        """Record a step of the client at position `c`; UsageError if the method allows none.
+
+        The step changes places of its own, which are discarded.
+        """
+        work = clients.stack(slice(c, c + 1))
+        places, batch, given = self.begin(work), next(iter(work.batches)), given_by(work)
+        self.forget()
+        own = [t[:, : batch.sizes[0]] for t in (batch.index, batch.valid, batch.draws)]
+        given = given._replace(lr=given.rate(self.architecture.dtype))
+        parts = self.architecture, self.method, self.optimiser, self.samples
+        arguments = places, self.samples.data, given, (*own, batch.step)
+        record(Steps(*parts, whole=True).take_whole, *tree_flatten(arguments))
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers.
@@ -77,6 +93,11 @@ class Backend:
             yield which, *trained
             c = which.stop
 
+    @property
+    def has_compiled(self) -> bool:
+        """Whether a local step was compiled."""
+        return self.compiled is not None and self.compiled.succeeded
+
     def forget(self) -> None:
         """Free what is kept for stacks of the present size."""
         self.places = {}
@@ -86,14 +107,16 @@ class Backend:
     def train_stack(self, clients: StackedWork) -> tuple[Model, Tensor, Memory]:
         """Return these clients' models after all steps, mean losses and optimisers' states."""
         places, total = self.begin(clients), len(clients.counts)
-        take, losses, computed, own = RoundSteps(self, clients, places), [], 0, 0
+        take, losses, computed, own, apart = RoundSteps(self, clients, places), [], 0, 0, 0
         for batch in clients.batches:
             some = batch.first(fitting(total, int(np.count_nonzero(batch.sizes))))
             losses.append(padded(take(some), total))
             own += int(some.sizes.sum())
             together = is_taken_together(self.method.padded, some)
             computed += some.index.numel() if together else int(some.sizes.sum())
+            apart += not together
         self.report(computed, own)
+        self.warn_of_steps(apart, len(losses))
         nothing = torch.zeros(total, device=self.architecture.device)
         loss = torch.stack(losses).sum(0) / clients.steps.clamp(min=1) if losses else nothing
         state = named(places.state, self.architecture.trainable)
@@ -108,6 +131,17 @@ class Backend:
                 *(computed, own, computed / own),
             )
         self.reported = True
+
+    def warn_of_steps(self, apart: int, steps: int) -> None:
+        """Say in the log, once per run, that steps of unequal batches cannot be compiled."""
+        if apart and not self.said and self.compiled and self.compiled.fused:
+            self.said = True
+            log.warning(
+                "%d of the %d local steps of this round are not compiled, because clients have "
+                "batches of different sizes, and the method does not say that it leaves padded "
+                "samples out: if it does, write `padded=True` in its file",
+                *(apart, steps),
+            )
 
     def begin(self, clients: StackedWork) -> Places:
         """Return the places of models and optimisers' states, with what clients begin with."""
@@ -141,23 +175,11 @@ class RoundSteps:
             return backend.steps.take(backend.samples, self.places.first(n), given, batch)
         tensors = batch.index, batch.valid, batch.draws, batch.step
         if n not in self.programs:
-            lr: Any = self.given.lr
-            rate = self.given.round.new_full((), lr, dtype=backend.architecture.dtype)
+            rate = self.given.rate(backend.architecture.dtype)
             given = self.given.first(n)._replace(lr=rate)
             parts = self.places.first(n), backend.samples.data, given, tensors
             self.programs[n] = backend.compiled.start(*parts)
         return self.programs[n](tensors)
-
-
-def fitting(total: int, busy: int) -> int:
-    """Return how many of a stack's clients take a step in which so many are not idle.
-
-    There are few such numbers, because the step is recorded for each: the halves of the stack.
-    """
-    n = total
-    while busy <= ceil(n / 2) < n:
-        n = ceil(n / 2)
-    return n
 
 
 def padded(losses: Tensor, total: int) -> Tensor:
