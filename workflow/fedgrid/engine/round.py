@@ -25,7 +25,7 @@ from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
-from fedgrid.engine.hooks.calling import IN_STEP, checked, hooks, unchanged_by_steps
+from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
 from fedgrid.engine.hooks.trial import try_step
 from fedgrid.engine.operations import count_operations
 from fedgrid.engine.optimisers import STATE, of_entries
@@ -263,25 +263,30 @@ class Engine:
         if not self.tried:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
-            self.try_backend(clients, busy)
             if "operations" in self.protocol.get("metrics", ()):
                 made = self.method, self.architecture, self.protocol
                 self.operations = count_operations(*made, clients.one(busy))
         with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
-            yield from self.backend.train(clients)
+            yield from self.train_stacks(clients)
 
-    def try_backend(self, clients: Clients, c: int) -> None:
-        """Train in the loop, with a warning, if the chosen backend cannot train the method.
+    def train_stacks(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
+        """Yield what `train` does; in the loop, with a warning, if `auto` chose what cannot train.
 
-        Nothing of the run has changed, and a resumed run decides the same.
+        Then nothing of the run has changed, and a resumed run decides the same.
         """
-        if not self.is_free or not hooks(self.method, *IN_STEP):
-            return
+        stacks, numbers = self.backend.train(clients), torch.get_rng_state()
         try:
-            self.backend.try_step(clients, c)
+            first = next(stacks)
         except UsageError as problem:
+            if self.tried or not self.is_free or self.backend_name == "loop":
+                raise
             log.warning("clients are trained one after the other (backend loop): %s", problem)
             self.use("loop")
+            torch.set_rng_state(numbers)
+            stacks = self.backend.train(clients)
+            first = next(stacks)
+        yield first
+        yield from stacks
 
     def begun(self, state: RunState, work: schedule.Work, memories: list[Memory]) -> list[Model]:
         """Return the entries with which each client's local steps begin, if the method has any."""

@@ -28,9 +28,6 @@ class Backend:
         self.architecture, self.method = architecture, method
         self.optimiser = Optimiser(protocol)
 
-    def try_step(self, clients: Clients, c: int) -> None:
-        """Do nothing: the method's functions were tried on one client."""
-
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per client: position, model (1, ...), mean training loss (1,), optimiser's state.
 

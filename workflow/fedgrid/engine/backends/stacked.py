@@ -14,13 +14,12 @@ from math import ceil
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
 from fedgrid.engine import recurrent
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import fitting
 from fedgrid.engine.backends._compiled import Compiled, Program
-from fedgrid.engine.backends._recorded import record
 from fedgrid.engine.backends._steps import Places, Steps, given_by, is_taken_together, write
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, listed, named
@@ -57,20 +56,6 @@ class Backend:
         # A GPU replays a whole step as one CUDA graph, compiled or not.
         whole = fused or architecture.device.type == "cuda"
         self.compiled = Compiled(Steps(*parts, whole=True).take_whole, fused) if whole else None
-
-    def try_step(self, clients: Clients, c: int) -> None:
-        """Record a step of the client at position `c`; UsageError if the method allows none.
-
-        The step changes places of its own, which are discarded.
-        """
-        work = clients.stack(slice(c, c + 1))
-        places, batch, given = self.begin(work), next(iter(work.batches)), given_by(work)
-        self.forget()
-        own = [t[:, : batch.sizes[0]] for t in (batch.index, batch.valid, batch.draws)]
-        given = given._replace(lr=given.rate(self.architecture.dtype))
-        parts = self.architecture, self.method, self.optimiser, self.samples
-        arguments = places, self.samples.data, given, (*own, batch.step)
-        record(Steps(*parts, whole=True).take_whole, *tree_flatten(arguments))
 
     def train(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
         """Yield per stack: positions, models (G, ...), mean training losses (G,), optimisers.
