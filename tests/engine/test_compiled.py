@@ -31,7 +31,7 @@ from conftest import (
 )
 from fedgrid import models
 from fedgrid.engine import backends, convolution
-from fedgrid.engine.backends import stacked
+from fedgrid.engine.backends import _compiled, stacked
 from fedgrid.engine.backends._compiled import Compiled, Program, name_of
 from fedgrid.engine.state import RunState
 from fedgrid.method import Method
@@ -394,7 +394,7 @@ def waiting(text, *arguments):
 torch._inductor.standalone_compile, _compiled.files.log.warning = compiler, waiting
 leaves, form = tree_flatten((torch.ones(2), torch.ones(2)))
 graph, _ = record(lambda a, b: a + b, leaves, form)
-print(*_compiled.fuse(graph, leaves)(*leaves)[0].tolist())
+print(*_compiled.fuse(graph, leaves[:1], leaves[1:])(*leaves)[0].tolist())
 """
 
 
@@ -405,6 +405,38 @@ def test_of_two_processes_that_need_the_same_code_one_compiles_it(folder):
     assert said == [["2.0 2.0"], ["compiled", "2.0 2.0"]]
     assert (folder / "waited").exists()
     assert not [*folder.glob("*.lock")]
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_used"), [(1 + 1e-14, True), (0.99, False), (torch.nan, False)]
+)
+def test_compiled_code_that_gives_other_numbers_is_not_used(factor, is_used, monkeypatch, caplog):
+    def wrong(graph, leaves):
+        def run(*places):
+            losses = graph(*places)
+            places[0].mul_(factor)
+            return losses
+
+        return run
+
+    monkeypatch.setattr(_compiled, "compiled", wrong)
+    run = simulated(methods("fedprox"), True, **STEPS)
+    with caplog.at_level(logging.WARNING):
+        run.play(1)
+    assert ("compiles the local step wrongly" in caplog.text) != is_used
+    assert run.engine.backend.has_compiled == is_used
+    if not is_used:
+        assert_same(run.play(1), looped("fedprox", 2, **STEPS), **CLOSE)
+
+
+def test_a_number_spread_to_its_place_is_the_scattered_one():
+    made = torch.Generator().manual_seed(0)
+    x, source = torch.rand(2, 3, 5, generator=made), torch.rand(2, 3, 1, generator=made)
+    index = torch.randint(0, 5, (2, 3, 1), generator=made)
+    found = _compiled.spread(x, 2, index, source)
+    torch.testing.assert_close(found, x.scatter_add(2, index, source), rtol=0, atol=0)
+    several = torch.zeros(2, 3, 2, dtype=torch.int64)
+    assert _compiled.spread(x, 2, several, source) is NotImplemented
 
 
 def test_a_step_that_cannot_become_a_graph_is_called(monkeypatch, caplog):
