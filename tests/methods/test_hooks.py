@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
 from fedgrid.engine import backends
 from fedgrid.engine.hooks import state
+from fedgrid.federation.federation import Pool
 from fedgrid.method import Method, by_samples, relative, weighted_sum
 from fedgrid.runtime.names import UsageError
 
@@ -535,6 +536,34 @@ def test_a_function_that_can_be_mapped_is_trained_in_the_stack_that_auto_chooses
         assert_same(run.play(2), simulate(methods(name), "stacked").play(2))
         assert run.engine.backend_name == "stacked"
     assert not caplog.records
+
+
+@pytest.mark.parametrize("field", ["begin", "personal", "deploy", "refine"])
+def test_what_trains_may_diverge_after_the_first_rounds(field):
+    def after(first: int):
+        def lost(seen):
+            number = seen.cohort.round if field == "refine" else seen.round
+            return {"head.bias": seen.model["head.bias"] * (torch.nan if number >= first else 1)}
+
+        data = uneven()
+        tests = Pool(data.images, data.labels, torch.arange(len(data.labels)), [*SIZES])
+        return simulate(Method(**{field: lost}), "loop", replace(data, client_tests=tests))
+
+    with pytest.raises(UsageError, match="not finite"):
+        evaluated(after(0))
+    seen = evaluated(after(2))
+    assert not all(np.isfinite(list(seen.values())))
+
+
+def evaluated(made) -> dict[str, float]:
+    """Evaluations of the server and of clients after each of four rounds."""
+    found = {}
+    for number in range(4):
+        run, evaluation = made.play(1), made.engine.evaluation
+        deployed = evaluation.deployed(run)
+        rows = evaluation.evaluate_server(run), evaluation.evaluate_all_clients(run)
+        found |= {f"{number} {n}": v for n, v in (rows[0] | rows[1].results(deployed)).items()}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 # --- padding ---------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from fedgrid.runtime.names import list_some, shown
 PRIVATE = "private"  # where a client's memory holds its private entries
 TAKEN = (PRIVATE, STATE)  # names in a memory that the engine uses
 NAMED = 5  # entries that a message lists
+FIRST = 2  # rounds
 CLOSE = 1e-3  # how far the sum of weights may be from 1
 
 
@@ -84,11 +85,16 @@ def gradients(result: Any, step: Step, given: Model) -> None:
 
 
 def some(result: Any, seen: Client | Server | Aggregated) -> list[Check]:
-    """Refuse what is not some entries of a model, with their shapes."""
+    """Refuse what is not some entries of a model, with their shapes.
+
+    A function that trains can diverge. So numbers must be finite in the first rounds only, where a
+    mistake shows; later they make the run a diverged one.
+    """
     like = seen.entries if isinstance(seen, Server) else seen.model
     dictionary(result, "the model")
     entries(result, {name: like[name] for name in result if name in like}, "the model")
-    return numbers(result, seen)
+    number = seen.cohort.round if isinstance(seen, Aggregated) else seen.round
+    return numbers(result, seen) if number < FIRST else []
 
 
 def rates(result: Any, step: Step) -> None:
