@@ -435,8 +435,17 @@ def test_a_number_spread_to_its_place_is_the_scattered_one():
     index = torch.randint(0, 5, (2, 3, 1), generator=made)
     found = _compiled.spread(x, 2, index, source)
     torch.testing.assert_close(found, x.scatter_add(2, index, source), rtol=0, atol=0)
-    several = torch.zeros(2, 3, 2, dtype=torch.int64)
-    assert _compiled.spread(x, 2, several, source) is NotImplemented
+    several = torch.rand(2, 3, 2), torch.zeros(2, 3, 2, dtype=torch.int64)
+    assert _compiled.spread(x, 2, several[1], several[0]) is NotImplemented
+
+
+@pytest.mark.parametrize(("dim", "index"), [(0, 1), (1, -1), (-1, 0)])
+def test_the_gradient_of_a_selection_is_at_its_place(dim, index):
+    x = torch.rand(2, 3, 5, requires_grad=True)
+    x.select(dim, index).square().sum().backward()
+    gradient = 2 * x.detach().select(dim, index)
+    found = _compiled.select_backward(gradient, [2, 3, 5], dim, index)
+    torch.testing.assert_close(found, x.grad, rtol=0, atol=0)
 
 
 def test_a_step_that_cannot_become_a_graph_is_called(monkeypatch, caplog):

@@ -140,9 +140,9 @@ def shared_memory() -> Any:
     return torch.cuda.graph_pool_handle()
 
 
-def spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Add to x (..., K, ...) one number at each index, which has the size 1 in `dim`."""
-    if index.shape[dim] != 1:
+def spread(x: Tensor, dim: int, index: Tensor | int, source: Tensor) -> Tensor:
+    """Add to x (..., K, ...) one number at each index: `source` has the size 1 in `dim`."""
+    if source.shape[dim] != 1:
         return NotImplemented
     shape = [1] * x.dim()
     shape[dim] = -1
@@ -150,11 +150,18 @@ def spread(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return x + torch.where(places == index, source, source.new_zeros(()))
 
 
+def select_backward(gradient: Tensor, sizes: list[int], dim: int, index: int) -> Tensor:
+    """Return zeros of these sizes with the gradient at one index of a dimension."""
+    place = index % sizes[dim]
+    return spread(gradient.new_zeros(sizes), dim, place, gradient.unsqueeze(dim))
+
+
 # What the compiler would do wrong: it adds up the numbers of windows in an order that changes from
-# run to run, and with `repeatable` that of PyTorch 2.11 spreads to wrong places.
+# run to run, and with `repeatable` that of PyTorch 2.11 puts gradients in wrong places.
 INSTEAD = {
     torch.ops.aten.unfold_backward.default: fold,
     torch.ops.aten.scatter_add.default: spread,
+    torch.ops.aten.select_backward.default: select_backward,
 }
 
 
