@@ -8,6 +8,7 @@ a GPU; neutral hyper-parameters do not give FedAvg.
 """
 
 import copy
+import math
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import keystr, tree_flatten_with_path
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves
 
 from fedgrid.checking import small
 from fedgrid.checking.order import turn_order
@@ -45,6 +46,7 @@ ROUNDS = 2
 SIZES = (2, 9, 4, 0, 10)  # an empty client, one with less than a batch, and padded batches
 FEW = 2  # samples in a small chunk
 LITTLE = 0.3  # of a model; what clients keep less of is not described
+ROUNDING = 1e-9  # relative
 CLOSE = 1e-6  # relative; both backends add the same numbers in another order
 SETTING: dict[str, Any] = {
     **{"clients": len(SIZES), "participation": 0.8, "rounds": ROUNDS, "local": 1},
@@ -145,7 +147,7 @@ class Trial:
     def __init__(self, parts: MethodParts):
         self.parts, self.draws = parts, False
         self.change: Callable[[Method], Method] = lambda method: method  # what a trial changes
-        self.seen = ""  # the evaluation at the end of the last run
+        self.seen: list[Any] = []  # the evaluation at the end of the last run, one after the other
 
     def setting(self, **fields: Any) -> Protocol:
         """Return the protocol of a trial: an optimiser for which the method's equations hold."""
@@ -205,7 +207,7 @@ class Trial:
         self.draws = self.draws or drew_numbers()
         evaluation = engine.evaluation
         clients = evaluation.evaluate_all_clients(state).results(evaluation.deployed(state))
-        self.seen = str((clients, evaluation.evaluate_server(state)))
+        self.seen = tree_leaves((clients, evaluation.evaluate_server(state)))
         return engine, state
 
     def play_on_gpu(self) -> RunState:
@@ -227,17 +229,17 @@ class Trial:
         """
         seen = self.seen
         for name in EFFECTIVE:
-            if getattr(self.method(self.parts), name) and self.seen_without(name) == seen:
+            if getattr(self.method(self.parts), name) and alike(self.seen_without(name), seen):
                 yield f"`{name}`"
 
-    def seen_without(self, name: str) -> str:
+    def seen_without(self, name: str) -> list[Any]:
         """Return the evaluation of the method without a function; empty if it does not work."""
         without: dict[str, Any] = {name: None}
         change, self.change = self.change, lambda method: replace(method, **without)
         try:
             self.play("loop")
         except Exception:  # another function needs what it gives
-            return ""
+            return []
         finally:
             self.change = change
         return self.seen
@@ -312,6 +314,17 @@ def describe_problem(problem: Exception) -> str:
 def not_finite(state: RunState) -> str:
     """Return the place of a tensor of a run that has a number that is not finite, or nothing."""
     return next((place for place, t in leaves(state).items() if not t.isfinite().all()), "")
+
+
+def alike(one: list[Any], other: list[Any]) -> bool:
+    """Whether two evaluations are the same up to rounding."""
+    return len(one) == len(other) and all(map(near, one, other))
+
+
+def near(one: Any, other: Any) -> bool:
+    """Whether two values are the same, or numbers that differ by rounding."""
+    both_floats = isinstance(one, float) and isinstance(other, float)
+    return str(one) == str(other) or (both_floats and math.isclose(one, other, rel_tol=ROUNDING))
 
 
 def drew_numbers() -> bool:
