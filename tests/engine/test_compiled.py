@@ -546,7 +546,7 @@ def on_a_card(monkeypatch, card: tuple[int, int], has_triton: bool) -> None:
 def test_a_run_with_stacks_of_several_sizes_must_earn_a_program_for_each(monkeypatch, caplog):
     monkeypatch.setattr(backends, "obstacle", lambda backend, device: "")
     assert backends.count_stacks(10) == 5  # ten, five, three, two and one
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "fedgrid.engine.backends"):
         assert not backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH - 1, 5)
         assert backends.compiles("auto", "stacked", GPU, 5 * backends.ENOUGH, 5)
     assert "stacks of 5 sizes, and compiling pays from 25000 steps on" in caplog.text
