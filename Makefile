@@ -44,7 +44,7 @@ fedsls figure1 convergence concentration figure4 weights
 fedlmd figure2 figure4 reference
 normalization leverage
 privatization figure3 figure5 figure6
-baselines ranks
+baselines ranks personal_ranks
 endef
 export PICTURES
 
