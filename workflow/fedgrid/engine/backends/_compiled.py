@@ -23,9 +23,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from fedgrid.engine.backends._recorded import kind_of, record, untouched_generators
+from fedgrid.engine.backends._recorded import kind_of, record
 from fedgrid.engine.backends._steps import Given, Places
 from fedgrid.engine.convolution import fold
+from fedgrid.engine.hooks.calling import untouched_generators
 from fedgrid.engine.optimisers import copy
 from fedgrid.engine.samples import Data
 from fedgrid.runtime import files
@@ -194,7 +195,7 @@ def fuse(graph: GraphModule, changed: list[Tensor], read: list[Tensor]) -> Run |
 def call_with_copies(run: Run, changed: list[Tensor], read: list[Tensor]) -> list[Tensor]:
     """Return what a step would make of its places; random numbers stay as they are."""
     copies = [tensor.clone() for tensor in changed]
-    with untouched_generators(changed), torch.no_grad():
+    with untouched_generators(), torch.no_grad():
         run(*copies, *read)
     return copies
 

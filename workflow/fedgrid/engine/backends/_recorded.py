@@ -7,7 +7,6 @@ value of the first call.
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from fedgrid.engine.hooks.calling import untouched_generators
 
 
 def kind_of(leaves: list[Tensor], form: Any) -> tuple[Any, ...]:
@@ -42,22 +43,15 @@ def record(
         flattened, result = tree_flatten(function(*tree_unflatten(leaves, form)))
         return flattened
 
-    # Tensors are identified by `id`, and one tensor may occur in several places. Without a tracing
-    # context torch makes a mode for each operation, which takes most of the time.
+    # Tensors are identified by `id`, and one tensor may occur in several places. A resumed run
+    # records in another round, so what recording draws must not move the random numbers. Without
+    # a tracing context torch makes a mode for each operation, which takes most of the time.
     shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
-    with untouched_generators(leaves), tracing(shapes):
+    with untouched_generators(), tracing(shapes):
         graph = make_fx(flat, decomposition_table=instead)(*(leaf.detach() for leaf in leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, result
-
-
-def untouched_generators(leaves: list[Tensor]) -> AbstractContextManager[None]:
-    """Leave the random numbers of the leaves' devices as they are.
-
-    A resumed run records in another round, so what recording draws must not move them.
-    """
-    return torch.random.fork_rng({leaf.device for leaf in leaves if leaf.device.type == "cuda"})
 
 
 class Recorded:
