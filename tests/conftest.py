@@ -61,6 +61,9 @@ PROTOCOL = protocol.PROTOCOL | {
     **{"augment": ["crop", "flip"], "precision": "fp64", "evaluate_every": 2},
     **{"smallest_batch": 2},
 }
+needs_compiler = pytest.mark.skipif(
+    not shutil.which(os.environ.get("CXX", "g++")), reason="there is no C++ compiler"
+)
 HAND = {"participation": 1.0, "local": 1, "lr": 0.1, "lr_decay": 1.0, "momentum": 0.0}
 HAND |= {"weight_decay": 0.0, "augment": []}
 

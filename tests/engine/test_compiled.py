@@ -2,13 +2,11 @@
 
 A whole step is recorded, compiled and, on a GPU, launched as a graph. On a CPU it is called, in the
 same places. torch's compiler takes ten seconds a step, so the quick tests compile one, a slow one
-that of MOON, and `-m exhaustive` those of other methods.
+that of an LSTM, and `-m exhaustive` those of all methods.
 """
 
 import logging
-import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -24,6 +22,7 @@ from conftest import (
     artifacts,
     assert_same,
     methods,
+    needs_compiler,
     simulate,
     some_slow,
     spoken,
@@ -43,9 +42,6 @@ from fedgrid.training.results import run_facts
 EPOCHS = {"local_unit": "epochs", "local": 2}  # clients take different numbers of steps
 LOCAL_EPOCH = {"local_unit": "epochs", "local": 1}
 STEPS = {"local_unit": "steps"}
-needs_compiler = pytest.mark.skipif(
-    not shutil.which(os.environ.get("CXX", "g++")), reason="there is no C++ compiler"
-)
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -245,18 +241,39 @@ def test_a_compiled_step_is_the_step_and_is_compiled_once(folder, monkeypatch, c
 
 
 @needs_compiler
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("moon", marks=pytest.mark.slow),
-        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("ssp", "fedlmd")),
-    ],
-)
-def test_methods_are_compiled(name, folder, caplog):
-    run = simulated(methods(name), True, needed=artifacts(name), **STEPS)
+@pytest.mark.parametrize("name", some_slow(QUIET, [], pytest.mark.exhaustive))
+def test_every_method_is_compiled(name, folder, caplog):
+    compiled_as_looped(caplog, name, STEPS)
+
+
+@needs_compiler
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["apfl", "fedbn", "moon", "scaffold", "sps", "ssp"])
+def test_clients_of_different_length_are_compiled(name, folder, caplog):
+    compiled_as_looped(caplog, name, EPOCHS)
+
+
+def compiled_as_looped(caplog, name: str, protocol: dict) -> None:
+    """Hold three rounds of compiled programs against the loop's."""
+    made, given = methods(name, **CALM.get(name, {})), {"needed": artifacts(name), **protocol}
+    run, loop = simulated(made, True, **given), simulate(made, "loop", **given)
     with caplog.at_level(logging.WARNING):
-        assert_same(run.play(8), looped(name, 8, **STEPS), **CLOSE)
+        assert_same(run.play(3), loop.play(3), **CLOSE)
     assert "not compiled" not in caplog.text
+    assert run.run.compiled
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_recurrent_layer_is_compiled(folder, caplog):
+    """With Adam, and clients of different length."""
+    given = {"federation": spoken(), "build": reader, "augment": [], "optimiser": "adam", **EPOCHS}
+    run, loop = simulated(Method(), True, **given), simulate(Method(), "loop", **given)
+    with caplog.at_level(logging.WARNING):
+        assert_same(run.play(3), loop.play(3), **CLOSE)
+    assert "not compiled" not in caplog.text
+    assert run.run.compiled
+    assert len(programs(run)) > 1
 
 
 def test_a_step_that_the_compiler_cannot_take_is_trained_without_it(folder, monkeypatch, caplog):

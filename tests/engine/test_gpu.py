@@ -53,10 +53,16 @@ def played(name: str, backend: str, federation, rounds: int = 3):
     return replace(run, **{part: moved(getattr(run, part), "cpu") for part in parts})
 
 
-@pytest.mark.parametrize("name", ["fedavg", "moon", "scaffold", "fedper"])
-def test_compiled_steps_on_a_gpu_are_those_of_a_loop(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        ("fedavg", {"optimiser": "adam", "clip": 0.5, "epsilon": 1e-3}),
+        *((name, {}) for name in ("moon", "scaffold", "fedper")),
+    ],
+)
+def test_compiled_steps_on_a_gpu_are_those_of_a_loop(name, protocol, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
-    options = {"local_unit": "epochs", "local": 2}
+    options = {"local_unit": "epochs", "local": 2, **protocol}
     loop = simulate(methods(name), "loop", uneven(), needed=artifacts(name), **options)
     gpu = on_gpu(uneven())
     needed = moved(artifacts(name), DEVICE)

@@ -7,6 +7,9 @@ n-th operation on a file (opening, renaming, removing, locking), for every n the
 `--kinds` for one of each kind. The last life ends by itself. Its metrics, predictions and model are
 compared byte by byte, and nothing else may be left but the last state: no checkpoint, no lock, no
 temporary file.
+
+With `--compile` the lives train stacks with compiled steps, whose code is in one folder for all of
+them: a kill may hit a life that compiles. Of all operations, some that are evenly spread are tried.
 """
 
 import argparse
@@ -20,7 +23,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -28,7 +32,7 @@ import torch
 
 from fedgrid.commands import data, partition, pretrain, saliency
 from fedgrid.stages.train import train as train_run
-from fedgrid.study.command import Machine
+from fedgrid.study.command import COMPILED, Machine
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import input_paths
@@ -40,18 +44,22 @@ OPERATIONS = {"open", "os.rename", "os.remove", "os.link", "fcntl.flock"}
 RESULTS = ("metrics.csv", "predictions.csv", "model.safetensors")
 PROTOCOL = {"base": "fedsls-quick", "rounds": 9, "clients": 5, "participation": 0.6, "local": 1}
 PROTOCOL |= {"tail": 2, "evaluate_every": 3}
+Choice = Callable[[list[str]], Iterable[int]]  # kinds of all operations -> numbers of some
 
 
 class Subject:
-    """A run that is trained in lives."""
+    """A run that is trained in lives, with compiled steps if `code` has a folder for them."""
 
-    def __init__(self, method: str, results: Path, place: Path):
+    def __init__(self, method: str, results: Path, place: Path, code: Path | None = None):
         everything = Grid(read_studies(), {"protocols": {"killed": PROTOCOL}})
         names = ("killed", "digits", "dir0.1", method, 0)
         self.run = everything.resolve(dict(zip(AXES, names, strict=True)))
         wanted = ("data", "partition", *list_needed_stages(self.run))
         self.paths = {name: results / input_paths(self.run)[name] for name in wanted}
         self.out, self.checkpoint = place / "out", place / "kept" / "checkpoint"
+        self.code = code
+        compiling = {"backend": "stacked", "compile": "on"} if code else {}
+        self.machine = Machine("cpu", **compiling)
 
     def live(self, before: Callable[[], None] = lambda: None) -> int:
         """Fork a life; its process id. `before` is called in it first."""
@@ -60,8 +68,9 @@ class Subject:
             code = 1
             try:
                 before()
+                os.environ[COMPILED] = str(self.code or "")
                 train_run(
-                    self.run, self.paths, self.out, self.checkpoint, Machine("cpu"), save_every=0
+                    self.run, self.paths, self.out, self.checkpoint, self.machine, save_every=0
                 )
                 code = 0
             except BaseException:
@@ -81,12 +90,17 @@ class Subject:
         known |= {ended, f"{ended}.history"}
         files = [file for file in self.out.parent.rglob("*") if file.is_file()]
         files = [file for file in files if file.parent.name != f"{ended}.clients"]
+        if self.code:  # torch's compiler keeps what it wrote
+            files = [file for file in files if self.code not in file.parents]
+            files += self.code.glob("*.lock")
         return [str(file) for file in files if file.name not in known]
 
     def clear(self) -> None:
         """Nothing has been trained yet."""
         shutil.rmtree(self.out, ignore_errors=True)
         shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+        if self.code:
+            shutil.rmtree(self.code, ignore_errors=True)
 
 
 def killed(child: int) -> bool:
@@ -154,10 +168,15 @@ def one_of_each(kinds: list[str]) -> list[int]:
     return [of[len(of) // 2] for of in numbers.values()]
 
 
-def at_operations(subject: Subject, place: Path, expected: dict[str, bytes], kinds: bool) -> int:
-    """Kill a new run at each operation on a file in turn, and let it go on; how many kills."""
+def spread(kinds: list[str], times: int) -> list[int]:
+    """The numbers, from 1, of some operations that are evenly spread over all."""
+    return [len(kinds) * (2 * i + 1) // (2 * times) + 1 for i in range(times)]
+
+
+def at_operations(subject: Subject, place: Path, expected: dict[str, bytes], choose: Choice) -> int:
+    """Kill a new run at the chosen operations on files, and let it go on; how many kills."""
     found = list_operations(subject, place)
-    numbers = one_of_each(found) if kinds else range(1, len(found) + 1)
+    numbers = [*choose(found)]
     for number in numbers:
         subject.clear()
         assert killed(subject.live(at_operation(number, place))), f"no operation {number}"
@@ -191,20 +210,26 @@ def campaign(asked: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
         results, place = Path(folder) / "results", Path(folder) / "place"
         prepared(results)
         for method in asked.methods:
-            subject = Subject(method, results, place)
+            subject = Subject(method, results, place, place / "code" if asked.compile else None)
             began = time.monotonic()
             assert not killed(subject.live())
             lasts, expected = time.monotonic() - began, subject.bytes()
-            yield (
-                method,
-                "operation on a file",
-                at_operations(subject, place, expected, asked.kinds),
-            )
+            facts = json.loads((subject.out / "summary.json").read_text())
+            assert facts.get("compiled", False) == asked.compile
+            done = at_operations(subject, place, expected, choice(asked))
+            yield method, "operation on a file", done
             done = 0
             while done < asked.times:
                 done += at_random(subject, rng, lasts)
                 compare(subject, expected, "a random moment")
             yield method, "random moment", done
+
+
+def choice(asked: argparse.Namespace) -> Choice:
+    """How to choose, among all operations, those at which a run is killed."""
+    if asked.compile:
+        return partial(spread, times=asked.times)
+    return one_of_each if asked.kinds else lambda found: range(1, len(found) + 1)
 
 
 def main() -> None:
@@ -215,6 +240,7 @@ def main() -> None:
     parser.add_argument(
         "--kinds", action="store_true", help="one operation of each kind, not every one"
     )
+    parser.add_argument("--compile", action="store_true", help="with compiled local steps")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     torch.set_num_threads(1)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from conftest import needs_compiler
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,10 +17,14 @@ ROOT = Path(__file__).parents[2]
     [
         pytest.param(["--kinds", "--times", "2"], 30, marks=pytest.mark.slow),
         pytest.param(["--times", "5"], 100, marks=pytest.mark.exhaustive),
+        pytest.param(["--compile", "--times", "1"], 1, marks=[pytest.mark.slow, needs_compiler]),
+        pytest.param(
+            ["--compile", "--times", "20"], 30, marks=[pytest.mark.exhaustive, needs_compiler]
+        ),
     ],
 )
 def test_a_run_survives_a_kill_at_operations_on_files_and_at_random_moments(options, least):
-    """An operation of each kind; with `-m exhaustive`, every operation."""
+    """An operation of each kind; with `-m exhaustive`, every one. With compiled steps, some."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.kills", "--methods", "moon", *options],
         **{"cwd": ROOT, "env": os.environ | {"PYTHONPATH": "workflow"}, "text": True},
