@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,6 +46,19 @@ def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
     assert (tmp_path / "benchmarks.svg").stat().st_size
     assert "torch" in done.stdout.splitlines()[0]
     assert "E: flower: not installed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not find_spec("triton"), reason="there is no Triton")
+def test_the_code_for_a_gpu_is_written_without_one():
+    """A step is few launches there, and no kernel adds in a changing order (status 1)."""
+    command = [sys.executable, "-m", "tests.benchmarks.gpu_code", "E", "--methods", "fedlmd"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = dict(re.findall(r"^(\w+): (\d+) launches", done.stdout, re.MULTILINE))
+    assert found.keys() == {"E", "fedlmd"}
+    assert int(found["E"]) < 15  # of 100 operations
 
 
 @pytest.mark.slow

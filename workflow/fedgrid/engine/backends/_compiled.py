@@ -36,6 +36,10 @@ log = logging.getLogger(__name__)
 # How far the compiled step may be from the step, relative to the step's change: it adds in another
 # order.
 FAR = {"torch.float64": 1e-6, "torch.float32": 0.1, "torch.bfloat16": 0.5}
+# Random numbers are those of the operations in the record. No choice is made by a clock. Results
+# are written to memory after so many operations: after the default of 30, the gradient of a
+# convolution, a sum over nine places, is several kernels (tests/benchmarks/README.md).
+OPTIONS = {"fallback_random": True, "deterministic": True, "realize_opcount_threshold": 100}
 Step = Callable[[Places, Data, Given, tuple[Any, ...]], Tensor]
 Run = Callable[..., Sequence[Tensor]]  # the leaves of a step's arguments -> its losses alone
 
@@ -220,9 +224,7 @@ def compiled(graph: GraphModule, leaves: list[Tensor]) -> Run:
     """Return the record as inductor compiles it, and say in the log how long this took."""
     from torch._inductor import config, standalone_compile
 
-    # Random numbers are those of the operations in the record, and no choice is made by a clock.
-    options = {"fallback_random": True, "deterministic": True}
-    known = {name: value for name, value in options.items() if hasattr(config, name)}
+    known = {name: value for name, value in OPTIONS.items() if hasattr(config, name)}
     asked = time.monotonic()
     with files.alone(folder() / name_of(graph, leaves)), repeatable(), config.patch(known):
         began, before = time.monotonic(), count_hits()
