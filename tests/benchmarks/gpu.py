@@ -3,6 +3,7 @@
     python -m tests.benchmarks.gpu compile --rounds 3         # fills the compiler's folder
     python -m tests.benchmarks.gpu cell --precision tf32      # time of a round, estimate of 2,000
     python -m tests.benchmarks.gpu cell --clients 50          # five times the clients in one stack
+    python -m tests.benchmarks.gpu cell --operations 30       # shorter kernels, torch's default
     python -m tests.benchmarks.gpu shared --runs 1 2 4 8      # several runs on one card
     python -m tests.benchmarks.gpu shared --mps               # the same with NVIDIA's MPS
     python -m tests.benchmarks.gpu profile                    # where a round's time goes
@@ -37,6 +38,7 @@ import torch
 from tests.benchmarks import measure, task
 from torch.utils._pytree import tree_map
 
+from fedgrid.engine.backends import _compiled
 from fedgrid.engine.evaluation import EVALUATION_BATCH
 from fedgrid.engine.hooks import rules
 from fedgrid.engine.round import Engine
@@ -54,6 +56,8 @@ COMPILED = (("A", ""), ("A", "tf32"), ("C", ""), ("C", "tf32"), ("D", ""), ("E",
 def main(arguments: list[str] | None = None) -> None:
     """Entry point."""
     asked = parser().parse_args(arguments)
+    if asked.operations:
+        _compiled.OPTIONS["realize_opcount_threshold"] = asked.operations
     if asked.device == "cuda":
         gpus.claim(0)  # for all processes of this one: each for itself would wait for the others
     WAYS[asked.way](asked)
@@ -65,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("way", choices=WAYS)
     made.add_argument("--precision", default="fp32", choices=("fp32", "tf32", "bf16"))
     made.add_argument("--compile", default="on", choices=("on", "off"))
+    made.add_argument("--operations", type=int, help="after which compiled code writes a result")
     made.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     made.add_argument("--rounds", type=int, default=40)
     made.add_argument("--clients", type=int, default=CLIENTS, help="in a round, of 100")

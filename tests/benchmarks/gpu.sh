@@ -85,6 +85,7 @@ part 20 evaluation "${gpu[@]}" evaluation --rounds 20
 part 40 profile "${gpu[@]}" profile
 part 60 shared-mps "${gpu[@]}" shared --mps --rounds 100
 part 60 cell-fp32 "${gpu[@]}" cell --precision fp32
+part 90 cell-short-kernels "${gpu[@]}" cell --operations 30
 part 90 cell-50-clients "${gpu[@]}" cell --clients 50 --rounds 20
 part 90 cell-bf16 "${gpu[@]}" cell --precision bf16
 exit 0 # what failed is in the summary

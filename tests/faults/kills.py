@@ -112,10 +112,13 @@ def killed(child: int) -> bool:
 
 
 def after(seconds: float) -> Callable[[int], None]:
-    """Kill a life after some time."""
+    """Kill a life after some time, unless it has ended before."""
+    ended = os.WEXITED | os.WNOWAIT | os.WNOHANG
 
     def wait(child: int) -> None:
-        time.sleep(seconds)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not os.waitid(os.P_PID, child, ended):
+            time.sleep(0.02)
         os.kill(child, signal.SIGKILL)
 
     return wait
