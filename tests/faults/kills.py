@@ -99,6 +99,9 @@ class Subject:
         """Nothing has been trained yet."""
         shutil.rmtree(self.out, ignore_errors=True)
         shutil.rmtree(self.checkpoint.parent, ignore_errors=True)
+
+    def forget_code(self) -> None:
+        """No step has been compiled yet."""
         if self.code:
             shutil.rmtree(self.code, ignore_errors=True)
 
@@ -176,12 +179,14 @@ def spread(kinds: list[str], times: int) -> list[int]:
     return [len(kinds) * (2 * i + 1) // (2 * times) + 1 for i in range(times)]
 
 
-def at_operations(subject: Subject, place: Path, expected: dict[str, bytes], choose: Choice) -> int:
+def at_operations(
+    subject: Subject, place: Path, expected: dict[str, bytes], found: list[str], choose: Choice
+) -> int:
     """Kill a new run at the chosen operations on files, and let it go on; how many kills."""
-    found = list_operations(subject, place)
     numbers = [*choose(found)]
     for number in numbers:
         subject.clear()
+        subject.forget_code()
         assert killed(subject.live(at_operation(number, place))), f"no operation {number}"
         assert not killed(subject.live())
         compare(subject, expected, f"operation {number}, {found[number - 1]}")
@@ -215,11 +220,11 @@ def campaign(asked: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
         for method in asked.methods:
             subject = Subject(method, results, place, place / "code" if asked.compile else None)
             began = time.monotonic()
-            assert not killed(subject.live())
+            found = list_operations(subject, place)
             lasts, expected = time.monotonic() - began, subject.bytes()
             facts = json.loads((subject.out / "summary.json").read_text())
             assert facts.get("compiled", False) == asked.compile
-            done = at_operations(subject, place, expected, choice(asked))
+            done = at_operations(subject, place, expected, found, choice(asked))
             yield method, "operation on a file", done
             done = 0
             while done < asked.times:

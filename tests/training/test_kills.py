@@ -10,6 +10,7 @@ import pytest
 from conftest import needs_compiler
 
 ROOT = Path(__file__).parents[2]
+COMPILED = ["--compile", "--methods", "scaffold", "--times"]
 
 
 @pytest.mark.parametrize(
@@ -17,10 +18,8 @@ ROOT = Path(__file__).parents[2]
     [
         pytest.param(["--kinds", "--times", "2"], 30, marks=pytest.mark.slow),
         pytest.param(["--times", "5"], 100, marks=pytest.mark.exhaustive),
-        pytest.param(["--compile", "--times", "1"], 1, marks=[pytest.mark.slow, needs_compiler]),
-        pytest.param(
-            ["--compile", "--times", "20"], 30, marks=[pytest.mark.exhaustive, needs_compiler]
-        ),
+        pytest.param([*COMPILED, "1"], 1, marks=[pytest.mark.slow, needs_compiler]),
+        pytest.param([*COMPILED, "20"], 30, marks=[pytest.mark.exhaustive, needs_compiler]),
     ],
 )
 def test_a_run_survives_a_kill_at_operations_on_files_and_at_random_moments(options, least):
