@@ -11,8 +11,8 @@ them. A step that the compiler cannot write, and a kernel that adds in a changin
 """
 
 import argparse
-import importlib.util
 import re
+import runpy
 import sys
 import tempfile
 from collections import Counter
@@ -210,23 +210,13 @@ def purpose(node: Any) -> str:
 
 def translate(written: Written) -> None:
     """Let Triton translate the kernels into machine code; an exception if it cannot."""
-    from torch._inductor.runtime import triton_heuristics  # noqa: F401  # for the sources
-
     driverless = patch.object(triton_helpers, "set_driver_to_gpu", answer(None))
     with tempfile.TemporaryDirectory() as folder, card(Written()), driverless:
         for number, (name, source) in enumerate(written.kernels.items()):
             path = Path(folder) / f"kernel{number}.py"
             path.write_text(source, encoding="utf-8")
-            kernel = getattr(imported(path), name)
+            kernel = runpy.run_path(str(path))[name]
             kernel._precompile_config(kernel.configs[0])
-
-
-def imported(path: Path) -> Any:
-    """The module of a file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def of_workload(name: str, precision: str) -> tuple[GraphModule, list[Tensor]]:
