@@ -4,21 +4,31 @@
 # make docs     set up, build the documentation from docs/: results/docs/index.html
 # make rulegraph   draw the graph of the rules again, for the documentation; needs Graphviz
 # make test     set up, run the tests that are fast: some minutes on two cores
-# make test-all   set up, run all tests but those of SLURM, and of what has many cases each kind once
+# make test-long   set up, run the tests that are slow: whole workflows, kills, full disks
+# make test-all   both, with more random cases; not those of SLURM, and of many cases each kind once
+# make test-lowest   the fast tests with the lowest versions that pyproject.toml allows
 # make test-slurm   as root on Debian: bring up a SLURM cluster, run the workflow there, disturb it
 # make test-slurm-short   the same with one disturbance
 # make bench    set up, and Flower and pfl-research beside it; time the engine against them
 # make lint     set up, check style and the workflow
-# make lock     pin the newest packages that pyproject.toml allows, with hashes
+# make lock     pin the newest packages that pyproject.toml allows, and the lowest ones, with hashes
 
 PYTHON ?= python3
 VENV := .venv
+LOWEST := .venv-lowest
 PEERS := .venv-peers
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export PYTHONPATH := $(CURDIR)/workflow
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: table1 report verdicts docs rulegraph test test-all test-slurm test-slurm-short bench lint lock clean
+# Snakemake needs a folder for its cache: one of the project if that of the user cannot be written.
+ifneq ($(shell $(PYTHON) -c 'import os; at = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"); \
+	os.makedirs(f"{at}/snakemake", exist_ok=True); print(os.access(f"{at}/snakemake", os.W_OK))' 2>/dev/null),True)
+export XDG_CACHE_HOME := $(CURDIR)/.snakemake/cache
+endif
+
+.PHONY: table1 report verdicts docs rulegraph test test-long test-all test-lowest test-slurm \
+	test-slurm-short bench lint lock clean
 
 # Checkouts with the same SNAKEMAKE_OUTPUT_CACHE share partitions, pretraining and saliency.
 SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
@@ -67,9 +77,14 @@ PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/ready
 	$(PYTEST)
 
+test-long: $(VENV)/ready
+	$(PYTEST) -m "slow and not slurm and not exhaustive" --durations=30
+
 test-all: export FEDGRID_EXAMPLES := 50
-test-all: $(VENV)/ready
-	$(PYTEST) -m "not slurm and not exhaustive" --durations=30
+test-all: test test-long
+
+test-lowest: $(LOWEST)/ready
+	. $(LOWEST)/bin/activate && $(PYTEST)
 
 test-slurm: $(VENV)/ready
 	pytest -m slurm -rs tests/slurm
@@ -108,12 +123,21 @@ $(VENV)/ready: envs/uv.txt envs/requirements.txt
 	python -c "import snakemake.cli, torch, torchvision, pandas, sklearn.datasets, skimage"
 	@touch $@
 
+$(LOWEST)/ready: envs/lowest.txt | $(VENV)/ready
+	python -m venv --clear $(LOWEST)
+	uv pip sync --quiet --python $(LOWEST)/bin/python --require-hashes envs/lowest.txt
+	uv pip install --quiet --python $(LOWEST)/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	--no-annotate --no-emit-index-url
+
 lock: $(VENV)/ready
 	python -m pip install --quiet --disable-pip-version-check --require-hashes -r envs/uv.txt
-	uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header \
-		--no-annotate --no-emit-index-url --group dev pyproject.toml -o envs/requirements.txt
-	echo uv | uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-		--no-header --no-annotate --no-emit-index-url - -o envs/uv.txt
+	$(COMPILE) --upgrade --group dev pyproject.toml -o envs/requirements.txt
+	lowest=$$(mktemp) && $(COMPILE) --no-deps --resolution lowest-direct pyproject.toml -o $$lowest && \
+		$(COMPILE) --upgrade --group dev --constraint $$lowest pyproject.toml -o envs/lowest.txt
+	echo uv | $(COMPILE) --upgrade - -o envs/uv.txt
 
 clean:
-	rm -rf $(VENV) $(PEERS)
+	rm -rf $(VENV) $(LOWEST) $(PEERS)

@@ -6,7 +6,7 @@ killed, `snakemake --unlock` removes its lock.
 
 from snakemake.utils import min_version
 
-min_version("9.9")
+min_version("9.19")
 
 
 # A module of another workflow gets its configuration from that workflow.
@@ -35,4 +35,3 @@ rule all:
     default_target: True
     input:
         products.all_files(config["study"], "results"),
-        f"{plan.current_folder}/front.html",

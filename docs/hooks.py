@@ -18,7 +18,7 @@ from fedgrid.__main__ import stages
 from fedgrid.analysis.claim_text import write_test
 from fedgrid.page.write import write_page
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import registered
+from fedgrid.runtime.names import listed, registered
 from fedgrid.store import kept as stored
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import SUMMED
@@ -94,7 +94,20 @@ def tally(name: str) -> str:
     filled = [row for row in rows if {*row.values()} - {row["column"]} - {"0", row["claims"]}]
     head = ("numbers of", *(name for name in rows[0] if name != "column"))
     table = rows_of(head, [(*row.values(),) for row in filled])
-    return f"{table}\n\n{link}" if filled else link
+    said = [of for scale in SHOWN for of in untested(name, scale)]
+    return "\n\n".join([table] * bool(filled) + said + [link])
+
+
+def untested(name: str, scale: str) -> list[str]:
+    """Return a sentence about the claims that a scale does not test; none if it has no runs."""
+    path = VERDICTS.with_suffix("") / f"{name}_{scale}_untested.csv"
+    if not path.exists():
+        return []
+    with path.open() as file:
+        every, *reasons = csv.DictReader(file)
+    why = [f"{row['untested']}, because {row['reason']} ({row['numbers']})" for row in reasons]
+    said = f"At the scale `{scale}`, {every['untested']} of {every['claims']} claims have no runs"
+    return [": ".join(filter(None, [said, "; ".join(why)])) + "."]
 
 
 def scales(name: str) -> str:
@@ -235,9 +248,11 @@ def values_of(rule: dict) -> str:
     """Return which values a rule of the schema allows."""
     if choices := rule.get("enum") or rule.get("items", {}).get("enum"):
         return ("a list of " if "items" in rule else "") + code(choices)
-    kind = {"integer": "whole number", "string": "text", "object": "mapping"}.get(rule["type"])
+    first, *others = listed(rule["type"])
+    kind = {"integer": "whole number", "string": "text", "object": "mapping"}.get(first, first)
     limits = [f"{words} {rule[key]:g}" for key, words in LIMITS.items() if key in rule]
-    return " ".join([kind or rule["type"], " and ".join(limits)]).strip()
+    word = f", or `{rule['pattern'].strip('^$')}`" if others else ""  # a text beside the numbers
+    return " ".join([kind, " and ".join(limits)]).strip() + word
 
 
 def partitions() -> str:

@@ -1,5 +1,11 @@
-"""A tiny federation, a tiny model and one linear model, on which every method runs in no time."""
+"""A tiny federation, a tiny model and one linear model, on which every method runs in no time.
 
+A test sees the sources of the project, and nothing else that is there. It begins in an empty
+folder, with empty folders of caches and settings, and without the variables of the environment by
+which a person sets fedgrid, Snakemake and matplotlib.
+"""
+
+import logging
 import os
 import pickle
 import re
@@ -20,6 +26,7 @@ from filelock import FileLock
 from safetensors import safe_open
 from torch import Tensor, nn
 
+import alone  # noqa: F401  # before fedgrid
 from fedgrid.checking.small import (  # noqa: F401  # for tests, too
     CLASSES,
     SIZES,
@@ -200,6 +207,12 @@ def make_step(**fields) -> Step:
 
 
 @pytest.fixture(autouse=True)
+def _empty_folder(tmp_path_factory, monkeypatch):
+    """What a test reads and writes in its folder is its own, and never the checkout's results."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("empty"))
+
+
+@pytest.fixture(autouse=True)
 def _same_noise():
     torch.manual_seed(0)
 
@@ -209,6 +222,7 @@ def _same_arithmetic():
     """What a stage sets for its own process ends with the test that called the stage here."""
     yield
     torch.set_flush_denormal(False)
+    logging.getLogger("fedgrid.engine").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

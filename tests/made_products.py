@@ -1,7 +1,9 @@
 """Tables of the products of every study, drawn from made-up runs of its quick grids."""
 
 from functools import cache
+from itertools import product
 
+import numpy as np
 import pandas as pd
 
 import made
@@ -35,13 +37,6 @@ def make_clients(names: dict) -> pd.DataFrame:
     return made.client_rows([*own], [*server], **names)
 
 
-def make_seconds(names: dict) -> pd.DataFrame:
-    """What a run took, and what its summary counts."""
-    counted = {"bytes_down": 4000, "bytes_up": 4000, "parameters": 1000, "samples_per_round": 50}
-    took = {"peak_memory_mb": 400.0, "peak_gpu_memory_mb": 0.0, "device": "cpu", "threads": 1}
-    return made.seconds(names).assign(**counted, **took, flops_per_sample=9e6)
-
-
 def make_sizes(names: dict) -> pd.DataFrame:
     training, test = made.some(names).integers(5, 90, (2, made.SUMMED["clients"]))
     table = pd.DataFrame({"client": range(len(test)), "training": training, "test": test})
@@ -49,15 +44,16 @@ def make_sizes(names: dict) -> pd.DataFrame:
 
 
 def make_interpolation(names: dict) -> pd.DataFrame:
-    points = [(alpha, beta) for alpha in (0, 0.01, 0.5, 1) for beta in (0, 0.5, 1)]
-    table = pd.DataFrame(points, columns=["alpha", "beta"])
-    found = made.some(names).uniform(0.2, 0.9, len(table))
-    return table.assign(mean=found, **made.SUMMED | names)
+    points = product(("cohort", "all"), (0, 0.01, 0.5, 1, np.nan), (0, 0.5, 1))
+    table = pd.DataFrame(points, columns=["evaluate_clients", "alpha", "beta"])
+    found = made.some(names).uniform(0.2, 0.9, (3, len(table)))
+    table = table.assign(**dict(zip(("mean", "loss", "divergence"), found, strict=True)))
+    return table.assign(**made.SUMMED | names)
 
 
 KINDS = made.KINDS | {"runs": make_runs, "predictions": make_predictions}
 KINDS |= {"clients": make_clients, "interpolation": make_interpolation}
-KINDS |= {"seconds": make_seconds, "sizes": make_sizes}
+KINDS |= {"sizes": make_sizes}
 
 
 @cache

@@ -172,13 +172,14 @@ def rules_of(plan: Plan) -> dict[str, tuple[str, Find]]:
         "maps": (f"{of_experiments}/{{encoder}}-seed{{seed}}.npz", experiments.weights("model")),
         "train": (f"results/runs/{RUN}/{{file}}",
                   runs.inputs("data", "partition", "weights", "needs")),
-        "interpolation": (f"results/interpolation/{RUN}.csv", runs.inputs("metrics")),
+        "interpolation": (f"results/interpolation/{RUN}.csv", runs.inputs_with_state(
+                              "metrics", "data", "partition", "weights", "needs")),
         "saliency": (f"results/saliency/{CELL}.{{ext}}",
                      runs.inputs("data", "partition", "pretrain")),
         "latents": (f"results/latents/{CELL}.npz", runs.inputs("data", "partition")),
         "pretrain": (f"results/pretrain/{CELL}", runs.inputs("data", "partition", "weights")),
         "partition": (f"results/partition/{PARTITION}.npz",
-                      lambda w: [f"results/data/{w.dataset}/meta.json"]),
+                      runs.inputs_of_partition),
         "data": ("results/data/{dataset}/meta.json", lambda w: []),
         "weights": ("results/weights/{name}", lambda w: []),
         "kept": ("", lambda w: []),
@@ -193,16 +194,24 @@ def matching(rules: dict[str, tuple[str, Find]], path: str) -> tuple[str, str, W
     if "studies/reference/" in path:
         return "kept", path, wildcards()
     for rule, (pattern, _) in rules.items():
-        regex = re.sub(r"\\{(\w+)\\}", constrained, re.escape(pattern))
-        if match := re.fullmatch(regex, path):
+        if match := re.fullmatch(expression(pattern), path):
             names = match.groupdict()
             return rule, pattern.format(**names | {"file": "", "ext": ""}), wildcards(**names)
     raise AssertionError(f"no rule makes {path}")
 
 
+@cache
+def expression(pattern: str) -> str:
+    """The regular expression of the paths of a pattern."""
+    return re.sub(r"\\{(\w+)\\}", constrained, re.escape(pattern))
+
+
 def constrained(name: re.Match) -> str:
     """What may stand for a wildcard."""
-    special = {"held": HELD_OUT.replace("(", "(?:").replace("(?:?:", "(?:"), "clients": r"\d+"}
+    special = {
+        "held": HELD_OUT.replace("(", "(?:").replace("(?:?:", "(?:"),
+        "clients": r"\d+|writers",
+    }
     return f"(?P<{name[1]}>{special.get(name[1], '[^/]+')})"
 
 

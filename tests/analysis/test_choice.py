@@ -233,6 +233,8 @@ def test_a_choice_on_validation_data_is_not_too_good():
         ("own_worst", "validation_loss", "validation_own_mean"),
         ("accuracy", "validation_own_mean", "validation_accuracy"),
         (["accuracy", "own_mean"], "validation_accuracy", "validation_own_mean"),
+        ("averaged_accuracy", "validation_accuracy", "validation_averaged_accuracy"),
+        ("averaged_loss", "validation_loss", "validation_averaged_loss"),
     ],
 )
 def test_models_are_not_chosen_by_the_validation_of_others(metric, by, right):

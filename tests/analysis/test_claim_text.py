@@ -38,6 +38,12 @@ def test_methods_data_share_and_measure_are_said():
     assert written(measure="speed-up", over="b", least=2).startswith("speed-up: ")
 
 
+def test_a_bound_that_equal_values_keep_is_said_with_equality():
+    assert written(over="b", most=0, measure="operations", tie="holds").endswith("is at most 0")
+    assert written(over="b", least=0, tie="holds").endswith("is at least 0 points")
+    assert written(over="b", least=0, tie="does not hold").endswith("is above 0")
+
+
 def test_a_growth_is_said_with_its_steps():
     steps = {"partition": ["dir0.5", "dir0.1"]}
     grown = written(over="b", along=steps, least=0)

@@ -11,7 +11,7 @@ from scipy import stats
 import made
 from fedgrid.analysis import measures, verdicts
 from fedgrid.analysis.scores import WAYS
-from fedgrid.claim import OF_RUNS, needs_experiments, needs_kind, needs_runs
+from fedgrid.claim import OF_KIND, OF_RUNS, needs_experiments, needs_kind, needs_runs
 from fedgrid.experiments.fidelity import setting
 from fedgrid.partitions import parse_name
 from fedgrid.report import claims as product
@@ -609,7 +609,7 @@ def test_runs_without_clients_tests_have_no_personal_accuracies():
 def points(means: dict[tuple[float, float], float], **names) -> pd.DataFrame:
     """The accuracies of a run by alpha and beta, as they are collected."""
     rows = [{"alpha": alpha, "beta": beta, "mean": mean} for (alpha, beta), mean in means.items()]
-    return pd.DataFrame(rows).assign(**(made.NAMES | names))
+    return pd.DataFrame(rows).assign(evaluate_clients="cohort", **(made.NAMES | names))
 
 
 def test_the_best_alpha_and_beta_are_those_of_the_highest_mean():
@@ -622,19 +622,86 @@ def test_the_best_alpha_and_beta_are_those_of_the_highest_mean():
     assert found == {("fedavg", 0): 0.6, ("fedavg", 1): pytest.approx(0.7)}
 
 
+def test_the_best_point_is_of_clients_after_local_training_and_of_mixed_features():
+    cohort, every = points({(0.8, 0.5): 0.7}), points({(0, 0): 0.9})
+    whole = points({(np.nan, 0.2): 1.0})
+    table = pd.concat([cohort, every.assign(evaluate_clients="all"), whole])
+    assert measure("best alpha", None, interpolation=table) == {("fedavg", 0): 0.8}
+
+
+def test_a_column_that_other_runs_lack_is_measured_without_clients_own_models():
+    runs = pd.concat([made.run(50, "a").assign(similarity2=0.25), made.run(50, "b")])
+    assert measure("coefficient similarity2", runs) == {("a", 0): 0.25}
+
+
+def costs(**by_method: dict) -> pd.DataFrame:
+    """The summaries of runs that count operations: those of FedAvg, and of others what differs."""
+    base = {"flops_per_sample": 40.0, "samples_per_round": 5.0, "flops_around": 0.0}
+    base |= {"flops_before": 0.0, "bytes_down": 300, "bytes_up": 100}
+    rows = [base | more | {"method": method} for method, more in by_method.items()]
+    return pd.DataFrame([made.NAMES | made.SUMMED | row for row in rows])
+
+
+def test_costs_are_in_percent_of_a_round_of_fedavg():
+    encoded = {"flops_around": 20.0, "flops_before": 500.0}
+    table = costs(fedavg={}, a=encoded, b={"flops_per_sample": 20.0, "bytes_up": 140})
+    given = {"more": {"costs": table, "predictions": None}}
+    assert measure("operations", None, **given) == {
+        ("fedavg", 0): 100, ("a", 0): pytest.approx(110), ("b", 0): 50
+    }  # fmt: skip
+    assert measure("operations before", None, **given) == {
+        ("fedavg", 0): 0, ("a", 0): 250, ("b", 0): 0
+    }  # fmt: skip
+    assert measure("traffic", None, **given)["b", 0] == pytest.approx(110)
+
+
+def test_what_was_not_counted_is_no_cost():
+    table = costs(fedavg={}, a={"flops_before": np.nan})
+    assert measure("operations before", None, more={"costs": table}) == {("fedavg", 0): 0}
+    assert measure("operations", None, more={"costs": costs(a={})}) == {}  # without FedAvg
+    uncounted = costs(fedavg={}).drop(columns="flops_per_sample")
+    assert measure("operations", None, more={"costs": uncounted}) == {}
+
+
+def test_equal_costs_hold_for_a_claim_of_no_more():
+    claim = above(measure="operations", method="a", over="fedavg", most=0, tie="holds")
+    del claim["least"]
+    two = pd.concat(costs(fedavg={}, a={}).assign(seed=seed) for seed in range(2))
+    values = measures.measure_all({"claims": [claim]}, None, more={"costs": two})
+    assert verdicts.compare_claim(claim, values)["verdict"].tolist() == ["holds"]
+    two.loc[two["method"] == "a", "flops_around"] = 1.0
+    values = measures.measure_all({"claims": [claim]}, None, more={"costs": two})
+    assert verdicts.compare_claim(claim, values)["verdict"].tolist() == ["does not hold"]
+
+
+def test_predictions_are_uneven_by_those_that_would_have_to_be_others():
+    by_round = {1: [40, 0, 0, 0], 6: [10, 10, 10, 10], 8: [25, 15, 0, 0]}  # of 10 rounds
+    rows = [
+        {"round": number, "class": label, "predicted": count} | made.NAMES | made.SUMMED
+        for number, counts in by_round.items()
+        for label, count in enumerate(counts)
+    ]
+    found = measure("unevenness", None, more={"predictions": pd.DataFrame(rows)})
+    assert found == {("fedavg", 0): pytest.approx((0 + 50) / 2)}
+
+
 @pytest.mark.parametrize(
     ("name", "needs"),
     [
+        ("operations", {"seconds"}),
+        ("unevenness", {"predictions"}),
+        (["accuracy", "traffic"], {"runs", "seconds"}),
         ("accuracy", {"runs"}),
         ("personal accuracy", {"runs"}),
         ("coefficient alpha_0 - alpha_1", {"runs"}),
         ("best alpha", {"runs", "interpolation"}),
+        ("share at lemma 3.1", {"runs", "interpolation"}),
         ("ssim mean", {"experiments"}),
     ],
 )
 def test_a_claim_needs_the_sources_of_its_measure(name, needs):
     claim = above(measure=name)
-    of_runs = {kind for kind in ("runs", "interpolation") if needs_kind(claim, kind)}
+    of_runs = {kind for kind in ("runs", *OF_KIND) if needs_kind(claim, kind)}
     found = (of_runs if needs_runs(claim) else set()) | (
         {"experiments"} if needs_experiments(claim) else set()
     )
@@ -796,7 +863,7 @@ def test_a_claim_is_contradicted_if_and_only_if_the_printed_numbers_say_so(paper
     assert table["verdict"].tolist() == expected.tolist()
     words = {verdicts.HOLDS, verdicts.FAILS, verdicts.UNDECIDED, *verdicts.SOFTENED}
     assert set(table["our_verdict"]) <= words
-    assert contradicted.sum() == 5
+    assert contradicted.sum() == 6
 
 
 def test_runs_that_hold_do_not_clear_what_the_paper_contradicts():
@@ -808,6 +875,7 @@ def test_runs_that_hold_do_not_clear_what_the_paper_contradicts():
 
 
 COMPARISONS = [96, 40, 40, 32, 12, 15, 3, 4, 60, 24, 6, 3, 3, 2, 6, 6, 3]
+COMPARISONS += [5, 3, 12, 2, 2, 4, 2, 3, 4, 3, 2, 4, 2, 3, 3, 3, 2, 1, 1, 1]
 
 
 def test_every_claim_has_all_its_comparisons_in_the_papers_grid(paper):
@@ -817,6 +885,14 @@ def test_every_claim_has_all_its_comparisons_in_the_papers_grid(paper):
     counted = ours.str.extract(r"(?:of )?(\d+) (?:holds?|do(?:es)? not hold|(?:is|are) undecided)")
     assert counted[0].astype(int).tolist() == COMPARISONS
     assert set(table["scale"]) == {"paper"}
+
+
+def test_claims_about_maps_of_autoencoders_say_what_these_explain():
+    table = product.draw(STUDY, "quick", scores=made.fidelity_scores())
+    for claim, row in zip(STUDY["claims"], table.to_dict("records"), strict=True):
+        names = [*listed(claim["method"]), *listed(claim.get("over"))]
+        rests = any(name.startswith("autoencoder") for name in names)
+        assert ("explain" in row["caution"]) == rests, claim["says"]
 
 
 def test_a_claim_without_runs_says_so():
@@ -1084,6 +1160,7 @@ def test_contrasts_have_their_differences_and_verdicts_by_metric():
 # --- the names in the study's claims ---------------------------------------------------------
 
 MEASURES = {f"{s} {name}" for s in ("ssim", "cosine", "euclidean") for name in measures.STATISTICS}
+MEASURES |= {measures.EXPLAINED}
 MAP_NAMES = {f"{encoder}-{layer}" for encoder, all in setting.MAPS.items() for layer in all}
 
 
@@ -1096,11 +1173,12 @@ def in_grid(axis: str, scale: str = "paper") -> set[str]:
 def unknown(claim: dict) -> list[str]:
     """The names in a claim that stand for nothing that it could be about."""
     compared = set(listed(claim.get("measure", "accuracy")))
-    methods = in_grid("method") if compared == {"accuracy"} else MAP_NAMES
-    methods = methods if compared <= MEASURES | {"accuracy"} else set()
+    of_runs = {"accuracy", *OF_KIND["seconds"]}
+    methods = in_grid("method") if compared <= of_runs else MAP_NAMES
+    methods = methods if compared <= MEASURES | of_runs else set()
     among = {
-        **{"measure": MEASURES | {"accuracy"}, "method": methods, "over": methods},
-        **{"dataset": in_grid("dataset")},
+        **{"measure": MEASURES | of_runs, "method": methods, "over": methods},
+        **{"dataset": in_grid("dataset") | in_grid("dataset", "quick")},
         **{"partition": in_grid("partition")},
     }
     said = [(key, claim.get(key, [])) for key in among] + [*claim.get("along", {}).items()]

@@ -239,3 +239,13 @@ def test_a_caption_names_every_way_of_runs_that_differ():
 )
 def test_a_metric_has_words(metric, expected):
     assert metrics.describe_metric(metric) == expected
+
+
+@pytest.mark.parametrize("metric", ["tail", "best"])
+def test_the_model_before_training_does_not_count(metric):
+    worse = {"accuracy": {0: 0.9, 8: 0.5, 10: 0.7}, "loss": {0: 0.1, 8: 1.0, 10: 1.0}}
+    validated = worse | {"validation_accuracy": {0: 0.9, 8: 0.5, 10: 0.7}}
+    expected = {"tail": (60, 1.0), "best": (70, 1.0)}[metric]
+    for given in (worse, validated):
+        assert score("accuracy", metric, given, tail=11)["accuracy"] == expected[0]
+        assert score("loss", metric, given, tail=11)["loss"] == expected[1]

@@ -147,7 +147,7 @@ def compile_all(asked) -> None:
     Whatever needs them later finds them in the compiler's folder.
     """
     rows = [("E", "")] if asked.small else COMPILED
-    jobs = [partial(subprocess.run, again(asked, "cell", 1), check=True)]
+    jobs = [partial(subprocess.run, again(asked, "cell", 1), cwd=measure.ROOT, check=True)]
     jobs += [partial(compile_row, asked, *row) for row in rows]
     with ThreadPoolExecutor(len(jobs)) as pool:
         for job in [pool.submit(job) for job in jobs]:
@@ -174,7 +174,8 @@ def shared(asked) -> None:
             stack.enter_context(mps())
         command = again(asked, "served", asked.rounds)
         pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE) | {"text": True}
-        made = [subprocess.Popen(command, **pipes) for _ in range(max(asked.runs))]
+        start = partial(subprocess.Popen, command, cwd=measure.ROOT, **pipes)
+        made = [start() for _ in range(max(asked.runs))]
         runs = [stack.enter_context(run) for run in made]
         answers(runs)
         for number in asked.runs:

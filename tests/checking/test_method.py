@@ -1,5 +1,7 @@
 """A method is tried before it is used: `fedgrid.checking.method`, `fedgrid check`."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from fedgrid.checking import method as checking
 from fedgrid.commands import check as command
 from fedgrid.method import Method, Step, relative, weighted_sum
 from fedgrid.runtime.names import registered
-from fedgrid.study import grid
+from fedgrid.study import reading
 from fedgrid.study.reading import STUDIES, study_files
 
 COUNTED = {"rounds": 0}
@@ -92,6 +94,18 @@ def counts_later_rounds(cohort, weights):
     return weighted_sum(cohort, weights)
 
 
+def counts_from_the_fourth_round(cohort, weights, rounds=[]):  # noqa: B006
+    if cohort.round > 3:
+        rounds.append(1)
+    return {
+        name: entry / (1 + len(rounds)) for name, entry in weighted_sum(cohort, weights).items()
+    }
+
+
+def detached(step: Step) -> torch.Tensor:
+    return sum((p.detach() - step.server[n]).square().sum() for n, p in step.params.items())
+
+
 class Scaled(torch.nn.Module):
     """A network whose logits are multiplied by a tensor that is on the CPU."""
 
@@ -116,7 +130,7 @@ def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
     [
         (Method(penalty=counts_padding, padded=True), "counts the padding"),
         (Method(aggregate=counts_rounds), "another result if it is called again"),
-        (Method(aggregate=draws), "another result if it is called again"),
+        (Method(aggregate=draws), "draws random numbers from PyTorch's own generator"),
         (Method(penalty=reads_a_value), "must not read a tensor's value"),
         (Method(aggregate=forgets_the_device), "a run on a simulated GPU fails"),
         (Method(private=("tail.",)), "fits no entry of the model"),
@@ -134,6 +148,9 @@ def found(monkeypatch, made: Method, neutral: dict | None = None) -> list[str]:
         (Method(refine=reads_server_data), "`refine` fails with AttributeError"),
         (Method(aggregate=counts_later_rounds), "would be lost when a run is resumed"),
         (Method(architecture=Scaled), "a run on a simulated GPU fails"),
+        (Method(aggregate=counts_from_the_fourth_round), "would be lost when a run is resumed"),
+        (Method(penalty=detached), "`penalty` has no gradient"),
+        (Method(correct=lambda step, gradients: dict(gradients)), "gives the gradients as they"),
     ],
     ids=lambda value: "",
 )
@@ -193,12 +210,15 @@ def test_the_command_leaves_out_the_studies_with_a_mistake(tmp_path, monkeypatch
     text = (STUDIES / "normalization.yaml").read_text("utf-8")
     other.write_text(text.replace("protocols:", f"protocols:\n  fedsls-quick: {fields}", 1))
     files = [*study_files(), broken, other]
-    monkeypatch.setattr(grid, "study_files", lambda: files)
+    monkeypatch.setattr(reading, "study_files", lambda folder=STUDIES: files)
     command.main(["fedprox-mu0.1"])
     said = capsys.readouterr()
     assert "fedprox-mu0.1: no problem was found" in said.out
-    (warning,) = said.err.splitlines()
-    assert "broken.yaml and other.yaml (broken.yaml is not YAML" in warning
+    of_broken, *of_both = said.err.splitlines()
+    assert "the study broken is left out" in of_broken
+    assert "broken.yaml is not YAML" in of_broken
+    left_out = {re.search(r"the study (\w+) is left out", one)[1] for one in of_both}
+    assert left_out == {"fedsls", "other"}  # which of the two is right is not known
     command.main(["fedlmd-uniform"])  # a variant of another study
 
 

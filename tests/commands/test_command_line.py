@@ -52,9 +52,10 @@ ENVIRONMENT = (
         "CUDA_VISIBLE_DEVICES": "",  # no GPU
     }
 )
-QUICK = "fedsls-quick/digits/dir0.1"
+TASK = "digits/dir0.1"
+QUICK = f"fedsls-quick/{TASK}"
 PARTITION = "results/partition/digits/dir0.1/classwise-5/seed0.npz"
-FIVE = f"--set clients=5 rounds=1 --inputs partition={PARTITION}"  # a run on what has been made
+FIVE = f"fedsls-quick-clients5-rounds1/{TASK}"  # a run on what has been made
 
 
 def call(project: Path, *command) -> subprocess.CompletedProcess:
@@ -79,7 +80,7 @@ def project(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         stage("data digits")
-        stage(f"partition {QUICK}/fedavg/seed0 --set clients=5 --out {PARTITION}")
+        stage(f"partition {FIVE}/fedavg/seed0")
     (folder / "results/table1.csv").write_text("of last week\n")
     return folder
 
@@ -280,8 +281,7 @@ def test_a_wrong_configuration_is_answered_in_one_sentence(workflow, golden):
 
 
 MOON = f"train {QUICK}/moon/seed0"
-NEW = f"{FIVE} --out results/new"
-RANGE = f"{MOON} --inputs partition={PARTITION} --out results/new --set clients=5"
+MADE = f"train {FIVE}/moon/seed0 --out results/new"
 DRAW = "draw table1 --study fedsls"
 BLOCKS = [{"protocol": ["fedsls-quick"], "dataset": ["digits"], "partition": ["dir0.1"]}]
 BLOCKS[0] |= {"method": ["moon"], "seed": [0]}
@@ -294,24 +294,22 @@ COMMANDED = {
     "no partition": MOON,
     "no partition to pretrain on": f"pretrain {QUICK}/fedsls/seed0",
     "no saliency": f"train {QUICK}/fedsls/seed0 --inputs partition={PARTITION} --out results/new",
-    "no partition for the fields that are set": f"{MOON} --set clients=7 rounds=1 --out new",
-    "saliency of other fields": f"train {QUICK}/fedsls/seed0 {NEW}",
-    "pretrained models of other fields, and a name with the field": (
-        f"saliency fedsls-quick-lr0.1/digits/dir0.1/fedsls/seed0 {NEW} --set lr=0.2"
-    ),
-    "a field that no name can have": f"train {QUICK}/fedsls/seed0 {NEW} --set augment=[flip]",
+    "no partition for the fields of the name": f"train fedsls-quick-clients7/{TASK}/moon/seed0",
+    "no pretrained models": f"saliency fedsls-quick-clients5-lr0.2/{TASK}/fedsls/seed0",
+    "a field that no name can have": f"train fedsls-quick-augmentflip/{TASK}/fedsls/seed0",
     "no data": f"partition {QUICK}/moon/seed0 --inputs data=nowhere --out results/new.npz",
     "partition over other clients": f"{MOON} --inputs partition={PARTITION} --out new",
-    "unknown input": f"{MOON} {NEW} --inputs partitio={PARTITION}",
-    "unknown field": f"{RANGE} round=2",
-    "text for rounds": f"{RANGE} rounds=many",
-    "negative rounds": f"{RANGE} rounds=-3",
-    "nobody takes part": f"{RANGE} participation=0",
-    "unknown model": f"{RANGE} model=resnet81",
-    "changed without a place": f"{MOON} --set rounds=2",
-    "unknown tracker": f"{MOON} {NEW} --track wandbb",
-    "no GPU": f"{MOON} {NEW} --device cuda",
-    "too few samples": f"partition {QUICK}/moon/seed0 --set clients=1000 --out results/new.npz",
+    "unknown input": f"{MADE} --inputs partitio={PARTITION}",
+    "an input that the run does not read": f"{MADE} --inputs saliency={PARTITION}",
+    "an input twice": f"{MADE} --inputs data=a data=b",
+    "a seed with another name": f"train {QUICK}/moon/seed01",
+    "text for rounds": f"train fedsls-quick-roundsmany/{TASK}/moon/seed0",
+    "negative rounds": f"train fedsls-quick-rounds-3/{TASK}/moon/seed0",
+    "nobody takes part": f"train fedsls-quick-participation0/{TASK}/moon/seed0",
+    "unknown model": f"train fedsls-quick-modelresnet81/{TASK}/moon/seed0",
+    "unknown tracker": f"{MADE} --track wandbb",
+    "no GPU": f"{MADE} --device cuda",
+    "too few samples": f"partition fedsls-quick-clients1000/{TASK}/moon/seed0",
     "model without weights": "weights cnn",
     "unknown dataset to decode": "data digts",
     "dataset that cannot be downloaded": "data cifar100 --root empty",
@@ -326,11 +324,11 @@ COMMANDED = {
 
 
 DAMAGED = {  # the file of which only the beginning is left, and the command
-    "truncated partition": (PARTITION, f"{MOON} {NEW}"),
-    "truncated images": ("results/data/digits/train_images.npy", f"{MOON} {NEW}"),
+    "truncated partition": (PARTITION, MADE),
+    "truncated images": ("results/data/digits/train_images.npy", MADE),
     "truncated saliency": (
         "results/saliency.npz",
-        f"train {QUICK}/fedsls/seed0 {FIVE} saliency=results/saliency.npz --out results/new",
+        f"train {FIVE}/fedsls/seed0 --inputs saliency=results/saliency.npz --out results/new",
     ),
 }
 
@@ -379,30 +377,11 @@ def asked_for(arguments: str):
 
 def test_an_option_that_is_given_twice_counts_twice(project, monkeypatch):
     monkeypatch.chdir(project)
-    once, twice = "--inputs data=results partition=results", "--set lr=0.5 --set rounds=7"
-    asked = asked_for(f"{QUICK}/moon/seed0 {twice} {once} --inputs saliency=results --out x")
+    inputs = "--inputs data=results partition=results --inputs saliency=results"
+    asked = asked_for(f"{QUICK}/moon/seed0 {inputs}")
     run = command.resolve_run(asked, "train")
-    assert (run["protocol"]["lr"], run["protocol"]["rounds"]) == (0.5, 7)
     found = command.find_inputs(asked, run, "data", "partition", "saliency")
     assert [*found] == ["data", "partition", "saliency"]
-
-
-def test_an_input_without_the_field_that_is_set_is_found_by_the_name(project, monkeypatch):
-    monkeypatch.chdir(project)
-    name = f"{QUICK}/fedsls/seed0"
-    cell = command.run_of_name(name)["cells"]["saliency"]
-    path = Path(f"results/saliency/digits/dir0.1/{cell}/seed0.npz")
-    path.parent.mkdir(parents=True)
-    path.touch()
-    for fields, there in (("rounds=7 tail=2", True), ("pretrain_epochs=3", False)):
-        asked = asked_for(f"{name} --set {fields} --out x")
-        run = command.resolve_run(asked, "train")
-        if there:
-            assert command.find_inputs(asked, run, "saliency") == {"saliency": path}
-        else:
-            with pytest.raises(UsageError, match="`fedsls-quick-pretrain_epochs3/digits/"):
-                command.find_inputs(asked, run, "saliency")
-    shutil.rmtree("results/saliency")
 
 
 def test_a_run_in_json_without_the_path_of_an_input_is_refused(project, monkeypatch):
@@ -431,24 +410,27 @@ SNAKEMAKE = ("snakemake", "--cores", 1)
 TABLE = ("--", "results/table1.csv")
 
 
-def assert_answered(project: Path, command: tuple, words: list[str]) -> None:
-    """A failure, one line with all the words, none of a traceback, and nothing changed."""
+def assert_answered(project: Path, command: tuple, words: list[str]) -> str:
+    """A failure, one sentence with all the words, no traceback, nothing changed; the last line."""
     before = written(project)
     process = call(project, *command)
     said = process.stdout + process.stderr
-    sentences = [line for line in said.splitlines() if all(word in line for word in words)]
+    found = [line for line in said.splitlines() if all(word in line for word in words)]
+    sentences = {line.strip().removeprefix("error: ") for line in found}
     assert process.returncode == 1, said
     assert len(sentences) == 1, said
     assert "Traceback" not in said
-    assert "fedgrid/" not in said.replace(sentences[0], "")  # lines of a traceback of ours
+    assert "fedgrid/" not in said.replace(min(sentences), "")  # lines of a traceback of ours
     assert written(project) == before
+    return process.stderr.strip().splitlines()[-1]
 
 
 def test_snakemake_answers_a_wrong_study(project, tmp_path):
     mistake = CONFIGURED["unknown key of a study"]
     copy = shutil.copytree(project, tmp_path / "project")
     edit(copy / "workflow", *mistake.edited)
-    assert_answered(copy, (*SNAKEMAKE, *TABLE), ["fedsls.yaml", "scale`", "scales"])
+    last = assert_answered(copy, (*SNAKEMAKE, *TABLE), ["fedsls.yaml", "scale`", "scales"])
+    assert last.startswith("error: fedsls.yaml: no key is called `scale`")
 
 
 def test_snakemake_answers_a_configuration_that_is_not_yaml(project, tmp_path):

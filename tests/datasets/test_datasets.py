@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
+from alone import REAL_DATA, REPOSITORY
 from fedgrid import datasets
 from fedgrid.commands import data
 from fedgrid.datasets import _digests as digests
@@ -29,7 +30,6 @@ from fedgrid.runtime import download
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, registered
 
-REPOSITORY = Path(__file__).parents[2]
 NAMES = registered("datasets")
 CINIC_CLASSES = [
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -150,7 +150,7 @@ def test_check_says_what_is_wrong(change, message, tmp_path):
 
 @pytest.fixture
 def real() -> Path:
-    root = Path(os.environ.get("FEDGRID_DATA") or REPOSITORY / "../shared/data")
+    root = REAL_DATA
     if not (root / "cifar-10-batches-py").is_dir() or not (root / "MNIST/raw").is_dir():
         pytest.skip(f"no real CIFAR-10 and MNIST in {root}; FEDGRID_DATA can name another folder")
     return root

@@ -20,8 +20,10 @@ from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.partitions import given, iid
+from fedgrid.report import _product
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
+from fedgrid.store import keeping
 from fedgrid.store import tables as collected
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import fingerprint_stages
@@ -119,6 +121,14 @@ def test_clients_of_a_folder_come_from_a_file():
     assert [ids.tolist() for ids in drawn.members] == [[0, 3], [1, 4], [2, 5]]
 
 
+def test_a_table_of_clients_may_have_blanks_after_its_commas():
+    pictures("photos", count=2)
+    rows = [f"{c}/{i}.png, {'xy'[i]}\n" for c in ("a b", "ö") for i in range(2)]
+    Path("clients.csv").write_text("".join(["file, client\n", *rows]))
+    known_as(photos={"folder": "photos", "clients": "clients.csv", "test": 0.01})
+    assert {*decoded("photos").writer_names} <= {"x", "y"}
+
+
 # -- arrays ---------------------------------------------------------------------------------------
 
 
@@ -135,6 +145,41 @@ def test_floats_are_kept_and_normalised_by_their_own_mean_and_deviation():
     assert torch.equal(images, before)  # a batch may be a part of the data themselves
     np.testing.assert_allclose(z.mean(0).flatten(), 0, atol=1e-5)
     np.testing.assert_allclose(z.std(0, correction=0).flatten(), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "read"),
+    [
+        ((8, 8), None, (1, 8, 8)),
+        ((6, 12), [1, 6, 12], (1, 6, 12)),
+        ((6, 12), [6, 1, 12], (6, 1, 12)),
+        ((8, 8), [8, 1, 8], (8, 1, 8)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_two_axes_are_grey_images_or_signals_as_the_entry_says(given, shape, read, dtype):
+    x = np.random.default_rng(0).integers(0, 255, (18, *given)).astype(dtype)
+    npz(x_train=x[:12], x_test=x[12:])
+    known_as(mine={"npz": "my.npz"} | ({"shape": shape} if shape else {}))
+    made = decoded("mine")
+    assert made.shape == read
+    np.testing.assert_array_equal(made.train_images.reshape(12, *given), x[:12])
+    (unit,) = {len(part) for part in read_statistics(made, "standard", Path())}
+    assert unit == read[0]
+
+
+def test_vectors_need_a_model_for_any_shape():
+    npz()
+    some = {
+        "dataset": "npz:my.npz",
+        "partition": "iid",
+        "rounds": 1,
+        "clients": 2,
+        "participation": 1.0,
+    }
+    with pytest.raises(UsageError, match=r"the model cnn reads images, .* choose the model mlp"):
+        fedgrid.run(model="cnn", **some)
+    assert len(fedgrid.run(model="mlp", batch=4, **some).metrics)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -155,7 +200,7 @@ def test_a_number_that_never_changes_becomes_zero():
 
 @pytest.mark.parametrize(
     ("shape", "options", "wanted"),
-    [((12, 5, 6), {}, (1, 5, 6)), ((12, 2, 5, 6), {}, (2, 5, 6)),
+    [((12, 5, 6), {"shape": [1, 5, 6]}, (1, 5, 6)), ((12, 2, 5, 6), {}, (2, 5, 6)),
      ((12, 5, 6, 3), {"channels_last": True}, (3, 5, 6))],
 )  # fmt: skip
 def test_images_have_their_channels_first(shape, options, wanted):
@@ -164,8 +209,9 @@ def test_images_have_their_channels_first(shape, options, wanted):
     known_as(mine={"npz": "my.npz"} | options)
     made = decoded("mine")
     assert made.shape == wanted
-    at = (0, 4, 3, 2) if options else (0, *[0] * (len(shape) - 3), 4, 3)
-    assert made.train_images[0, -1 if options else 0, 4, 3] == x[at]
+    last = "channels_last" in options
+    at = (0, 4, 3, 2) if last else (0, *[0] * (len(shape) - 3), 4, 3)
+    assert made.train_images[0, -1 if last else 0, 4, 3] == x[at]
 
 
 def test_tokens_are_sequences_and_labels_may_be_texts():
@@ -399,12 +445,21 @@ def test_results_have_the_names_of_clients_and_classes():
     (listed,) = Path("results/partition").rglob("*.clients.csv")
     assert listed.name == "seed0.clients.csv"
     assert rows_of(listed) == [["client", "client_name"], *([str(k), str(k)] for k in range(12))]
+    each = NAMED | {"clients": "writers"}
+    assert fedgrid.run(dataset="npz:my.npz", partition="given", **each).summary["clients"] == 12
     (partition_file,) = Path("results/partition").rglob("*.npz")
     members = read_partition(partition_file).members
     x = np.load("my.npz")["x_train"][:, 0]
     assert [{*x[ids].tolist()} for ids in members] == [{k} for k in range(12)]
     found = collected.read_predictions(next(Path("results/runs").rglob("predictions.csv")))
     assert [*found] == ["round", "class", "predicted", "class_name"]
+
+
+def test_a_cohort_of_clients_that_only_the_data_count_is_checked_in_the_run():
+    people()
+    some = NAMED | {"clients": "writers", "participation": 0.01}
+    with pytest.raises(UsageError, match="of 12 clients samples no client: raise one of the two"):
+        fedgrid.run(dataset="npz:my.npz", partition="given", results="results", **some)
 
 
 def test_names_that_look_like_numbers_or_like_nothing_are_texts():
@@ -415,6 +470,10 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts():
     )
     assert [*made.clients["client_name"]] == ["007", "NA"] * (len(made.clients) // 2)
     assert {*made.predictions["class_name"]} == {"1e3", "nan"}
+    whole = _product.read_table(next(Path("r/runs").rglob("predictions.csv")))
+    assert {*whole["class_name"]} == {"1e3", "nan"}
+    rows = keeping.read_item_rows("predictions", next(Path("r/runs").rglob("predictions.csv")))
+    assert {*collected.parse_rows(rows)["class_name"]} == {"1e3", "nan"}
     assert {"recall_1e3", "recall_nan"} <= {*made.metrics}
     found = collected.read_clients(next(Path("r/runs").rglob("clients.csv")))
     assert {*found["client_name"]} == {"007", "NA"}
@@ -422,7 +481,7 @@ def test_names_that_look_like_numbers_or_like_nothing_are_texts():
 
 def test_a_client_of_several_writers_has_their_names():
     people()
-    some = NAMED | {"clients": 5}
+    some = NAMED | {"clients": 5, "merge": True}
     made = fedgrid.run(dataset="npz:my.npz", partition="writers", results="results", **some)
     last = made.clients[made.clients["round"] == 1]
     (listed,) = Path("results/partition").rglob("*.clients.csv")
@@ -436,7 +495,7 @@ def test_a_client_of_several_writers_has_their_names():
 
 def test_a_writer_of_several_clients_names_none_and_built_in_data_have_numbers():
     people()
-    some = NAMED | {"client_test_from": "clients", "client_test": 0.5, "clients": 3}
+    some = NAMED | {"client_test_from": "clients", "client_test": 0.5, "clients": 3, "merge": True}
     made = fedgrid.run(dataset="npz:my.npz", partition="iid", results="results", **some)
     assert "client_name" not in made.clients
     assert not [*Path("results/partition").rglob("*.csv")]
@@ -501,7 +560,12 @@ def test_other_files_make_other_results_and_a_moved_folder_does_not():
     assert behind() == first
     known_as(photos={"folder": "moved", "size": 8})
     assert behind() != first
-    os.utime("moved/ö/0.png", ns=(1, 1))
+    path, times = Path("moved/ö/0.png"), (1, 1)
+    os.utime(path, ns=times)
+    known_as(photos={"folder": "moved"})
+    assert behind() == first
+    path.write_bytes(path.read_bytes()[:-1] + b"x")  # as many bytes
+    os.utime(path, ns=times)
     known_as(photos={"folder": "moved"})
     assert behind() != first
 
@@ -590,6 +654,18 @@ def test_clients_that_never_train_are_counted(smallest, idle, capsys, caplog):
     assert sum(told in line for line in caplog.messages) == 2 * bool(idle)  # and in the run's log
 
 
+def test_clients_without_tests_are_counted_and_told(caplog):
+    made = fedgrid.run(**uneven_clients() | {"smallest_batch": 1, "client_test": 0.2})
+    tested = made.clients["client"].nunique()
+    assert 0 < tested < 3
+    assert made.summary["clients_without_tests"] == 3 - tested
+    assert sum(f"{3 - tested} of 3 clients have no test samples" in m for m in caplog.messages) == 1
+    (table,) = [
+        collected.read_metrics(path) for path in Path("results").glob("runs/**/metrics.csv")
+    ][:1]
+    assert set(table["clients_without_tests"]) == {3 - tested}
+
+
 @pytest.mark.parametrize("method", ["fedavg", fedgrid.Method()])
 def test_a_run_in_which_nobody_trains_is_refused(method):
     few = uneven_clients() | {"batch": 64, "smallest_batch": 8}
@@ -615,7 +691,17 @@ BAD_ARRAYS = [
     ({"x_test": np.zeros((6, 4))}, {}, r"of x_test have the shape \(4, 1, 1\)"),
     ({}, {"shape": [4]}, r"have the shape \[3\], and the entry says \[4\]"),
     ({"x_train": FEW * np.nan}, {}, "not finite"),
-    ({"x_train": np.full((12, 3), 1e300)}, {}, "not finite"),
+    (
+        {"x_train": np.eye(12, 3, -4) * 1e300},
+        {},
+        r"my.npz: x_train has the number 1e\+300, which is too large .* in the sample 4,",
+    ),
+    ({"x_train": np.zeros((12, 6, 128))}, {}, r"shape: \[1, 6, 128\].*shape: \[6, 1, 128\]"),
+    (
+        {"x_train": np.zeros((12, 6, 128))},
+        {"shape": [128, 1, 6]},
+        r"and the entry|shape: \[6, 1, 128",
+    ),
     ({"x_train": FEW.astype(int)}, {}, "sequences of tokens need `tokens`"),
     (
         {"x_train": FEW.astype(int) + 9, "x_test": FEW[:6].astype(int)},
@@ -698,6 +784,10 @@ def test_folders_that_do_not_fit_are_refused():
     refused({"folder": "owned", "clients": "clients.csv"}, "has no client for ö/4.png")
     Path("clients.csv").write_text("image\nx\n")
     refused({"folder": "owned", "clients": "clients.csv"}, "needs the columns file and client")
+    Path("clients.csv").write_text("file;client\nö/1.png;x\n")
+    refused(
+        {"folder": "owned", "clients": "clients.csv"}, "a comma.* its first line is file;client"
+    )
 
 
 @pytest.mark.parametrize("parts", [("train", "val"), ("Train", "Test"), ("train", "validation")])

@@ -4,6 +4,7 @@ Pillow reads colours of 16 bits as 8 bits without a word, so some files are made
 """
 
 import io
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -228,6 +229,58 @@ def test_a_picture_of_a_camera_with_a_preview_is_one_picture():
     assert not _pictures.read(content, 3, SIZE).frames
 
 
+# -- EXIF data that cannot be read ----------------------------------------------------------------
+
+
+def with_exif(*entries: bytes, start: int = 8) -> bytes:
+    """A JPEG file of 6 by 4 pixels, whose EXIF data have these entries."""
+    count = len(entries).to_bytes(2, "little")
+    exif = b"Exif\0\0II*\0" + start.to_bytes(4, "little") + count + b"".join(entries) + b"\0" * 4
+    return saved(Image.new("RGB", (6, 4), "red"), "JPEG", exif=exif)
+
+
+def entry(tag: int, kind: int, count: int, value: bytes) -> bytes:
+    return b"".join(n.to_bytes(s, "little") for n, s in ((tag, 2), (kind, 2), (count, 4))) + value
+
+
+TURNED = entry(0x0112, 3, 1, b"\6\0\0\0")
+DAMAGED = {
+    "cut": with_exif(TURNED)[:30] + with_exif(TURNED)[38:],
+    "a wrong type": with_exif(entry(0x0112, 2, 4, b"abc\0")),
+    "an offset after the end": with_exif(TURNED, start=99_999),
+    "no orientation": with_exif(entry(0x0112, 3, 1, b"\x63\0\0\0")),
+    "another entry of a wrong type": with_exif(TURNED, entry(0x010F, 5, 1, b"\xff\xff\0\0")),
+    "bytes for a number": with_exif(TURNED, entry(0x8769, 2, 4, b"abc\0")),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_a_picture_with_damaged_exif_is_read_or_named(what, capsys, recwarn):
+    pictures("photos", count=9)
+    Path("photos/ö/odd.jpg").write_bytes(DAMAGED[what])
+    said = ""
+    try:
+        decoded("photos")
+    except UsageError as problem:
+        said = str(problem)
+    assert not said or "photos/ö/odd.jpg cannot be read as an image" in said
+    assert not [one for one in recwarn if "EXIF" in str(one.message)]  # names no file
+
+
+def test_a_decoder_that_fails_in_any_way_names_the_file(monkeypatch, capsys):
+    pictures("photos", count=9)
+
+    def fail(*_):
+        raise struct.error("required argument is not an integer")
+
+    monkeypatch.setattr(_pictures.ImageOps, "exif_transpose", fail)
+    decoded("photos", size=7)
+    assert "cannot be read, and are not turned: 14, such as photos/" in capsys.readouterr().err
+    monkeypatch.setattr(_pictures.ImageOps, "fit", fail)
+    with pytest.raises(UsageError, match=r"photos/.*png cannot be read as an image \(error: requ"):
+        decoded("photos", size=8)
+
+
 # -- equal images, constant channels --------------------------------------------------------------
 
 
@@ -251,13 +304,13 @@ def test_many_equal_samples_are_told(capsys):
     assert told_of(capsys, RANDOM[:12], RANDOM[12:]) == ""
     equal = np.repeat(RANDOM[:2], [7, 5], axis=0)
     told = told_of(capsys, equal, RANDOM[12:])
-    assert "mine: 10 of the 18 samples are exact copies of others: check" in told
+    assert "mine: 10 of the 18 samples (56 %) are exact copies of others: check" in told
     vectors = np.zeros((12, 3)) + np.arange(3)
-    assert "samples are exact copies" in told_of(capsys, vectors, vectors[:6] + np.eye(6, 3))
+    assert "are exact copies" in told_of(capsys, vectors, vectors[:6] + np.eye(6, 3))
 
 
 def test_a_test_set_that_was_trained_on_is_told(capsys):
-    assert "6 of the 6 test samples are training samples, too" in told_of(
+    assert "6 of the 6 test samples (100 %) are training samples, too" in told_of(
         capsys, RANDOM[:12], RANDOM[:6]
     )
 
@@ -267,7 +320,7 @@ def test_equal_pictures_of_a_folder_are_told(capsys):
     for path in Path("photos").rglob("*.png"):
         Image.new("RGB", (9, 7), "white").save(path)
     decoded("photos")
-    assert "photos: 17 of the 18 samples are exact copies" in capsys.readouterr().err
+    assert "photos: 17 of the 18 samples (94 %) are exact copies" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("value", [0, 7, 255])
@@ -301,6 +354,100 @@ def test_a_test_set_on_another_scale_is_told(factor, capsys):
     assert "the test samples are on another scale" in told_of(capsys, x[:12], factor * x[12:])
 
 
+def split_of(dtype) -> datasets.Split:
+    """Samples of three classes with a shape of their own each, as images or as vectors."""
+    random = np.random.default_rng(0)
+    labels = np.arange(300) % 3
+    shape = (3, 12, 12) if dtype == np.uint8 else (20, 1, 1)
+    x = random.normal(0, 1, (300, *shape)) + random.normal(0, 1.5, (3, *shape))[labels]
+    x = np.clip(128 + 15 * x, 0, 255).astype(np.uint8) if dtype == np.uint8 else x.astype(dtype)
+    return datasets.Split(x[:200], labels[:200], x[200:], labels[200:])
+
+
+def oddities(split: datasets.Split, capsys) -> str:
+    _oddities.warn("mine", split, tokens=False)
+    return capsys.readouterr().err
+
+
+CHANGES = {
+    "a fifth": lambda x: x / 5,
+    "shifted": lambda x: x + 3 * x.std(),
+    "inverted": lambda x: 255 - x if x.dtype == np.uint8 else -x,
+    "larger": lambda x: 5 * x,
+}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("change", CHANGES)
+def test_test_samples_on_another_scale_are_told(change, dtype, capsys):
+    made = split_of(dtype)
+    assert oddities(made, capsys) == ""
+    other = np.clip(
+        CHANGES[change](made.test_images), *((0, 255) if dtype == np.uint8 else (-99, 99))
+    )
+    told = oddities(made._replace(test_images=other.astype(dtype)), capsys)
+    assert re.search("look inverted|on another scale", told)
+
+
+def test_one_number_of_vectors_in_another_unit_is_told(capsys):
+    made = split_of(np.float32)
+    made.test_images[:, 7] *= 1000
+    assert "1 of 20 channels (7, counted" in oddities(made, capsys)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_a_test_set_of_few_samples_or_other_shares_of_classes_is_on_the_same_scale(dtype, capsys):
+    made = split_of(dtype)
+    for labels in ([0, 1, 2], [1], [0, 2]):
+        those = np.isin(made.test_labels, labels)
+        for part in (made.test_images[those], made.test_images[those][:8]):
+            few = made._replace(test_images=part, test_labels=made.test_labels[those][: len(part)])
+            told = oddities(few, capsys)
+            assert "scale" not in told
+            assert "inverted" not in told
+
+
+@pytest.mark.parametrize("untrained", [[0], [2], [1, 2], [0, 1, 2]])
+def test_classes_that_are_not_trained_do_not_count_in_a_comparison_of_scales(untrained, capsys):
+    made = split_of(np.float32)
+    trained = ~np.isin(made.train_labels, untrained)
+    if not trained.any():
+        made = made._replace(test_labels=made.test_labels + 3)
+        trained[:] = True
+    few = made._replace(
+        train_images=made.train_images[trained], train_labels=made.train_labels[trained]
+    )
+    told = oddities(few, capsys)
+    assert "scale" not in told
+    assert "inverted" not in told
+
+
+@pytest.mark.parametrize(("leaked", "is_told"), [(0, False), (1, True), (40, True)])
+def test_test_samples_that_are_trained_on_are_told(leaked, is_told, capsys):
+    made = split_of(np.float32)
+    made.test_images[:leaked] = made.train_images[::2][:leaked]
+    made.test_labels[:leaked] = made.train_labels[::2][:leaked]
+    told = oddities(made, capsys)
+    assert (f"{leaked} of the 100 test samples ({leaked} %) are training" in told) == is_told
+    assert "another label" not in told
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("train", "train", "2 training samples and 0 test"),
+        ("test", "test", "0 training samples and 2 test"),
+        ("train", "test", "1 training samples and 1 test"),
+    ],
+)
+def test_equal_samples_with_different_labels_are_told(first, second, said, capsys):
+    made = split_of(np.uint8)
+    getattr(made, f"{second}_images")[2] = getattr(made, f"{first}_images")[0]
+    told = oddities(made, capsys)
+    assert "2 of the 300 samples (0.67 %) are equal to samples with another label" in told
+    assert said in told
+
+
 def test_pictures_beside_the_classes_are_told(capsys):
     pictures("photos", count=9)
     Path("photos/README.txt").write_text("no picture")
@@ -328,6 +475,9 @@ def test_folders_beside_train_and_test_are_told(capsys):
 def test_a_class_that_is_not_tested_is_told(capsys):
     told = told_of(capsys, RANDOM[:12], RANDOM[12:], y_test=np.array([0, 2] * 3))
     assert "the test set has no sample of 1 classes (1, counted from 0)" in told
+    named = {"y_train": np.array([-1, 5, 7] * 4), "y_test": np.array([5, 7] * 3)}
+    told = told_of(capsys, RANDOM[:12], RANDOM[12:], **named)
+    assert "the test set has no sample of 1 classes (-1)" in told
 
 
 def test_constant_numbers_of_vectors_are_told(capsys):

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from alone import REAL_DATA, REPOSITORY
 from fedgrid import datasets
 from fedgrid.commands import data, partition
 from fedgrid.datasets import _text, dialects, shakespeare, tinyshakespeare
@@ -19,9 +20,6 @@ from fedgrid.federation.federation import load_federation
 from fedgrid.federation.stored import open_data
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.protocol import PROTOCOL, SHARED
-
-REPOSITORY = Path(__file__).parents[2]
-
 
 # --- characters and windows --------------------------------------------------------------------
 
@@ -175,8 +173,8 @@ def test_a_missing_text_and_one_that_is_none_are_named(tmp_path):
 
 
 def test_the_real_text_is_whole(caplog):
-    root = Path(os.environ.get("FEDGRID_DATA") or REPOSITORY / "../shared/data")
-    if not (root / tinyshakespeare.FILE).exists():
+    root = REAL_DATA
+    if not (root / tinyshakespeare.GIVEN[0]).exists():
         pytest.skip(f"no Tiny Shakespeare in {root}; FEDGRID_DATA can name another folder")
     with caplog.at_level("INFO"):
         split = datasets.load("tinyshakespeare", root)
@@ -185,7 +183,7 @@ def test_the_real_text_is_whole(caplog):
     assert "1 of 1025768 characters are unknown" in caplog.text
     assert (len(split.train_labels), len(split.test_labels)) == (804_331, 200_957)
     assert split.train_writers.max() + 1 == len(np.unique(split.train_writers)) == 256
-    lines = (root / tinyshakespeare.FILE).read_text().split("\n\n")
+    lines = (root / tinyshakespeare.GIVEN[0]).read_text().split("\n\n")
     romeo = [speech.removeprefix("ROMEO:") for speech in lines if speech.startswith("ROMEO:\n")]
     text = " ".join(" ".join(romeo).split())
     own = text[80 : 80 + (len(text) - 80) // 5]

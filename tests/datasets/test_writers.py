@@ -17,7 +17,14 @@ from fedgrid.federation.federation import load_federation
 from fedgrid.federation.holdout import give_tests
 from fedgrid.federation.members import read_partition, write_partition
 from fedgrid.federation.stored import open_data
-from fedgrid.partitions import parse_name, write_label, writers
+from fedgrid.partitions import (
+    EACH_WRITER,
+    check_merged,
+    count_clients,
+    parse_name,
+    write_label,
+    writers,
+)
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_partition
@@ -164,14 +171,40 @@ def test_writers_are_dealt_out_at_random_by_the_names():
     assert len({str(dealt(5, "x", seed)) for seed in range(5)}) > 2
 
 
-def test_more_clients_than_writers_are_refused():
-    with pytest.raises(UsageError, match="6 clients are more than the 5 writers of the training"):
-        dealt(6)
+def test_clients_are_writers_unless_they_may_have_several():
+    check_merged("writers", "femnist", 5, 5, False)
+    check_merged("writers", "femnist", 2, 5, True)
+    check_merged("writers", "femnist", EACH_WRITER, 5, False)
+    check_merged("given", "femnist", 2, 5, False)  # which refuses every other number itself
+    for clients, says in ((6, "6 clients are more than the 5 writers"), (2, "2 clients would sh")):
+        with pytest.raises(UsageError, match=says):
+            check_merged("writers", "femnist", clients, 5, False)
+
+
+def test_the_number_of_writers_in_a_datasets_file_is_right(split, tmp_path):
+    made = {"penmanship": split, "dialects": datasets.load("dialects", tmp_path)}
+    for name, whole in made.items():
+        assert count_clients(EACH_WRITER, name) == len(np.unique(whole.train_writers))
+    assert count_clients(7, "penmanship") == 7
+    assert (count_clients("writers", "shakespeare"), count_clients("writers", "digits")) == (
+        1129,
+        None,
+    )
+
+
+def test_with_clients_writers_each_writer_is_a_client(decoded, tmp_path):
+    found = stage(decoded, tmp_path / "made.npz", clients="writers", merge=False)
+    same = stage(decoded, tmp_path / "same.npz", clients=40, merge=False)
+    for own, other in zip(found.members, same.members, strict=True):
+        np.testing.assert_array_equal(own, other)
+    with pytest.raises(UsageError, match="penmanship has 40 writers, and 39 clients would share"):
+        stage(decoded, tmp_path / "made.npz", clients=39, merge=False)
 
 
 def stage(decoded, out, partition_name: str = "writers", **fields):
     """The partition that the stage writes for twenty clients."""
-    protocol = {field: PROTOCOL[field] for field in SHARED} | {"clients": 20} | fields
+    protocol = {field: PROTOCOL[field] for field in SHARED} | {"clients": 20, "merge": True}
+    protocol |= fields
     spec = {
         "name": dict.fromkeys(("protocol", "dataset", "partition", "method", "seed"), "any"),
         "protocol": protocol,
@@ -270,6 +303,8 @@ def test_the_path_of_a_partition_says_whose_tests_it_has():
             {"client_test_from": "writers", "validation": 0.1, "validation_from": "clients"},
             "-testwriters-validation0.1-clients",
         ),
+        ({"merge": True}, "-merged"),
+        ({"client_test": 0.2, "server_data": 0.1, "merge": True}, "-test0.2-server0.1-merged"),
     ):
         assert partition_names(fields | own)["held"] == held
         assert held_fields(held) == {field: PROTOCOL[field] for field in HELD} | own
@@ -310,7 +345,7 @@ def study(names: dict, **fields) -> dict:
     given = {"protocol": "p", "partition": "writers", "method": "fedavg", "seed": 0}
     given |= {"dataset": "penmanship"} | names
     scales = {"quick": {"grids": {"main": [given]}}}
-    protocols = {"p": {"clients": 10, "participation": 0.2} | fields}
+    protocols = {"p": {"clients": 10, "merge": True, "participation": 0.2} | fields}
     return {"mine": {"protocols": protocols, "scales": scales, "products": {}}}
 
 
@@ -318,6 +353,17 @@ def test_a_study_with_writers_of_a_dataset_that_has_none_is_refused():
     Grid(study({}))
     with pytest.raises(UsageError, match="needs the writer of each sample, and the dataset digits"):
         Grid(study({"dataset": "digits"}))
+
+
+def test_a_study_that_merges_writers_must_say_so():
+    Grid(study({}, clients="writers", merge=False))
+    Grid(study({}, clients=40, merge=False))
+    with pytest.raises(UsageError, match="40 writers, and 10 clients would share them"):
+        Grid(study({}, merge=False))
+    with pytest.raises(UsageError, match="40 clients samples no client"):
+        Grid(study({}, clients="writers", participation=0.01))
+    with pytest.raises(UsageError, match=r"the partition dir0\.1 deals out single samples"):
+        Grid(study({"partition": "dir0.1"}, clients="writers"))
 
 
 def test_the_names_of_the_new_partitions():

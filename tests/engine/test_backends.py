@@ -11,9 +11,11 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from conftest import (
     BACKENDS,
+    HAND,
     PROTOCOL,
     QUIET,
     artifacts,
@@ -23,6 +25,7 @@ from conftest import (
     methods,
     simulate,
     some_slow,
+    two_clients,
 )
 from fedgrid.checking.method import count_kept
 from fedgrid.engine.aggregation import Kept, Running, start_sum
@@ -30,6 +33,7 @@ from fedgrid.engine.backends import _steps
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.method import Method, by_samples, weighted_sum
+from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 
@@ -146,3 +150,31 @@ def test_a_round_holds_one_sum_if_the_weights_are_known_before_and_all_deltas_if
         work = schedule.work(np.array([0, 2]), made.federation.members, PROTOCOL, "test")
         cohort = made.cohort(made.start(7), work, 0.1)
         assert isinstance(start_sum(method, cohort, {}, [], []), kind)
+
+
+class Counting(nn.Module):
+    """A body whose buffer counts its calls in training, and changes what it gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.calls += 1
+        return x.flatten(1) * (1 + self.calls / 10)
+
+
+def test_a_buffer_that_is_changed_in_place_is_changed_once_a_step():
+    """Also by the step that is recorded."""
+
+    def build(seed):
+        torch.manual_seed(seed)
+        return Classifier(Counting(), 1, 2).double()
+
+    runs = [
+        simulate(Method(), backend, two_clients(), build, **HAND | {"participation": 1.0}).play(2)
+        for backend in BACKENDS
+    ]
+    assert [float(run.server["body.calls"]) for run in runs] == [2, 2]
+    assert_same(*runs, rtol=1e-12)

@@ -757,6 +757,7 @@ def test_nested_and_shared_tensors_are_kept(tmp_path):
     memory = {7: {"a": {"b": {"c": one}}, "same": one, "none": torch.zeros(0)}}
     memory[7] |= {"across": one.view(2, 3).T, "wide": torch.ones(1).expand(3)}
     run = RunState({"w": one}, {"deep": {"er": one.double()}}, memory, {"loss": one.sum()}, 3)
+    run.recent = {"w": torch.stack([one, 2 * one])}
     assert_same(saved_and_loaded(run, tmp_path / "kept"), run)
 
 

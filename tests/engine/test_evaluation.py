@@ -26,6 +26,7 @@ from conftest import (
 from fedgrid.engine import metrics
 from fedgrid.engine.client_evaluation import means_of_parts
 from fedgrid.engine.evaluation import per_sample
+from fedgrid.engine.metrics import AVERAGED
 from fedgrid.engine.population import Population
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import own_model
@@ -271,18 +272,20 @@ def test_a_client_that_never_took_part_has_the_initial_private_parameters():
         assert torch.equal(own["head.weight"], found.engine.population.start.server["head.weight"])
 
 
-def test_a_model_is_deployed_once_for_each_evaluation():
+def test_a_model_is_deployed_once_for_each_evaluation(capsys):
     """Also at the end, where the results ask for the last one again."""
-    asked, whole = [], uneven()
+    whole = uneven()
     data = replace(whole, validation=Pool(whole.test_images, whole.test_labels, torch.tensor([1])))
-    deploy = Method(deploy=lambda server: asked.append(server.round) or {"head.bias": -last.bias})
+    deploy = Method(deploy=lambda server: print(server.round) or {"head.bias": -last.bias})
     last = simulate(Method()).engine.architecture.live.head
     made = simulate(deploy, "loop", data, rounds=3, evaluate_every=1)
     history: list[dict] = []
     *_, state = rounds(made.engine, made.run, history)
     model = made.engine.evaluation.deployed(state)
     assert torch.equal(model["head.bias"], -last.bias)
-    assert asked[1:] == [row["round"] for row in history] == [0, 1, 2, 3]  # the first is tried
+    asked = [*map(int, capsys.readouterr().out.split())]
+    assert [row["round"] for row in history] == [0, 1, 2, 3]
+    assert asked == [0, 0, 1, 2, 3, 3]  # the first and the last are tried a second time
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -309,6 +312,34 @@ def test_clients_are_evaluated_when_the_protocol_says():
     _, history = run_of(Method(), rounds=5, evaluate_every=2, clients_every=2)
     assert [row["round"] for row in history] == [0, 2, 4, 5]
     assert [row["round"] for row in history if "clients" in row] == [0, 4, 5]
+
+
+def test_each_of_the_last_rounds_is_evaluated_if_the_protocol_says():
+    _, history = run_of(Method(), rounds=9, evaluate_every=4, evaluate_last=3, clients_every=2)
+    assert [row["round"] for row in history] == [0, 4, 7, 8, 9]
+    assert [row["round"] for row in history if "clients" in row] == [0, 7, 8, 9]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_mean_of_the_last_models_is_evaluated_as_the_method_deploys_it(backend):
+    """On test and validation data; before as many rounds it is the mean of all models so far."""
+    whole = uneven()
+    data = replace(whole, validation=Pool(whole.test_images, whole.test_labels, torch.tensor([1])))
+    deploy = Method(deploy=lambda server: {"head.bias": -server.model["head.bias"]})
+    made = simulate(deploy, backend, data, rounds=4, evaluate_every=1, average_last=3)
+    history: list[dict] = []
+    models = [dict(state.server) for state in rounds(made.engine, made.run, history)]
+    assert not {"averaged_accuracy", "averaged_loss"} & history[0].keys()
+    for number, row in enumerate(history[1:], 1):
+        last = models[max(0, number - 3) : number]
+        mean = {name: sum(model[name] for model in last) / len(last) for name in last[0]}
+        state = replace(made.run, server=mean, round=number)
+        by_hand = made.engine.evaluation.evaluate(mean | {"head.bias": -mean["head.bias"]})
+        validated = made.engine.evaluation.evaluate_validation(state)
+        for name, value in (by_hand | validated).items():
+            if name in AVERAGED:
+                assert row[AVERAGED[name]] == pytest.approx(value, rel=1e-12)
+    assert history[-1]["averaged_loss"] != pytest.approx(history[-1]["loss"])
 
 
 def test_a_run_that_does_not_ask_has_the_columns_that_it_had(tmp_path):

@@ -1,10 +1,13 @@
 """Floating point operations of a local step: `fedgrid.engine.operations`."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from conftest import BACKENDS, PROTOCOL, assert_same, methods, simulate, uneven
+from fedgrid.encoders import guided
+from fedgrid.engine.operations import count_plain_step, counted
 from fedgrid.federation import schedule
 from fedgrid.method import Method
 from fedgrid.models import Classifier
@@ -87,7 +90,55 @@ def test_the_summary_has_size_and_work():
         "parameters": (SIDE**2 + 1) * HIDDEN + (HIDDEN + 1) * CLASSES,
         "samples_per_round": pytest.approx(2 * (4 + 8 + 12 + 6 + 8 + 7) / 6, abs=1e-3),
         "flops_per_sample": STEP,
+        "flops_around": 0,
     }
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_clients_compute_after_their_steps_counts_for_all_of_their_samples(backend):
+    work = results.count_work(played(methods("contribution"), backend).engine)
+    assert work["flops_per_sample"] == STEP
+    assert work["flops_around"] == pytest.approx((BODY + HEAD) * sum(SIZES) / len(SIZES))
+
+
+def test_the_gradient_of_the_loss_alone_is_a_plain_step():
+    network = Classifier(layers(), HIDDEN, CLASSES)
+    x, y = torch.zeros(5, 1, SIDE, SIDE), torch.zeros(5, dtype=torch.long)
+    assert count_plain_step(network, network.state_dict(), x, y) == 5 * STEP
+
+
+def test_saliency_is_counted_though_it_differentiates_by_activations():
+    network = Classifier(nn.Sequential(nn.Conv2d(1, HIDDEN, SIDE), nn.Flatten()), HIDDEN, CLASSES)
+    x, y = torch.zeros(2, 1, SIDE, SIDE), torch.zeros(2, dtype=torch.long)
+    given = guided.contributions, network.eval(), network.state_dict(), x, y, ("label",)
+    assert counted(*given)[1] == 2 * 2 * (BODY + HEAD)  # forward, and back to the image
+
+
+@pytest.mark.parametrize(
+    ("method", "arrays", "wanted"),
+    [
+        ({"fedavg": {}}, {}, {"flops_before": 0}),
+        ({"fedsls": {}}, {"saliency": {"flops": 7.0}}, {"flops_before": 7}),
+        ({"fedsls": {}}, {"saliency": {"main": True}}, {}),  # of an earlier version
+        (
+            {"fedsl": {"f": 4}},
+            {"latents": {"flops/f=2": 1.0, "flops/f=4": 3.0}},
+            {"flops_before": 3},
+        ),
+        (
+            {"fedsl": {"f": 8}},
+            {"latents": {"flops/f=8": np.nan}},
+            {},
+        ),  # steps are not known
+    ],
+)
+def test_operations_before_the_first_round_are_those_of_the_stages_that_a_method_needs(
+    tmp_path, method, arrays, wanted
+):
+    for stage, of in arrays.items():
+        np.savez(tmp_path / f"{stage}.npz", **of)
+    paths = {stage: tmp_path / f"{stage}.npz" for stage in arrays}
+    assert results.count_before({"method": method}, paths) == wanted
 
 
 def test_samples_of_a_round_by_hand():
@@ -99,7 +150,7 @@ def test_samples_of_a_round_by_hand():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["fedavg", "moon", "fedrep"])
+@pytest.mark.parametrize("name", ["fedavg", "moon", "fedrep", "contribution", "apfl"])
 def test_counting_changes_no_number(backend, name):
     counted = simulate(methods(name), backend, uneven(SIZES), metrics=["operations"]).play(3)
     assert_same(counted, simulate(methods(name), backend, uneven(SIZES)).play(3))

@@ -193,3 +193,11 @@ def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_
     whole = simulation.engine.complete(simulation.run.server)
     expected = models.build(name, shape, 3, None, 0).state_dict()
     assert {n: w.shape for n, w in whole.items()} == {n: w.shape for n, w in expected.items()}
+
+
+def test_a_parameter_of_another_type_is_no_obstacle():
+    """The first parameter of APFL's network is a number in double precision."""
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1))
+    model.register_parameter("alpha", nn.Parameter(torch.tensor(0.3, dtype=torch.float64)))
+    assert next(model.parameters()).dtype == torch.float64
+    assert dead_taps.trim(model, (1, 1, 1)).keys() == {"0.weight"}

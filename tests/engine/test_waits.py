@@ -44,6 +44,7 @@ WAITS = {
     "power_of_choice": "clients are chosen by losses, and the CPU plans their work",
     "power_of_choice_random": "clients are chosen as in power_of_choice",
     "random_weights": "its bisection is done by the CPU, to be the same on every device",
+    "size_sampling": "clients are drawn as in power_of_choice",
     "similarity": "the names of its columns are the numbers of the clients",
     "trimmed_mean": "only clients that have trained are compared",
 }
@@ -102,7 +103,8 @@ def started(name: str, compiled: bool, federation=None):
     method = brief(name)
     federation = federation or uneven()
     device = federation.images.device
-    run = simulate(method, "stacked", federation, needed=move(artifacts(name), device), **LOCAL)
+    needed = move(artifacts(name), device)
+    run = simulate(method, "stacked", federation, needed=needed, **LOCAL | {"rounds": 10})
     engine = run.engine
     if compiled:
         parts = engine.architecture, method, engine.backend.optimiser, engine.samples

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedgrid import models
 from fedgrid.commands import data
+from fedgrid.encoders import autoencoder
 from fedgrid.encoders.autoencoder import FACTORS
 from fedgrid.experiments.fidelity import greymaps, maps, networks, originals, scores
 from fedgrid.experiments.fidelity.setting import (
@@ -328,7 +329,7 @@ def test_area_maps_by_hand():
     # Grey values 0, 1 and 3 of 4 in the quarters of an image, halved: the map's corners are those.
     grey = torch.tensor([[0, 40], [120, 160]]).repeat_interleave(8, 0).repeat_interleave(8, 1)
     image = grey.byte().expand(1, 3, 16, 16)
-    found = maps.area(TINY, drawn(image), None, 0)
+    found, _ = maps.area(TINY, drawn(image), None, 0)
     assert {name: map.shape for name, map in found.items()} == {
         "f2": (1, 8, 8), "f4": (1, 4, 4), "f8": (1, 2, 2),
     }  # fmt: skip
@@ -339,14 +340,40 @@ def test_area_maps_by_hand():
 
 
 def test_latents_are_the_encoders_channel_means():
-    found = maps.autoencoder(TINY | {"autoencoder_epochs": 0}, drawn(), None, 0)
+    found, _ = maps.autoencoder(TINY | {"autoencoder_epochs": 0}, drawn(), None, 0)
     assert [found[f"f{f}"].shape for f in FACTORS] == [(4, 16 // f, 16 // f) for f in FACTORS]
-    trained = maps.autoencoder(TINY, drawn(), None, 0)
-    again = maps.autoencoder(TINY, drawn(), None, 0)
-    other = maps.autoencoder(TINY, drawn(), None, 1)
+    trained, _ = maps.autoencoder(TINY, drawn(), None, 0)
+    again, _ = maps.autoencoder(TINY, drawn(), None, 0)
+    other, _ = maps.autoencoder(TINY, drawn(), None, 1)
     assert torch.equal(trained["f4"], again["f4"])
     assert not torch.allclose(trained["f4"], found["f4"])
     assert not torch.allclose(trained["f4"], other["f4"])
+
+
+def test_autoencoders_that_are_trained_longer_explain_more_of_their_images():
+    grey = torch.arange(16, dtype=torch.uint8).mul(16).expand(4, 3, 16, 16)  # easy to learn
+    untrained, trained = (
+        maps.autoencoder(TINY | {"autoencoder_epochs": epochs}, drawn(grey), None, 0)[1]
+        for epochs in (0, 60)
+    )
+    assert all(share < 0.1 for share in untrained)
+    assert all(0.1 < share <= 1 for share in trained)
+
+
+def test_what_an_autoencoder_explains_is_one_minus_error_over_variance(monkeypatch):
+    monkeypatch.setattr(autoencoder, "autoencoder", lambda *_: nn.Sequential(Half(), Half()))
+    explained = maps.latent(TINY | {"autoencoder_epochs": 0}, drawn(), 2, 0)[1]
+    # Half of half is a quarter of the normalised image: the error is 9/16 of the variance.
+    assert explained == pytest.approx(1 - 9 / 16, abs=1e-6)
+
+
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
 
 
 @pytest.mark.parametrize("encoder", maps.ENCODERS)
@@ -362,7 +389,9 @@ def test_maps_do_not_depend_on_the_chunks(encoder, chunk, monkeypatch):
 def test_maps_are_grey_and_as_large_as_the_originals(made):
     for which in SEEDS:
         found = arrays(made[which])
-        assert tuple(found) == MAPS[which.split("/")[0]]
+        encoder = which.split("/")[0]
+        assert np.isfinite(found.pop("explained")).all() == (encoder == "autoencoder")
+        assert tuple(found) == MAPS[encoder]
         for map in found.values():
             assert (map.dtype, map.shape) == (np.uint8, (11, 16, 16))
             contrasts = set(zip(map.min((1, 2)), map.max((1, 2)), strict=True))
@@ -475,7 +504,7 @@ def test_the_judge_sees_three_equal_channels(output, chunk, monkeypatch):
 
 def test_every_image_has_a_row_for_every_map(made):
     table, found = pd.read_csv(made["scores"]), arrays(made["originals"])
-    columns = "dataset image encoder layer seed ssim cosine euclidean"
+    columns = "dataset image encoder layer seed ssim cosine euclidean explained"
     assert table.columns.tolist() == columns.split()
     expected = [
         (name, i, *layer)
@@ -483,6 +512,8 @@ def test_every_image_has_a_row_for_every_map(made):
         for layer in LAYERS
     ]
     assert [*table.iloc[:, :5].itertuples(index=False, name=None)] == expected
+    explained = table.pop("explained")
+    assert (explained.notna() == (table.encoder == "autoencoder")).all()
     assert table.notna().all(axis=None)
     assert table.ssim.between(-1, 1).all()
     assert table.cosine.between(-1, 1).all()

@@ -17,11 +17,12 @@ def works(**fields) -> list[schedule.Work]:
     protocol = PROTOCOL | WHOLE | fields
     everyone, members = np.arange(len(SIZES)), uneven(SIZES).members
     rounds = [("a", "b", 0, number) for number in range(200)]
-    return [
-        schedule.work(conditions.answering(everyone, protocol["dropout"], *names), members,
-                      protocol, *names)
-        for names in rounds
-    ]  # fmt: skip
+    found = []
+    for names in rounds:
+        clients = conditions.answering(everyone, protocol["dropout"], *names)
+        clients = conditions.in_time(clients, protocol, *names)
+        found.append(schedule.work(clients, members, protocol, *names))
+    return found
 
 
 def test_a_share_of_clients_never_answers():
@@ -60,6 +61,24 @@ def test_stragglers_do_a_part_of_their_epochs():
     assert {*steps.tolist()} == {n * batches[0] for n in range(1, 5)}
     some = np.concatenate([work.steps for work in works(stragglers=0.4)])
     assert np.mean(some < 8) == pytest.approx(0.4 * 3 / 4, abs=0.05)
+
+
+def test_late_clients_are_dropped_and_the_others_do_all_of_their_work():
+    partial, dropped = (works(stragglers=0.4, late=late) for late in ("partial", "dropped"))
+    share = np.mean([len(work.clients) for work in dropped]) / len(SIZES)
+    assert share == pytest.approx(0.6, abs=0.05)
+    for of_all, in_time in zip(partial, dropped, strict=True):
+        assert (in_time.steps == 8).all()
+        slow = {k for k, steps in zip(of_all.clients, of_all.steps, strict=True) if steps < 8}
+        assert slow.isdisjoint(in_time.clients)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_late_clients_leave_no_trace(backend):
+    given = WHOLE | {"stragglers": 0.5, "late": "dropped"}
+    run = simulate(methods("scaffold"), backend, uneven(SIZES), **given)
+    in_time = {*run.engine.plan(run.run).clients.tolist()}
+    assert {*run.play().memory} == in_time < {*range(len(SIZES))}
 
 
 def test_flipped_labels_are_those_of_attackers_alone():

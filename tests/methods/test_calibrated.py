@@ -96,11 +96,15 @@ def test_feddf_needs_data_of_the_server():
         engine(methods("feddf"), 1, bare)
 
 
-def own_labels(labels, noise):
+def own_labels(labels, logits, noise):
     return labels
 
 
-def shuffled_labels(labels, noise):
+def predicted_labels(labels, logits, noise):
+    return logits.argmax(1)
+
+
+def shuffled_labels(labels, logits, noise):
     return labels.sort().values[torch.randperm(len(labels), generator=noise)]
 
 
@@ -112,13 +116,16 @@ def calibrated(plain, labelled, samples, epochs, batch, lr, momentum):
     noise = torch.Generator().manual_seed(seed)
     for client in range(len(plain.data.members)):
         x, y = plain.samples(client)
-        z, y = plain.model(x)[0].detach(), labelled(y, noise)
+        z, logits = plain.model(x)
+        z, y = z.detach(), labelled(y, logits, noise)
         told.append([z[y == c] for c in range(classes)])
     noise = torch.Generator().manual_seed(seed)
     features, labels = [], []
     for c in range(classes):
         parts = [of[c] for of in told if len(of[c])]
         number = sum(map(len, parts))
+        if number < 2:
+            continue
         mean = sum(len(z) / number * z.mean(0) for z in parts)
         spread = torch.zeros(len(mean), len(mean), dtype=torch.float64)
         for z in parts:
@@ -147,9 +154,14 @@ def calibrated(plain, labelled, samples, epochs, batch, lr, momentum):
 
 
 @pytest.mark.parametrize(
-    ("name", "labelled"), [("ccvr", own_labels), ("ccvr_random", shuffled_labels)]
+    ("name", "labelled"),
+    [
+        ("ccvr", own_labels),
+        ("ccvr_predicted", predicted_labels),
+        ("ccvr_random", shuffled_labels),
+    ],
 )
-def test_ccvr_and_its_placebo(name, labelled):
+def test_ccvr_and_its_placebos(name, labelled):
     given = {"samples": 5, "epochs": 3, "batch": 4, "lr": 0.1, "momentum": 0.9}
     made = simulate(methods(name, **given), "loop", uneven(SIZES), **SETTING)
     run = made.play(3)
@@ -161,6 +173,24 @@ def test_ccvr_and_its_placebo(name, labelled):
     torch.testing.assert_close(found, expected | own, rtol=1e-7, atol=1e-9)
     again = made.engine.evaluation.deployed(replace(run))
     torch.testing.assert_close(again, found, rtol=0, atol=0)
+
+
+def test_ccvr_by_predictions_reads_no_label_and_is_ccvr_where_all_are_right():
+    """Of one model, on the same images with labels that it predicts, and with others."""
+    data = uneven(SIZES)
+    plain = loop(PlainLoop, rounds=0)[0]
+    right = plain.model.eval()(plain.inputs(torch.arange(len(data.labels))))[1].argmax(1)
+    assert not torch.equal(right, data.labels)
+    found = []
+    for name, labels in (
+        ("ccvr", right),
+        ("ccvr_predicted", right),
+        ("ccvr_predicted", data.labels),
+    ):
+        made = simulate(methods(name, lr=0.1), "loop", replace(data, labels=labels), **SETTING)
+        found.append(made.engine.evaluation.deployed(made.run))
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    torch.testing.assert_close(found[2], found[0], rtol=0, atol=0)
 
 
 def test_ccvr_without_an_epoch_is_fedavg():
@@ -181,7 +211,7 @@ def test_ccvr_makes_a_blind_classifier_see():
     assert after["loss"] < before["loss"]
 
 
-@pytest.mark.parametrize("name", ["ccvr", "ccvr_random", "feddf"])
+@pytest.mark.parametrize("name", ["ccvr", "ccvr_predicted", "ccvr_random", "feddf"])
 def test_a_server_in_single_precision_stays_in_it(name):
     data = uneven(SIZES)
     data = replace(data, mean=data.mean.float(), std=data.std.float())

@@ -4,20 +4,26 @@ The method's functions are called by `fedgrid.engine.hooks`. What is right there
 the tests of every method in both backends show that.
 """
 
+import os
+import random
 import re
 from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from conftest import BACKENDS, SIZES, assert_same, differ, methods, simulate, uneven
 from fedgrid.engine import backends
-from fedgrid.engine.hooks import state
+from fedgrid.engine.hooks import rules, state
 from fedgrid.federation.federation import Pool
 from fedgrid.method import Method, by_samples, relative, weighted_sum
 from fedgrid.runtime.names import UsageError
+from fedgrid.training.rounds import rounds
 
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -452,17 +458,33 @@ def test_a_method_that_freezes_everything_is_refused():
         simulate(Method(frozen=("body.", "head.")))
 
 
+BLANK = (("",), (" ",), ("\t",), (None,), (3,), (b"head.",), (("head.",),))
+
+
+@pytest.mark.parametrize("field", ["private", "frozen"])
+@pytest.mark.parametrize("part", ["hea", "head.wei", "bod", "body.1.w"])
+def test_a_beginning_that_ends_within_a_name_is_refused(field, part):
+    with pytest.raises(UsageError, match=r"ends within the name"):
+        simulate(Method(**{field: (part,)}))
+
+
+@pytest.mark.parametrize("part", ["head", "head.", "head.weight", "body.1.weight"])
+def test_a_beginning_that_is_whole_is_taken(part):
+    simulate(Method(private=(part,)))
+
+
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
         ({"frozen": ("head")}, "not a tuple of texts"),  # noqa: RUF100, UP034
-        ({"private": ("",)}, "not a tuple of texts"),
+        *(({"private": parts}, "each part of it must be a text") for parts in BLANK),
+        *(({"frozen": ("head.", *parts)}, "each part of it must be a text") for parts in BLANK),
         ({"penalty": 0.1}, "`penalty` is 0.1, not a function"),
         ({"forgets": "yes"}, "not True or False"),
     ],
 )
 def test_a_field_of_another_type_is_refused(fields, sentence):
-    with pytest.raises(TypeError, match=sentence):
+    with pytest.raises(UsageError, match=sentence):
         Method(**fields)
 
 
@@ -630,6 +652,18 @@ def test_a_diverging_model_is_no_mistake_of_the_method():
 
 
 @both_backends
+@pytest.mark.parametrize("rounds", [2, 3, 9])
+def test_a_diverging_model_is_no_mistake_of_the_method_in_a_resumed_run(rounds, backend):
+    def played(state, count):
+        made = simulate(method, backend, lr=1e200, rounds=rounds)
+        made.run = state or made.run
+        return made.play(count)
+
+    method = Method(penalty=lambda s: s.params["head.weight"].square().sum(), padded=True)
+    assert_same(played(played(None, 1), 1), played(None, 2))
+
+
+@both_backends
 def test_the_rounds_number_reaches_every_function(backend):
     seen = []
     method = Method(
@@ -700,6 +734,30 @@ def with_generator():
     return weigh
 
 
+class Shared:
+    calls = 0
+
+
+def of_a_class(cohort):
+    Shared.calls += 1
+    return by_samples(cohort)
+
+
+def of_a_module(cohort):
+    torch.calls_of_a_test = getattr(torch, "calls_of_a_test", 0) + 1
+    return by_samples(cohort)
+
+
+def of_the_environment(cohort):
+    os.environ["CALLS_OF_A_TEST"] = os.environ.get("CALLS_OF_A_TEST", "") + "1"
+    return by_samples(cohort)
+
+
+def with_iterator():
+    numbers = (number for number in range(1000))
+    return lambda cohort: by_samples(cohort) * min(next(numbers) + 1, 1)
+
+
 KEEPING = {
     "closure": (with_closure(), "seen"),
     "default": (with_default, "0"),
@@ -709,23 +767,40 @@ KEEPING = {
     "object": (Counting(), "Counting.calls"),
     "bound method": (Counting().weigh, "self.calls"),
     "generator": (with_generator(), "generator"),
+    "class": (of_a_class, "Shared.calls"),
+    "module": (of_a_module, "torch.calls_of_a_test"),
+    "environment": (of_the_environment, "os.environ"),
+    "iterator": (with_iterator(), "numbers"),
 }
 
 
 @pytest.mark.parametrize("kind", KEEPING)
-def test_state_that_a_resumed_run_would_lose_is_found(kind):
+def test_state_that_a_resumed_run_would_lose_is_found(kind, monkeypatch):
+    monkeypatch.setattr(torch, "calls_of_a_test", 0, raising=False)
+    monkeypatch.setenv("CALLS_OF_A_TEST", "")
     weigh, name = KEEPING[kind]
     simulation = simulate(Method(weigh=weigh))
-    watch = state.Watch(simulation.engine.method)
+    watch = state.Watch(simulation.engine)
     simulation.play()
     with pytest.raises(UsageError, match=rf"`{name}.*`, which `weigh` reads, changes.*`round`"):
         watch.check()
 
 
+def test_a_method_may_call_the_functions_of_another_one():
+    """What it holds of that method is the same whenever both are made, and so are its data."""
+
+    def twice(mu: float) -> Method:
+        other = methods("fedprox", mu=mu)
+        return Method(penalty=lambda step: 2 * other.penalty(step))
+
+    assert not state.between(twice(0.1), twice(0.1))
+    assert state.between(twice(0.1), twice(0.2)) == "mu"
+
+
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "fedcurv", "moon", "fedau", "contribution"])
 def test_a_method_without_state_is_not_refused(name):
     simulation = simulate(methods(name))
-    watch = state.Watch(simulation.engine.method)
+    watch = state.Watch(simulation.engine)
     simulation.play()
     watch.check()
 
@@ -734,3 +809,287 @@ def test_methods_with_other_data_in_each_call_differ():
     made = [Method(weigh=with_closure(), penalty=lambda s, a=a: a) for a in (1, 2)]
     assert state.between(*made)
     assert not state.between(made[0], made[0])
+
+
+def test_whole_numbers_are_told_by_their_type():
+    cohort = SimpleNamespace(clients=[0, 1], population=6)
+    with pytest.raises(rules.MistakeError, match=r"of int64, not .* floating"):
+        rules.weights(torch.ones(2, dtype=int), cohort)
+
+
+class OwnNetwork(nn.Module):
+    """A network whose logits have a factor."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.body, self.head = network.body, network.head
+        self.begin()
+
+    def begin(self):
+        pass
+
+    def forward(self, x):
+        features = self.body(x)
+        return features, self.head(features) * self.factor(x)
+
+
+class CountingCalls(OwnNetwork):
+    def begin(self):
+        self.calls = 0
+
+    def factor(self, x):
+        self.calls += 1
+        return 1 if self.calls < 10_000 else 2
+
+
+class FollowingMeans(OwnNetwork):
+    def begin(self):
+        self.mean = torch.zeros((), dtype=torch.float64)
+
+    def factor(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
+        return 1 + self.mean
+
+
+class KeepingTheFirst(OwnNetwork):
+    def begin(self):
+        self.first = []
+
+    def factor(self, x):
+        self.first = self.first or [x.shape[-1] + len(x)]
+        return self.first[0]
+
+
+class HiddenBuffer(OwnNetwork):
+    def begin(self):
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+
+    def factor(self, x):
+        self.calls += 1
+        return 1 + 0 * self.calls
+
+
+class DrawingFromNumpy(OwnNetwork):
+    def factor(self, x):
+        return 1 + 1e-6 * np.random.rand()
+
+
+class DrawingUnseeded(OwnNetwork):
+    def factor(self, x):
+        return 1 + 1e-6 * np.random.default_rng().random()
+
+
+class NumpyWeights(OwnNetwork):
+    def begin(self):
+        start = np.random.default_rng().random()
+        self.scale = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+
+    def factor(self, x):
+        return self.scale
+
+
+class Showing(OwnNetwork):
+    """What it keeps is written anew by each call."""
+
+    def forward(self, x):
+        self.last = self.body(x)
+        return self.last, self.head(self.last)
+
+
+class WithConstant(OwnNetwork):
+    def begin(self):
+        self.register_buffer("two", torch.full((), 2.0), persistent=False)
+
+    def factor(self, x):
+        return self.two
+
+
+class WithDropout(OwnNetwork):
+    def begin(self):
+        self.drop = nn.Dropout(0.3)
+
+    def factor(self, x):
+        return self.drop(torch.ones_like(x[:1, 0, 0, :1]))
+
+
+class Scaler:
+    def scale(self, x):
+        return 2.0
+
+
+class HoldingObjects(OwnNetwork):
+    """Its objects are in other places of memory in each copy."""
+
+    def begin(self):
+        self.scale, self.more = Scaler().scale, SimpleNamespace(scaler=Scaler())
+
+    def factor(self, x):
+        return self.scale(x)
+
+
+class Recurrent(OwnNetwork):
+    def begin(self):
+        self.layer = nn.LSTM(1, 1)
+
+    def factor(self, x):
+        return 1 + self.layer(x[:, :1, 0, 0])[0]
+
+
+def watched(method, backend="loop", build=None, **protocol):
+    """A run of a method to its end, as a stage plays it."""
+    made = simulate(method, backend, **({"build": build} if build else {}), **protocol)
+    *_, last = rounds(made.engine, made.run, [])
+    return last
+
+
+@both_backends
+@pytest.mark.parametrize(
+    "network",
+    [CountingCalls, FollowingMeans, KeepingTheFirst, HiddenBuffer, DrawingFromNumpy,
+     DrawingUnseeded, NumpyWeights],
+)  # fmt: skip
+def test_a_network_keeps_and_draws_nothing_of_its_own(network, backend):
+    with pytest.raises(UsageError, match=rf"test_hooks.py, line .*`{network.__name__}`"):
+        watched(Method(architecture=network), backend, rounds=1)
+
+
+@both_backends
+@pytest.mark.parametrize("network", [Showing, WithConstant, WithDropout, HoldingObjects, Recurrent])
+def test_a_network_may_show_what_it_computes_and_draw_the_runs_numbers(network, backend):
+    assert watched(Method(architecture=network), backend, rounds=2).round == 2
+
+
+def far(step, gradients):
+    """The gradient beside the model, as SAM has it; a network with dropout draws numbers."""
+    return step.gradient({n: step.params[n] + 0.1 * one for n, one in gradients.items()})
+
+
+def test_a_gradient_elsewhere_may_be_one_of_a_network_with_dropout():
+    assert watched(Method(architecture=WithDropout, correct=far), rounds=2).round == 2
+
+
+@both_backends
+def test_a_clients_gradient_with_dropout_is_the_same_in_a_resumed_run(backend):
+    def begin(client):
+        found = [client.gradient(client.model, x, y)["head.weight"] for x, y in client.epoch()]
+        return {"head.weight": client.model["head.weight"] - sum(found)}
+
+    method = Method(architecture=WithDropout, begin=begin)
+    whole, first = (simulate(method, backend).play(rounds) for rounds in (2, 1))
+    resumed = simulate(method, backend)
+    torch.manual_seed(5)
+    resumed.run = first
+    assert_same(resumed.play(1), whole)
+
+
+def mixed(step, share, order):
+    found = -step.logits.log_softmax(1)
+    ours, theirs = (found.gather(1, y[:, None]).mean() for y in (step.y, step.y[order]))
+    return share * ours + (1 - share) * theirs
+
+
+def turned(step):
+    return torch.arange(len(step.y)).flip(0)
+
+
+DRAWING = {
+    "numpy": Method(loss=lambda s: mixed(s, float(np.random.beta(1, 1)), turned(s))),
+    "Python": Method(loss=lambda s: mixed(s, random.random(), turned(s))),
+    "PyTorch": Method(loss=lambda s: mixed(s, 0.5, torch.randperm(len(s.y)))),
+    "without effect": Method(weigh=lambda c: by_samples(c) if np.random.rand() < 2 else None),
+    "system": Method(rate=lambda s: {"head.bias": s.lr * int.from_bytes(os.urandom(7))}),
+    "unseeded": Method(
+        correct=lambda s, g: {n: t + 1e-9 * np.random.default_rng().random() for n, t in g.items()}
+    ),
+    "late": Method(
+        aggregate=lambda c, w: {
+            n: d + (c.round > 1) * 1e-9 * np.random.default_rng().random()
+            for n, d in weighted_sum(c, w).items()
+        }
+    ),
+    "late in a step": Method(
+        penalty=lambda s: (
+            (s.round > 1) * 1e-9 * np.random.default_rng().random()
+            + 0 * s.params["head.bias"].sum()
+        )
+    ),
+}
+
+
+@both_backends
+@pytest.mark.parametrize("kind", DRAWING)
+def test_random_numbers_that_are_not_the_runs_are_found(kind, backend):
+    with pytest.raises(UsageError, match=r"draws random numbers|another result"):
+        watched(DRAWING[kind], backend, rounds=3)
+
+
+def counted_late():
+    """Weights with a counter that begins in round 2."""
+    seen = []
+    return lambda cohort: by_samples(cohort) if cohort.round < 2 or seen.append(1) is None else None
+
+
+def remembered():
+    """A sum that divides by the first norm that it has met, which a cache keeps."""
+    current = [1.0]
+
+    @cache
+    def first():
+        return current[0]
+
+    def aggregate(cohort, weights):
+        update = weighted_sum(cohort, weights)
+        current[0] = float(update["head.bias"].norm())
+        return {name: one / first() for name, one in update.items()}
+
+    return aggregate
+
+
+@pytest.mark.parametrize("made", [{"weigh": counted_late()}, {"aggregate": remembered()}])
+def test_state_is_found_that_begins_after_the_first_round(made):
+    with pytest.raises(UsageError, match=r"resumed|another result"):
+        watched(Method(**made), rounds=4)
+
+
+def test_what_is_computed_from_arguments_alone_may_be_cached():
+    power = cache(lambda number: 0.9**number)
+
+    def aggregate(cohort, weights):
+        return {n: d * power(cohort.round) for n, d in weighted_sum(cohort, weights).items()}
+
+    assert watched(Method(aggregate=aggregate), rounds=3).round == 3
+
+
+@both_backends
+@pytest.mark.parametrize("place", ["server", "params"])
+def test_changes_that_pytorch_does_not_count_are_found_in_a_local_step(place, backend):
+    def penalty(step):
+        getattr(step, place)["head.weight"].data.neg_()
+        return step.params["head.bias"].square().sum()
+
+    with pytest.raises(UsageError, match=r"changes .*`.*head.weight'\]` .*in place"):
+        simulate(Method(penalty=penalty), backend).play(1)
+
+
+IDLE = {
+    "detached": {"penalty": lambda s: (s.params["head.bias"].detach() + 1).square().sum()},
+    "constant": {"penalty": lambda s: 0 * s.lr + 1},
+    "of the server": {"penalty": lambda s: s.server["head.weight"].square().sum()},
+    "times zero": {"penalty": lambda s: (0 * s.params["head.weight"]).sum() + 1},
+    "loss": {"loss": lambda s: (0 * s.logits).sum() + 1},
+    "gradients": {"correct": lambda s, g: {n: one + 0 for n, one in g.items()}},
+}
+BUSY = {
+    "neutral": {"penalty": lambda s: 0.0 * s.params["head.weight"].square().sum()},
+    "later": {"correct": lambda s, g: {n: one * (1 + s.round) for n, one in g.items()}},
+    "pull": {"penalty": lambda s: (s.params["head.bias"] - s.server["head.bias"]).square().sum()},
+}
+
+
+@both_backends
+@pytest.mark.parametrize("kind", [*IDLE, *BUSY])
+def test_a_function_without_effect_is_named_in_one_warning(kind, backend, caplog):
+    made = (IDLE | BUSY)[kind]
+    simulate(Method(**made), backend, rounds=3).play(3)
+    said = [m for m in caplog.messages if f"`{next(iter(made))}`" in m]
+    assert len(said) == (kind in IDLE)

@@ -40,7 +40,8 @@ ON_SERVER = ("weigh", "reweigh", "scale", "aggregate", "server", "share", "measu
 # private entries, of which FedAvg has none.
 CHANGING = [n for n in NAMES if replace(methods(n), observe=None, resets=False) != Method()]
 # Of them, those whose server has FedAvg's model (`test_personal.py`).
-BESIDE = ["apfl", "ccvr", "ccvr_random", "ditto", "finetuned", "knnper"]
+BESIDE = ["apfl", "ccvr", "ccvr_predicted", "ccvr_random", "ditto", "finetuned", "knnper"]
+OTHER = ["projected"]  # which changes nothing but the model's shape
 OWN = ["feddyn"]  # whose server has a state that no hyper-parameter takes away
 
 
@@ -68,9 +69,9 @@ def fedavg(rounds: int, **local) -> RunState:
     return simulate(Method(), **local).play(rounds)
 
 
-@pytest.mark.parametrize("name", [name for name in CHANGING if name not in BESIDE])
+@pytest.mark.parametrize("name", [n for n in CHANGING if n not in (*BESIDE, *OTHER)])
 def test_with_its_term_a_method_is_not_fedavg(name):
-    keywords = {"projection": 0} if name == "moon" else {}
+    keywords = {"moon": {"projection": 0}, "server_rate": {"lr": 1.5}}.get(name, {})
     local = {"local_unit": "epochs"}  # FedNova is FedAvg where all clients take as many steps
     made = simulate(brief(name, **keywords), needed=artifacts(name), **local).play(3)
     assert differ(made, fedavg(3, **local))
@@ -286,6 +287,12 @@ def test_moons_random_models_are_the_clients_own():
     previous = [memory(start, k)["previous"]["head.weight"] for k in (0, 1, 0)]
     assert torch.equal(previous[0], previous[2])
     assert not torch.equal(previous[0], previous[1])
+
+
+def test_the_control_of_moon_is_moon_without_its_loss():
+    control = simulate(methods("projected")).play()
+    moon = simulate(methods("moon", mu=0.0)).play()
+    torch.testing.assert_close(control.server, moon.server, rtol=1e-12, atol=1e-13)
 
 
 def test_moons_projection_is_two_layers_under_the_classifier():

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch.func import functional_call
 
 from against import CLOSE, SIZES, loop, run
-from conftest import PROTOCOL, Simulation, make_step, methods
+from conftest import PROTOCOL, Simulation, make_step, methods, tiny
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.engine.client_evaluation import evaluated_model
 from fedgrid.method import Cohort, Method, Step
 from fedgrid.methods import fedpac
 from fedgrid.methods._random_classes import ORDER
-from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.names import UsageError, registered
 from fedgrid.training.build import check_method
 
 
@@ -269,6 +269,21 @@ class AdaptiveAPFL(APFL):
 )
 def test_apfl(kind, keywords):
     compare(kind, methods("apfl", alpha=0.3, **keywords))
+
+
+NETWORKS = [name for name in registered("methods") if methods(name).architecture]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_a_method_adds_to_a_network_has_the_precision_of_the_run(name):
+    """A network is made in single precision, and gets that of the run later."""
+    keywords = {"alpha": 0.3} if name == "apfl" else {}
+    made = []
+    for own in (torch.nn.Module.float, torch.nn.Module.double):
+        network = own(tiny(0).float())
+        torch.manual_seed(0)
+        made.append(methods(name, **keywords).architecture(network).double().state_dict())
+    torch.testing.assert_close(*made, rtol=0, atol=0)
 
 
 class InTurn(AdaptiveAPFL):
@@ -925,12 +940,18 @@ def test_the_placebo_of_prototypes_pulls_to_those_of_the_drawn_classes():
     assert placebo(step_of([2, 0, 1], [0, 1])) != real(step_of([2, 0, 1], [0, 1]))
 
 
-def test_the_placebo_of_the_balance_counts_other_classes():
-    placebo, real = methods("fedrod_random").loss, methods("fedrod").loss
-    drawn = step_of([2, 0, 1], [0, 1])
-    same = replace(drawn, counts=torch.tensor([1, 7, 2]))
-    torch.testing.assert_close(placebo(drawn), real(same))
-    assert placebo(drawn) != real(drawn)
+@pytest.mark.parametrize("name", ["fedrod", "fedlc"])
+def test_a_placebo_of_counts_has_them_for_other_classes_that_the_client_holds(name):
+    placebo, real = methods(f"{name}_random"), methods(name)
+    step = replace(step_of([0, 1, 2], [0, 1]), counts=torch.tensor([7, 2, 0]))
+    if name == "fedlc":
+        step = replace(step, logits=step.logits[:, 0])
+    seen = set()
+    for noise in range(9):
+        (sent,) = placebo.send(cohort_of(counts=step.counts[None], noise=noise))
+        seen.add(float(placebo.loss(replace(step, memory=sent))))
+    own, other = (real.loss(replace(step, counts=torch.tensor(n))) for n in ([7, 2, 0], [2, 7, 0]))
+    assert seen == {float(own), float(other)}
 
 
 def cohort_of(**fields) -> Cohort:

@@ -11,7 +11,7 @@ from test_distillation import LOCAL, SERVER, expected, students, t, teachers
 from conftest import make_step, methods
 from fedgrid.engine.state import effective
 from fedgrid.method import Cohort
-from fedgrid.methods import _random_classes, fedlmd_random, fedntd_random
+from fedgrid.methods import _held_classes, _random_classes, fedlmd_random, fedntd_random
 
 SIZES = [1, 2, 4, 9]
 
@@ -119,6 +119,19 @@ def test_a_samples_own_class_has_no_place_among_those_that_are_masked():
     torch.testing.assert_close(found, t(wanted))
 
 
+def test_fedlmd_without_a_teacher_and_a_random_class_masked():
+    # As above, but the target is 1/3 for each class that is kept: all minorities are three.
+    found = methods("fedlmd_tf_random", beta=1.5, tau=2.0).penalty(step([1, 2, 3, 0]))
+    targets = [dict.fromkeys([1, 2, 3], 1 / 3), dict.fromkeys([0, 1], 1 / 3)]
+    wanted = 1.5 * expected(targets, students([[1, 2, 3], [0, 1, 3]], 2.0), 2.0)
+    torch.testing.assert_close(found, t(wanted))
+
+
+def test_fedlmd_without_a_teacher_and_with_its_own_mask_is_fedlmd_tf():
+    found = methods("fedlmd_tf_random").penalty(step([0, 1, 2, 3]))
+    torch.testing.assert_close(found, methods("fedlmd_tf").penalty(step([0, 1, 2, 3])))
+
+
 @pytest.mark.parametrize("counts", [(6, 3, 2, 1), (5, 5, 1, 1), (4, 4, 4, 0)])
 def test_as_many_classes_are_masked_as_by_fedlmd(counts):
     one = step([3, 1, 0, 2], true=(0, 3), counts=counts)
@@ -155,3 +168,16 @@ def test_orders_differ_by_client_and_round_and_hold_every_class():
     first, again = (_random_classes.send_orders(cohort(noise=3)) for _ in range(2))
     for a, b in zip(first, again, strict=True):
         assert torch.equal(a[_random_classes.ORDER], b[_random_classes.ORDER])
+
+
+def test_counts_are_permuted_among_the_classes_that_a_client_holds():
+    counts = torch.tensor([[0, 5, 0, 2, 1], [0, 0, 3, 0, 0], [0, 0, 0, 0, 0], [9, 8, 7, 6, 4]])
+    seen = [_held_classes.permuted(counts, noise) for noise in range(60)]
+    for found in seen:
+        assert torch.equal(found > 0, counts > 0)
+        assert torch.equal(found.sort(1).values, counts.sort(1).values)
+    # all six orders of three classes occur, and are drawn anew for each client
+    assert len({tuple(found[0].tolist()) for found in seen}) == 6
+    assert len({tuple(found[3].tolist()) for found in seen}) > 30
+    same = _held_classes.permuted(counts[[3, 3]], 1)
+    assert not torch.equal(same[0], same[1])

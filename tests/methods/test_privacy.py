@@ -83,6 +83,7 @@ def test_what_uses_the_noisy_changes_alone_is_not(other):
         (methods("fedproto"), {"client_test": 0.2}, "`measure`"),
         (methods("sgdm", reset=False), {}, "sends optimisers"),
         (Method(), {"availability": "cyclic"}, "set `availability: always`"),
+        (Method(), {"sampler": "round", "participation": 0.5}, "set `sampler: seeded`"),
     ],
 )
 def test_an_epsilon_is_for_clients_that_are_drawn_by_lot_and_send_changes(

@@ -142,15 +142,8 @@ def test_fedrs(kind, by):
     compare(kind, methods("fedrs", alpha=0.3, by=by))
 
 
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        (FedLC, methods("fedlc_random", tau=0.5)),
-        (FedRS, methods("fedrs_random", alpha=0.3)),
-        (FedRSByCount, methods("fedrs_random", alpha=0.3, by="count")),
-    ],
-)
-def test_a_placebo_calibrates_with_the_counts_of_another_client_of_the_round(kind, method):
+def sent_counts(kind, method) -> list[dict]:
+    """Hold a placebo against a plain loop with the counts that it sends; return these by client."""
     sent = []
 
     class Placebo(kind):
@@ -159,18 +152,32 @@ def test_a_placebo_calibrates_with_the_counts_of_another_client_of_the_round(kin
 
     def seen(cohort):
         given = method.send(cohort)
-        counts = [memory["fedlc_counts"] for memory in given]
+        counts = [next(iter(memory.values())) for memory in given]
         if len(sent) == cohort.round:
             sent.append(dict(zip(cohort.clients.tolist(), counts, strict=True)))
         return given
 
     found = engine(replace(method, send=seen)).server
     torch.testing.assert_close(found, loop(Placebo)[1], **CLOSE)
+    return sent
+
+
+@pytest.mark.parametrize(("kind", "by"), [(FedRS, "presence"), (FedRSByCount, "count")])
+def test_the_placebo_of_fedrs_has_the_counts_of_another_client_of_the_round(kind, by):
     own = uneven(SIZES).counts
-    for clients in sent:
+    for clients in sent_counts(kind, methods("fedrs_random", alpha=0.3, by=by)):
         assert sorted(map(tuple, (c.tolist() for c in clients.values()))) == sorted(
             tuple(own[k].tolist()) for k in clients
         )
+
+
+def test_the_placebo_of_fedlc_has_a_clients_counts_for_other_classes():
+    own, wrong = uneven(SIZES).counts, 0
+    for clients in sent_counts(FedLC, methods("fedlc_random", tau=0.5)):
+        for client, counts in clients.items():
+            assert sorted(counts.tolist()) == sorted(own[client].tolist())
+            wrong += not torch.equal(counts, own[client])
+    assert wrong
 
 
 class MoFedSAM(PlainLoop):

@@ -282,6 +282,33 @@ def test_the_placebo_of_power_of_choice_draws_from_the_candidates():
     compare(ChoiceByLot, methods("power_of_choice_random", d=5), participation=1 / 3)
 
 
+def test_a_draw_in_proportion_to_samples_is_power_of_choice_by_lot():
+    compare(ChoiceByLot, methods("size_sampling"), participation=1 / 3)
+
+
+def test_a_draw_by_lot_does_not_depend_on_the_number_of_candidates():
+    names = [("size_sampling", {}), *(("power_of_choice_random", {"d": d}) for d in (3, 4, 5))]
+    found = [engine(methods(name, **d), 2, participation=1 / 3).server for name, d in names]
+    for one in found[1:]:
+        torch.testing.assert_close(one, found[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("asked", "drawn"), [(1, 1), (5, 5), (6, 5)])
+def test_a_draw_in_proportion_to_samples_has_the_clients_of_the_protocol(asked, drawn):
+    made = simulate(methods("size_sampling"), participation=asked / 6)  # one has no samples
+    assert len(made.engine.plan(made.run).clients) == drawn
+
+
+class ServerRate(FromChange):
+    def steps(self, changes, *others):
+        return [1.5 * d for d in changes]
+
+
+def test_a_learning_rate_of_the_server():
+    compare(ServerRate, methods("server_rate", lr=1.5))
+    is_fedavg(methods("server_rate"))
+
+
 class FedExP(FromChange):
     epsilon = 0.001
 

@@ -525,11 +525,11 @@ def test_a_study_refuses_splits_that_its_model_does_not_have():
 
 
 def test_names_that_differ_in_case_are_refused_where_folders_do_not(monkeypatch):
-    check_case(["AB", "aB", "fedavg"])  # this file system distinguishes case
+    check_case("method", ["AB", "aB", "fedavg"])  # this file system distinguishes case
     monkeypatch.setattr(checks, "ignores_case", lambda folder: True)
-    check_case(["AB", "AaB", "fedavg"])
+    check_case("method", ["AB", "AaB", "fedavg"])
     with pytest.raises(UsageError, match="the methods AB, aB differ in case only"):
-        check_case(["AB", "aB", "fedavg"])
+        check_case("method", ["AB", "aB", "fedavg"])
 
 
 def test_a_file_system_that_ignores_case_is_found_out(tmp_path, monkeypatch):

@@ -1,6 +1,8 @@
 """`fedgrid.run` in a notebook: the numbers of the command line, and errors of one sentence."""
 
+import copy
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -133,6 +135,13 @@ def test_predictions_are_those_of_the_run(model):
         assert (made.predict(data.test_images[:5, 0]) == found[:5]).all()  # without the one channel
 
 
+def test_predictions_can_be_made_in_several_threads(plain):
+    samples = np.zeros((2, *plain.inputs.shape), np.uint8)
+    with ThreadPoolExecutor(2) as pool:
+        found = [*pool.map(plain.predict, [samples] * 4)]
+    assert all((one == plain.predict(samples)).all() for one in found)
+
+
 def test_vectors_and_tokens_are_predicted_as_they_are_given(tmp_path):
     arrays(0)
     made = fedgrid.run(dataset="npz:mine.npz", partition="iid", model="mlp", **ONE)
@@ -143,7 +152,7 @@ def test_vectors_and_tokens_are_predicted_as_they_are_given(tmp_path):
     module = torch.nn.Sequential(torch.nn.Embedding(7, 3), torch.nn.Flatten())
     found = prediction.predict(lambda x: (x, module(x)), inputs, np.full((2, 5), 6))
     assert found.shape == (2, 15)
-    with pytest.raises(UsageError, match="takes tokens from 0 to 6, and these are from 7 to 7"):
+    with pytest.raises(UsageError, match="take tokens from 0 to 6, and these are from 7 to 7"):
         prediction.predict(module, inputs, np.full((2, 5), 7))
 
 
@@ -262,6 +271,21 @@ def test_settings_of_the_session_change_no_number(plain):
         torch.set_default_dtype(torch.float32)
         torch.set_default_device(None)
     pd.testing.assert_frame_equal(made.metrics, plain.metrics)
+
+
+SAMPLES = np.arange(2 * 64, dtype=np.uint8).reshape(2, 1, 8, 8)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_what_is_around_a_run_changes_neither_its_numbers_nor_its_predictions(backend):
+    plain = fedgrid.run(backend=backend, **ONE)
+    with torch.autocast("cpu", torch.float16), torch.backends.mkldnn.flags(enabled=False):
+        made = fedgrid.run(backend=backend, **ONE)
+        given = made.predict(SAMPLES, probabilities=True)
+        assert torch.is_autocast_enabled("cpu")
+    pd.testing.assert_frame_equal(made.metrics, plain.metrics)
+    assert all(torch.equal(plain.parameters[n], made.parameters[n]) for n in plain.parameters)
+    assert (given == plain.predict(SAMPLES, probabilities=True)).all()
 
 
 def arrays(seed: int, number: int = 200) -> None:
@@ -423,10 +447,37 @@ def test_the_server_has_no_model_if_clients_keep_a_part():
         made.predict(np.zeros((1, 1, 8, 8), np.uint8))
 
 
+def near(step: fedgrid.Step) -> torch.Tensor:
+    return (step.params["head.weight"] - step.server["head.weight"]).square().sum()
+
+
+def test_a_result_can_be_pickled_and_copied(tmp_path):
+    shown = {"samples": SAMPLES, "probabilities": True}
+    named = fedgrid.run("ditto", client_test=0.2, results="kept", **ONE)
+    for copied in (pickle.loads(pickle.dumps(named)), copy.deepcopy(named)):
+        assert (copied.predict(**shown) == named.predict(**shown)).all()
+        assert (copied.predict(**shown, client=1) == named.predict(**shown, client=1)).all()
+    gone = fedgrid.run("ditto", client_test=0.2, **ONE)
+    copied = pickle.loads(pickle.dumps(gone))
+    assert copied.metrics.equals(gone.metrics)
+    with pytest.raises(UsageError, match="no models of clients"):
+        copied.predict(**shown, client=1)
+    own = fedgrid.run(fedgrid.Method(penalty=near), name="near", **ONE)
+    assert (pickle.loads(pickle.dumps(own)).predict(**shown) == own.predict(**shown)).all()
+    copied = pickle.loads(pickle.dumps(fedgrid.run(pull(0.1), name="pull", **ONE)))
+    assert copied.parameters.keys() == own.parameters.keys()
+    with pytest.raises(UsageError, match="does not pickle"):
+        copied.predict(**shown)
+
+
 def test_the_model_is_the_part_that_the_server_has():
     made = fedgrid.run("sps", client_test=0.2, **ONE)
     _, logits = made.model(torch.zeros(3, 1, 8, 8))
     assert logits.shape == (3, 10)
+
+
+UNREAD = {"method": "fedprox", "seed": 3, "partition": "iid", "sweep": {}, "study": "fedlmd"}
+UNREAD |= {"dataset": "mnist", "protocol": "fedlmd", "backend": "stacked", "log": "none"}
 
 
 @pytest.mark.parametrize(
@@ -448,13 +499,22 @@ def test_the_model_is_the_part_that_the_server_has():
         ({"rounds": 0}, "less than the minimum"),
         ({"device": "gpu"}, "no device is called `gpu`"),
         ({"backend": "loops"}, "did you mean loop"),
-        ({"threads": None}, "threads is None, not at least 1"),
+        ({"threads": None}, "threads is None: give a whole number from 1 on"),
+        ({"threads": True}, "threads is True: give a whole number"),
+        ({"data_root": 5}, "data_root is 5: give the path"),
         ({"dataset": None}, "dataset is None: give a name"),
         ({"method": fedgrid.Method, "name": ""}, "give a name or a Method"),
         ({"method": "fedprox", "name": "x"}, "leave it out"),
         ({"method": fedgrid.Method(), "name": 3}, "only letters, digits"),
         ({"seed": -1}, "seed is -1: give a whole number"),
         ({"seed": None}, "seed is None: give a whole number"),
+        ({"seed": True}, "seed is True: give a whole number"),
+        ({"seed": 1.0}, "seed is 1.0: give a whole number"),
+        ({"name": None}, "leave it out"),
+        *(({"config": {key: value}}, f"config has `{key}`") for key, value in UNREAD.items()),
+        ({"config": 0}, "config is no mapping"),
+        ({"config": {"datasets": {"z": {"npz": "x", "size": 3}}}}, "`size`, which is not read"),
+        ({"config": {"datasets": {"z": {"folder": "x", "tokens": 3}}}}, "`tokens`, which is not"),
         ({"config": {"protocolls": {}}}, "protocolls"),
         ({"config": [1]}, "config is no mapping"),
         ({"config": {"datasets": {"../up": {"folder": "x"}}}}, "up"),

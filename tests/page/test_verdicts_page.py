@@ -470,7 +470,8 @@ def test_a_claim_is_robust_if_all_metrics_give_its_verdict():
 def test_other_metrics_have_comparisons_of_their_own(out):
     table = pd.read_csv(out.with_suffix("") / "fedsls_quick_contrasts.csv")
     sizes = table[table["measure"] == "accuracy"].groupby("metric").size()
-    assert sorted(sizes.index) == sorted(evidence.METRICS)
+    asked = STUDIES["fedsls"]["products"]["claims"]["with"]
+    assert sorted(sizes.index) == sorted(evidence.list_ways(asked))
     assert sizes.nunique() == 1
     metrics = pd.read_csv(out.with_suffix("") / "fedsls_quick_metrics.csv")
     for row in metrics[np.isfinite(metrics["difference"])].itertuples():
@@ -541,6 +542,11 @@ def test_methods_that_are_equal_with_every_seed_are_said_to_be(tmp_path):
 
 
 # -- kept runs ------------------------------------------------------------------------------------
+
+
+def test_runs_that_only_count_are_none_that_a_claim_about_accuracies_lacks():
+    assert "counted" in STUDIES["fedlmd"]["scales"]["small"]["grids"]
+    assert "counted" not in making.find_grids(STUDIES["fedlmd"], "small")
 
 
 def test_kept_runs_count_and_are_said_to_be_kept(out, results, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import torch
 from fedgrid.federation import members
 from fedgrid.federation.federation import pool
 from fedgrid.federation.members import Partition, fits, read_partition, write_partition
-from fedgrid.partitions import _fedntd, dirichlet, odd, shards
+from fedgrid.partitions import _fedntd, dirichlet, match_name, odd, parse_name, shards
 from fedgrid.partitions._restarts import AT_ONCE, Draws
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.runtime.names import UsageError
@@ -25,6 +25,33 @@ def made(recipe: str, alpha: float = 0.1, *names, clients: int = 20, labels=LABE
 
 def same(one: Partition, other: Partition) -> bool:
     return all(map(np.array_equal, one.members, other.members))
+
+
+# --- names -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        *((name, "dir0.1") for name in ("dir0.10", "dir1e-1", "dir.1", "DIR0.1", "dir+0.1")),
+        *((name, "dir0.1") for name in ("dir\u0660.\u0661", "dir00.1", "dir0.1000000000000000055")),
+        *((name, "dir1") for name in ("dir01", "dir1.", "dir1.0")),
+        *((name, "shards2") for name in ("shards02", "shards2.0", "Shards2", "shards+2")),
+        *[("odd02", "odd2"), ("classes05", "classes5"), ("IID", "iid"), ("Writers", "writers")],
+    ],
+)
+def test_a_name_has_one_spelling(name, spelled):
+    with pytest.raises(UsageError, match=f"write {spelled}$"):
+        parse_name(name)
+    assert match_name(name) is None
+    assert match_name(spelled)
+
+
+@pytest.mark.parametrize("name", ["dir100", "dir0.00001", "dir12.5", "shards10", "odd2", "given"])
+def test_a_name_of_one_spelling_is_known(name):
+    kind, number = parse_name(name)
+    assert name.endswith(number)
+    assert kind
 
 
 # --- every recipe ----------------------------------------------------------------------------

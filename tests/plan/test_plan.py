@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from snakemake.settings.types import DeploymentMethod
 
 from conftest import HERE, TABLE
+from fedgrid.plan import runs as planned_runs
 from fedgrid.plan.arguments import LONGEST, name_inputs, shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.environment import variables
@@ -309,7 +311,20 @@ def test_one_claim_needs_its_own_runs_only():
 def test_a_claim_about_maps_needs_no_run():
     jobs = counted(product_of(plan_of(), "claims", claim=11))
     assert "train" not in jobs
-    assert (jobs["scores"], jobs["maps"]) == (1, 3 + 3 + 1)
+    assert (jobs["scores"], jobs["maps"]) == (1, 3 + 3 + 3 + 1)
+
+
+def test_kept_maps_are_not_made_again_unless_kept_things_are_not_asked_for():
+    assert not {"maps", "scores"} & product_of(plan_of(scale="small"), "figure5").keys()
+    jobs = counted(product_of(plan_of(scale="small", kept=False), "figure5"))
+    assert (jobs["scores"], jobs["maps"]) == (1, 3 + 3 + 3 + 1)
+    sources = [
+        answers(plan_of(scale="small", kept=is_kept)).products.hash_source(
+            "fedsls", "small", "fidelity/scores"
+        )
+        for is_kept in (True, False)
+    ]
+    assert sources[0] != sources[1]
 
 
 def test_a_part_has_a_folder_of_its_own():
@@ -354,18 +369,6 @@ def test_the_entry_of_a_part_says_what_the_whole_study_has():
     assert "grid" not in options()
     seeds = {seed for block in options(seed=[0])["grid"] for seed in block["seed"]}
     assert seeds == {0, 1, 2}
-
-
-def test_the_front_page_shows_only_what_can_be_drawn():
-    every, few = (
-        answers(plan).products.front_files("fedsls")(wildcards(scale=plan.config["scale"]))
-        for plan in (plan_of(), plan_of(scale="paper", dataset=["tinyimagenet"]))
-    )
-    assert {*every} == {"table", "claims", "figure"}
-    assert every["claims"] == f"{STUDY}/claims.csv"
-    assert few.keys() <= every.keys()
-    options = answers(plan_of()).products.front_options("fedsls")(wildcards(scale="quick"))
-    assert options[options.index("--claims") + 1] == every["claims"]
 
 
 # -- kept runs ----------------------------------------------------------------------------------
@@ -449,7 +452,7 @@ def test_no_kept_run_is_read_if_none_is_wanted():
         ({"seed": [0]}, f"{STUDY}/table1.csv",
          f"with this configuration table1 is in {STUDY}/seed=0: ask for {STUDY}/seed=0/table1.csv"),
         ({}, "results/leverage.csv", "add --config study=normalization"),
-        ({}, "results/claims/99.csv", "the study fedsls has 17 claims: there is no claim 99"),
+        ({}, "results/claims/99.csv", "claims: there is no claim 99"),
         ({}, "results/studies/fedlmd/quick/claims/99.csv", "the study fedlmd has "),
     ],
 )  # fmt: skip
@@ -489,9 +492,9 @@ def test_what_can_be_made_is_not_refused():
 @pytest.mark.parametrize(
     ("targets", "said"),
     [
-        ([], f"{STUDY}/front.html"),
-        (["all"], f"{STUDY}/front.html"),
-        (["fedlmd"], "results/studies/fedlmd/quick/front.html"),
+        ([], f"{STUDY}/claims.html"),
+        (["all"], f"{STUDY}/claims.html"),
+        (["fedlmd"], "results/studies/fedlmd/quick/claims.html"),
         (["results/table1.csv"], "results/table1.csv"),
         (["results/table1.csv", "results/table1.html"], "results/table1.html"),
         (["results/table1.tex", "results/figure3.svg"], "results/figure3.svg, results/table1.tex"),
@@ -501,7 +504,7 @@ def test_what_can_be_made_is_not_refused():
 )
 def test_a_finished_command_says_which_files_to_open(targets, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = {f"{STUDY}/front.html", "results/studies/fedlmd/quick/front.html", *targets}
+    made = {f"{STUDY}/claims.html", "results/studies/fedlmd/quick/claims.html", *targets}
     for path in made - {"results/lost.csv", "all", "fedlmd", "train"}:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).touch()
@@ -549,3 +552,60 @@ def test_no_result_depends_on_the_code_of_planning():
     roots = [*(f"stages.{name}" for name in registered("stages")), "store.tables"]
     for root in (*roots, "report._formats"):
         assert not [name for name in source.counted(root) if name.startswith("plan")]
+
+
+# -- data -----------------------------------------------------------------------------------------
+
+GIVEN = [name for name in registered("datasets") if source.literal(f"datasets.{name}", "GIVEN")]
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_files_that_nothing_downloads_are_missed_before_a_job_runs(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    last = []
+    monkeypatch.setattr(planned_runs, "say_last", last.append)
+    place, runs_jobs = wildcards(dataset=name), snakemake(executor_plugin="local", dryrun=False)
+    with pytest.raises(UsageError, match=rf"not in {tmp_path}/.*: put there"):
+        Runs(plan_of(runs_jobs, data_root=str(tmp_path))).check_data(place)
+    assert Runs(plan_of(data_root=str(tmp_path))).check_data(place) == []
+    assert [word.partition(" ")[0] for word in last] == ["warning:"]
+    (pattern, *_) = source.literal(f"datasets.{name}", "GIVEN")
+    file = tmp_path / pattern.replace("*", "one")
+    file.parent.mkdir(parents=True)
+    file.touch()
+    assert Runs(plan_of(runs_jobs, data_root=str(tmp_path))).check_data(place) == []
+
+
+def test_data_that_are_decoded_need_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = Runs(plan_of(snakemake(executor_plugin="local", dryrun=False), data_root="nowhere"))
+    meta = tmp_path / "results/data/femnist/meta.json"
+    meta.parent.mkdir(parents=True)
+    meta.touch()
+    assert runs.check_data(wildcards(dataset="femnist")) == []
+    assert runs.check_data(wildcards(dataset="digits")) == []
+
+
+def test_the_plan_says_who_the_clients_are_and_refuses_merged_writers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said, started = [], snakemake()
+    monkeypatch.setattr(started, "say", said.append)
+    names = {"dataset": "femnist", "partition": "writers", "recipe": "classwise", "seed": 0}
+
+    def ask(clients: int | str, held: str = "", **other) -> str:
+        place = wildcards(**names | {"clients": clients, "held": held} | other)
+        assert Runs(plan_of(started)).inputs_of_partition(place)["data"].endswith("meta.json")
+        return said.pop() if said else ""
+
+    assert "3597" in ask(3550)  # writers of the published files, which are not decoded
+    assert "a client for each writer" in ask("writers")
+    assert "20 clients share 40 writers" in ask(20, "-merged", dataset="penmanship")
+    assert not ask(20, dataset="digits", partition="iid")
+    folder = tmp_path / "results/data/femnist"
+    folder.mkdir(parents=True)
+    np.save(folder / "train_writers.npy", np.repeat(np.arange(3597), 2))
+    assert "3597 clients, one for each writer" in ask("writers")
+    assert "3597 clients, one for each writer" in ask(3597)
+    with pytest.raises(UsageError, match="3597 writers, and 3550 clients would share them"):
+        ask(3550)
+    assert "3550 clients share 3597 writers" in ask(3550, "-merged")

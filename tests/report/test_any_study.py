@@ -243,10 +243,12 @@ def test_runs_without_an_accuracy_of_the_server_say_which_metric_there_is(module
         module.draw(private(), STUDY, "quick", metric="acuracy")
 
 
-def test_two_names_with_one_label_keep_their_names():
-    study = {"labels": {"prox-a": "FedProx", "prox-b": "FedProx"}}
-    found = table.draw(study=study, scale="quick", **both(grid(MUS)))
-    assert table.wide(found).index.tolist() == ["prox-c", "prox-a", "prox-b"]
+def test_two_names_with_one_label_are_told_apart():
+    study = {"labels": {"prox-a": "FedProx", "prox-b": "FedProx", "prox-c": "Other"}}
+    product = _product.load_product("mine", "table", {})
+    sources = {"runs": both(grid(MUS))["runs"]}
+    found = _product.draw_table(product, sources, study, "quick")
+    assert product.wide(found).index.tolist() == ["Other", "FedProx (prox-a)", "FedProx (prox-b)"]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_seeds_are_in_their_order():
     [
         (55, 50, "the mechanism"),
         (55, 53, "partly the mechanism"),  # the placebo gains, and the method gains more
-        (55, 40, "the mechanism"),
+        (55, 40, "no control"),  # a placebo that harms
         (55, 55, "the placebo gains, too"),
         (55, 60, "the placebo gains more"),
         (45, 40, "no gain"),  # better than the placebo is not enough
@@ -157,6 +157,8 @@ def test_for_a_loss_lower_is_better():
     table = made.runs(around(55, 50)).assign(loss=lambda of: 2 - of["accuracy"])
     assert row(table, metric="loss")["verdict"] == "the mechanism"
     assert row(table, metric="loss")["gain"] == pytest.approx(-0.05)
+    harms = made.runs(around(55, 40)).assign(loss=lambda of: 2 - of["accuracy"])
+    assert row(harms, metric="loss")["verdict"] == "no control"
     worse = made.runs(around(45, 40)).assign(loss=lambda of: 2 - of["accuracy"])
     assert row(worse, metric="loss")["verdict"] == "no gain"
     both = made.runs(around(55, 55)).assign(loss=lambda of: 2 - of["accuracy"])

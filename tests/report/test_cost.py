@@ -12,6 +12,7 @@ from fedgrid.runtime.names import UsageError
 ABOUT = made.NAMES | made.SUMMED  # two of four clients in a round
 RUN = {
     **{"parameters": 1000, "samples_per_round": 50.0, "flops_per_sample": 4e6},
+    **{"flops_around": 3e7, "flops_before": 9e8, "clients": 4},
     **{"rounds_done": 10, "resumed_at": 0, "seconds": 20.0, "peak_memory_mb": 300},
     **{"peak_gpu_memory_mb": 0, "device": "a processor", "threads": 2},
 }
@@ -25,8 +26,9 @@ def drawn(*runs: dict) -> pd.Series:
 
 def test_costs_by_hand():
     row = drawn({}, {"seconds": 40.0, "peak_memory_mb": 500}).iloc[0]
-    assert row["client_gflop"] == pytest.approx(4e6 * 50 / 1e9)
-    assert row["total_tflop"] == pytest.approx(4e6 * 50 * 2 * 10 / 1e12)
+    assert row["client_gflop"] == pytest.approx((4e6 * 50 + 3e7) / 1e9)
+    assert row["before_gflop"] == pytest.approx(0.9)  # of each of the four clients
+    assert row["total_tflop"] == pytest.approx(((4e6 * 50 + 3e7) * 2 * 10 + 9e8 * 4) / 1e12)
     assert row["seconds_per_round"] == pytest.approx((2 + 4) / 2)
     assert row["training_seconds"] == pytest.approx((20 + 40) / 2)
     assert row[["peak_memory_mb", "parameters", "seeds"]].tolist() == [500, 1000, 2]
@@ -48,7 +50,7 @@ def test_machines_are_named_and_different_ones_are_not_compared():
 def test_a_network_that_cannot_be_counted_has_seconds_only():
     table = drawn({"flops_per_sample": np.nan})
     assert "GFLOP, a client and round" in cost.wide(drawn({}))
-    assert not any("FLOP" in name for name in cost.wide(table))
+    assert not {"GFLOP, a client and round", "TFLOP in all"} & {*cost.wide(table)}
     assert table["training_seconds"].tolist() == [20]
 
 
@@ -60,3 +62,21 @@ def test_runs_of_earlier_versions_are_refused():
     earlier = pd.DataFrame([ABOUT | RUN]).drop(columns="parameters")
     with pytest.raises(UsageError, match="train them again"):
         cost.draw(earlier, made.STUDY, "quick")
+
+
+COUNTED = {
+    "fedlmd": {"fedavg", "fedntd", "fedlmd", "fedlmd_tf"},
+    "fedsls": {"fedavg", "fedsls", "fedsl-f2"},
+    "normalization": {"fedavg", "fedavg+norm", "fedbabu", "fedbabu+norm"},
+    "privatization": {"AB", "AaB", "AaBb"},
+}
+
+
+@pytest.mark.parametrize("study", COUNTED)
+@pytest.mark.parametrize("scale", ["quick", "small", "paper"])
+def test_every_study_counts_its_methods_in_runs_of_one_round(study, scale):
+    runs = made.GRID.runs(study, scale, "counted")
+    assert COUNTED[study] <= {run["method"] for run in runs}
+    protocols = [made.GRID.protocol(run["protocol"]) for run in runs]
+    assert all(p["rounds"] == 1 and p["metrics"] == ["operations"] for p in protocols)
+    assert {"cost", "traffic"} <= {*made.GRID.products(study, scale)}

@@ -10,7 +10,7 @@ import made
 from conftest import slow_but
 from fedgrid.analysis import figures, measures, verdicts
 from fedgrid.analysis.published import list_published_cells
-from fedgrid.analysis.scores import CELL, score_runs
+from fedgrid.analysis.scores import score_runs
 from fedgrid.federation import schedule
 from fedgrid.partitions import write_label
 from fedgrid.report import _formats, _product, comparison, sweep
@@ -159,6 +159,39 @@ def test_claims_of_speed_ups_are_decided_by_the_runs():
     assert found["verdict"].to_dict() == words
 
 
+def test_the_logarithm_of_a_speed_up_tells_who_is_later():
+    runs = pd.concat([
+        curve([20, 50, 40, 30]),
+        curve([50, 50, 40, 30], "fedlmd"),
+        curve([20, 30, 40, 50], "fedntd"),
+        curve([20, 30, 40, 40], "fedrs"),  # never as good: as if in round 4, the last
+        curve([20], "scaffold", diverged=True),
+    ])  # fmt: skip
+    found = measures.measure_log_speedups(runs).set_index("method")["value"]
+    expected = {"fedavg": 1, "fedlmd": 2, "fedntd": 0.5, "fedrs": 0.5, "scaffold": 0}
+    with np.errstate(divide="ignore"):
+        logs = np.log([*expected.values()])
+    assert found[[*expected]].tolist() == pytest.approx(logs.tolist())
+
+
+def test_a_claim_of_a_logarithmic_speed_up_can_fail():
+    later = [[20, 50, 40, 40], [20, 30, 50, 40], [20, 50, 40, 40]]
+    runs = pd.concat(
+        curve(of, name, seed=seed)
+        for seed, second in enumerate(later)
+        for name, of in {"fedavg": [50, 40, 40, 40], "fedlmd": second}.items()
+    )
+    claim = {"method": "fedlmd", "over": "fedavg", "least": 0}
+    found = {
+        name: verdicts.compare_claim({"measure": name, **claim}, measure(runs))["verdict"].item()
+        for name, measure in {
+            "speed-up": measures.measure_speedups,
+            "log speed-up": measures.measure_log_speedups,
+        }.items()
+    }
+    assert found == {"speed-up": verdicts.UNDECIDED, "log speed-up": verdicts.FAILS}
+
+
 def test_accuracies_that_move_less_are_steadier():
     runs = pd.concat([
         curve([20, 50, 40, 60]),
@@ -197,10 +230,7 @@ def test_every_claim_has_runs_at_the_papers_scale():
 
 def product_of_claims(scale: str) -> pd.DataFrame:
     """A row per claim, of made-up runs of its whole grid."""
-    runs = made.GRID.runs("fedlmd", scale, "claims")
-    table = pd.concat([left_runs(run, number) for number, run in enumerate(runs)])
-    whole = table.drop_duplicates([*CELL, "seed", "round"])
-    return module("claims").draw(STUDY, scale, whole)
+    return module("claims").draw(STUDY, scale, **sources("claims", scale))
 
 
 def test_a_method_stands_beside_what_is_published():
@@ -325,13 +355,13 @@ def test_the_map_of_a_lost_run_ends_early():
 
 
 @cache
-def sources(name: str) -> dict[str, pd.DataFrame]:
-    """Made-up results of the runs of the quick scale."""
+def sources(name: str, scale: str = "quick") -> dict[str, pd.DataFrame]:
+    """Made-up results of the runs of a scale."""
     found = {}
     for key, text in STUDY["products"][name]["from"].items():
         kind, _, grid = text.partition("/")
-        runs = made.GRID.runs("fedlmd", "quick", grid)
-        tables = [LEFT[kind](run, number) for number, run in enumerate(runs)]
+        runs = {tuple(run.values()): run for run in made.GRID.runs("fedlmd", scale, grid)}
+        tables = [LEFT[kind](run, number) for number, run in enumerate(runs.values())]
         found[key] = pd.concat(tables, ignore_index=True)
     return found
 
@@ -354,7 +384,7 @@ def left_settings(run: dict, number: int) -> pd.DataFrame:
 
 def left_predictions(run: dict, number: int) -> pd.DataFrame:
     rows = [{"round": r, "class": c, "predicted": r + c} for r in range(4) for c in range(10)]
-    about = made.SUMMED | {"clients": 20, "participation": 0.2, "sampler": "round"}
+    about = made.SUMMED | {"clients": 20, "participation": 0.2, "sampler": "round", "rounds": 3}
     return pd.DataFrame(rows).assign(**about | run)
 
 
@@ -368,6 +398,7 @@ LEFT = {
     "settings": left_settings,
     "predictions": left_predictions,
     "partition": left_partition,
+    "seconds": lambda run, number: made.seconds(run),
 }
 
 

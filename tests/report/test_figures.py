@@ -40,7 +40,8 @@ OTHERWISE = {
     **{("fedsls", "figure4"): "nothing", ("privatization", "figure3"): "shares"},
     **{("fedlmd", "figure2"): "shares", ("fedlmd", "reference"): "origins of a curve"},
     **{("normalization", "figure1"): "clients", ("baselines", "confusion"): "shares"},
-    **{("privatization", "figure9"): "accuracies", ("privatization", "figure8"): "kinds of ways"},
+    **dict.fromkeys([("privatization", "figure9"), ("privatization", "figure9_all")], "accuracies"),
+    ("privatization", "figure8"): "kinds of ways",
     **{("privatization", "figure10"): "a method has a panel; see test_privatization.py"},
 }
 
@@ -54,6 +55,7 @@ def draw_figure(study: str, name: str, size: str) -> Figure:
     with figures.use_style(product.size), warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = product.plot(make_table(study, name), made.STUDIES[study])
+        figures.prepare(figure)  # as before it is saved
         figure.draw_without_rendering()
     return figure
 

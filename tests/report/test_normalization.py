@@ -298,7 +298,8 @@ def test_kept_effective_numbers_of_fednova_are_of_weights_before_they_are_scaled
     folder = kept.store_folder(study, "small")
     index = kept.read_index(folder)
     rows = kept.read_items(folder, "runs", index)
-    for path in (path for path in index if "/fednova" in path):
+    with_runs = {path for path in index if "runs" in kept.read_hashes(index[path])}
+    for path in (path for path in with_runs if "/fednova" in path):
         found = effective_by_round(rows[index[path]["id"]])
         plain = "/fednova/" in path
         like = effective_by_round(rows[index[path.replace("/fednova/", "/fedavg/")]["id"]])

@@ -13,8 +13,18 @@ from fedgrid.analysis import figures, looks
 from fedgrid.federation import cohorts
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.stored import Data, read_statistics
+from fedgrid.partitions import EACH_WRITER, count_clients
 from fedgrid.report import convergence
-from fedgrid.report.privatization import figure3, figure7, figure8, figure9, figure10, table1, ways
+from fedgrid.report.privatization import (
+    bregman,
+    figure3,
+    figure7,
+    figure8,
+    figure9,
+    figure10,
+    table1,
+    ways,
+)
 from fedgrid.runtime.names import UsageError
 from fedgrid.study import checks
 from made import GRID
@@ -71,19 +81,27 @@ def plotted(product, table: pd.DataFrame):
 
 
 @pytest.mark.parametrize(
-    ("name", "share", "clients"),
+    ("name", "dataset", "share", "clients"),
     [
-        ("privatization-femnist-code", 0.001, 3550),
-        ("privatization-shakespeare-code", 0.01, 1129),
-        ("privatization-fecifar-code", 0.1, 100),
-        ("privatization-small-speakers-participation0.008", 0.01, 256),
+        ("privatization-femnist-code", "femnist", 0.001, 3597),
+        ("privatization-shakespeare-code", "shakespeare", 0.01, 1129),
+        ("privatization-fecifar-code", "cifar10", 0.1, 100),
+        ("privatization-small-speakers-participation0.008", "tinyshakespeare", 0.01, 256),
     ],
 )
-def test_the_codes_protocols_have_the_codes_number_of_clients_in_a_round(name, share, clients):
+def test_the_codes_protocols_have_the_codes_number_of_clients_in_a_round(
+    name, dataset, share, clients
+):
     protocol = GRID.protocol(name)
     asked = protocol["participation"], protocol["sampler"]
-    assert protocol["clients"] == clients
+    assert count_clients(protocol["clients"], dataset) == clients
     assert cohorts.size(clients, *asked) == int(share * clients)
+
+
+def test_each_writer_and_each_role_is_a_client():
+    """Definition of the paper: the data of each writer are a client's."""
+    for name in ("privatization-femnist", "privatization-shakespeare"):
+        assert GRID.protocol(name)["clients"] == EACH_WRITER
 
 
 def test_the_code_only_scales_the_images_of_femnist():
@@ -257,7 +275,8 @@ def points(seed: int, best: float) -> pd.DataFrame:
     rows = [(a, b, 0.5) for a in (0, 0.01, 1) for b in (0, 1)]
     table = pd.DataFrame(rows, columns=["alpha", "beta", "mean"])
     table.loc[(table["alpha"] == 0.01) & (table["beta"] == 1), "mean"] = best
-    return table.assign(**(made.NAMES | made.SUMMED | {"seed": seed, "method": "AaBb"}))
+    names = {"seed": seed, "method": "AaBb", "evaluate_clients": "cohort"}
+    return table.assign(**(made.NAMES | made.SUMMED | names))
 
 
 def test_the_best_point_is_marked_on_equal_cells():
@@ -277,6 +296,34 @@ def test_equally_good_points_are_all_named():
     assert "(0, 0), (0, 1), (0.01, 0), (0.01, 1), (1, 0) and (1, 1) with 50.00" in figure9.caption(
         made.read(table)
     )
+
+
+def test_clients_after_local_training_and_all_clients_are_two_figures():
+    both = pd.concat([points(0, 0.8), points(0, 0.6).assign(evaluate_clients="all")])
+    text = figure9.draw(both, STUDY, "quick")
+    code = figure9.draw(both, STUDY, "quick", evaluate_clients="all")
+    assert (text["mean"].max(), code["mean"].max()) == (80, 60)
+    assert (
+        " clients of rounds, each counted in every round, after local training, on"
+        in figure9.caption(text)
+    )
+    assert " clients, as they are, on" in figure9.caption(code)
+
+
+# --- lemma 3.1 and proposition 3.4 -----------------------------------------------------------
+
+
+def test_a_theorem_has_the_least_gap_of_any_seed():
+    rows = {"beta": [0, 0.5, 1], "loss": [1, 0.7, 0.8], "divergence": [0.1, 0.2, 0.9]}
+    names = made.NAMES | made.SUMMED | {"method": "AaBb", "evaluate_clients": "cohort"}
+    one = pd.DataFrame(rows).assign(alpha=np.nan, **names)
+    two = one.assign(seed=1, loss=[1, 0.6, 0.8])
+    table = bregman.draw(pd.concat([one, two]), STUDY, "quick")
+    shown = bregman.wide(table)
+    assert shown["least gap"].tolist() == ["0.1", "0.2"]
+    assert shown["at weight"].tolist() == ["0.5", "0.5"]
+    mean = table[table["statement"] == "proposition 3.4"].iloc[0]
+    assert (mean["gap"], mean["seeds"]) == (pytest.approx(0.25), 2)
 
 
 # --- figure 10 -------------------------------------------------------------------------------

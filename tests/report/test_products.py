@@ -30,6 +30,7 @@ from fedgrid.report import _formats, _product, ablation, convergence
 from fedgrid.report.fedsls import (
     ablation_static_dynamic,
     figure1,
+    figure3,
     figure4,
     figure5,
     pilot_local_work,
@@ -637,6 +638,16 @@ def test_boxes_are_of_all_seeds_together_and_of_each():
     assert "24 images and 1 to 2 encoder seeds" in figure5.caption(table)
 
 
+def test_the_captions_of_figures_3_and_5_say_what_each_autoencoder_explains():
+    scores = made.fidelity_scores(seeds=2)
+    f8 = (scores["encoder"] == "autoencoder") & (scores["layer"] == "f8")
+    scores.loc[f8, "explained"] = scores.loc[f8, "seed"].map({0: 0.9, 1: -0.001})
+    said = figure5.caption(figure5.draw(scores, STUDY, "quick"))
+    assert "autoencoder-f4 0.25, autoencoder-f8 0.00 to 0.90" in said
+    assert "saliency-input" not in said
+    assert "autoencoder-f8 0.25" in figure3.caption(figure3.draw(made.examples(), STUDY, "quick"))
+
+
 def test_the_boxes_that_are_drawn_have_the_numbers_of_the_table():
     table = figure5.draw(made.fidelity_scores(), STUDY, "quick")
     axes = plotted(figure5, table).axes[0]
@@ -645,7 +656,7 @@ def test_the_boxes_that_are_drawn_have_the_numbers_of_the_table():
     assert (box.min(), box.max()) == (first["q1"], first["q3"])
     names = [tick.get_text() for tick in axes.get_xticklabels()]
     assert names[:2] == ["saliency, at the input", "encoder f=2"]
-    assert len(names) == 8
+    assert len(names) == table["map"].nunique()
 
 
 # --- weights ---------------------------------------------------------------------------------

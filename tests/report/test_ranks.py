@@ -5,6 +5,8 @@ import pandas as pd
 import pytest
 
 import made
+from fedgrid.analysis.inference import compare_in_blocks
+from fedgrid.analysis.looks import PALE
 from fedgrid.report import ranks
 from fedgrid.runtime.names import UsageError
 
@@ -82,8 +84,10 @@ def test_the_critical_difference_is_that_of_demsar():
 def test_friedmans_test_is_that_of_all_ranked_methods():
     table = drawn()
     assert table["cells"].eq(2).all()
-    assert 0 < table["p"].iloc[0] < 1
-    assert np.isnan(drawn(placebos={"good": "placebo"})["p"].iloc[0])  # two methods are too few
+    assert 0 < table["friedman_p"].iloc[0] < 1
+    assert np.isnan(
+        drawn(placebos={"good": "placebo"})["friedman_p"].iloc[0]
+    )  # two methods are too few
 
 
 def test_its_forms_can_be_drawn():
@@ -95,17 +99,129 @@ def test_its_forms_can_be_drawn():
     assert "A gain is the difference to FedAvg in a cell, with" in ranks.caption(table)
 
 
-def test_the_caption_names_the_methods_whose_intervals_are_above_the_baseline():
-    table = drawn(placebos={"good": "placebo"}).reset_index()
-    none = ranks.caption(table)
-    assert "digits, alpha=0.1: no method is better than FedAvg, and no method is better" in none
-    here = (table["family"] == "good") & (table["partition"] == "dir0.1")
-    table.loc[here, ["gain_low", "beyond_placebo_low"]] = 0.1
-    said = "alpha=0.1: good is better than FedAvg, and good is better than the placebo."
-    assert said in ranks.caption(table)
-    assert said not in ranks.caption(table.assign(of="loss"))  # which is better if it is lower
-    table[["gain_low", "beyond_placebo_low"]] = np.nan  # one seed
-    assert "better than FedAvg" not in ranks.caption(table)
+FEW: dict[str, list[float | None]] = {
+    "fedavg": [50, 53, 56],
+    "good": [59, 62.5, 65],
+    "small": [51, 54.5, 57],
+    "good_random": [40, 43.4, 46],
+    "trivial-a1": [54, 56.5, 60],
+    "trivial-a2": [52, 55.3, 58],
+}
+TRIVIAL = {"controls": ["trivial-a1", "trivial-a2"]}
+
+
+def few(**options) -> pd.DataFrame:
+    """A cell with three seeds: `good` gains 9 points, `small` 1, and both placebos harm."""
+    runs = made.runs(FEW, protocol="p-lr0.1").assign(validation_from="test")
+    averaged = (runs["accuracy"] + 0.03 + 0.001 * runs["seed"]).where(runs["method"] == "fedavg")
+    runs = runs.assign(validation_accuracy=runs["accuracy"], averaged_accuracy=averaged)
+    names = runs[["method", "seed"]].drop_duplicates().itertuples(index=False)
+    settings = [
+        made.recorded(
+            {"": {"lr": 0.1}, method.partition("-")[0]: {"a": method[-1]} if "-" in method else {}},
+            **{"method": method, "seed": seed, "protocol": "p-lr0.1"},
+        )
+        for method, seed in names
+    ]
+    given = {"placebos": {"good": "good_random", "small": "good_random"}} | options
+    table = ranks.draw(runs, pd.concat(settings), made.STUDY, "quick", **given)
+    return table.set_index("family")
+
+
+def test_p_is_of_ranked_families_and_the_best_control_and_corrected_for_the_methods():
+    model = ["fedavg", "good", "small", "trivial-a1"]
+    table, p = few(**TRIVIAL), compare_in_blocks(pd.DataFrame(FEW)[model], "fedavg")
+    assert table["p"].dropna().to_dict() == pytest.approx(p.drop("trivial-a1").to_dict())
+    assert [*table["p_holm"].dropna().index] == ["good", "small"]
+    assert table.loc["good", "p_holm"] == pytest.approx(2 * p["good"])
+    assert table.loc["small", "p_holm"] == pytest.approx(p["small"])
+    assert np.isnan(table.loc["fedavg", "p"])
+
+
+def test_a_family_with_a_run_that_diverged_has_no_p_and_the_others_have():
+    cell = pd.DataFrame({"a": [1.0, 2.0], "b": [np.nan, 2.0], "c": [2.0, 2.5]})
+    found = ranks.find_p({name: cell[name] for name in cell}, ["b", "c"], p="a")
+    assert found["p"].isna().to_dict() == {"a": True, "b": True, "c": False}
+
+
+def test_controls_are_families_without_a_rank_and_the_best_is_compared_with():
+    table = few(**TRIVIAL)
+    assert table.loc[TRIVIAL["controls"], "rank"].isna().all()
+    assert {*table["control"]} == {"trivial-a1"}
+    row = table.loc["good"]
+    assert row["beyond_control"] == pytest.approx(
+        np.mean([59 - 54, 62.5 - 56.5, 65 - 60]), abs=1e-4
+    )
+    assert row["beyond_control_low"] < row["beyond_control"] < row["beyond_control_high"]
+    assert row["control_p"] < row["control_p_holm"] < 0.05
+    assert table.loc["small", "beyond_control"] < 0
+    assert np.isnan(table.loc["trivial-a1", "beyond_control"])
+    assert {*few()["control"].isna()} == {True}
+    assert "trivial" in few().index  # without the option they are candidates of one family
+
+
+def test_the_mean_of_the_last_models_is_a_family_of_the_same_runs():
+    table = few(averaged={"mean": "fedavg"}, controls=["mean"])
+    assert table.loc["mean", ["mean", "gain", "control"]].tolist() == [56.1, 3.1, "mean"]
+    assert table.loc["mean", "chosen"] == table.loc["fedavg", "chosen"]
+    assert np.isnan(table.loc["mean", "rank"])
+    lacks = drawn(averaged={"mean": "fedavg"}, controls=["mean"])
+    assert "mean" not in lacks.index.get_level_values("family")
+    said = ranks.caption(lacks.reset_index(), averaged={"mean": "fedavg"})
+    assert "Without mean: no run has a score of the mean of the last models" in said
+    assert "Without" not in ranks.caption(table.reset_index(), averaged={"mean": "fedavg"})
+
+
+def test_a_new_family_needs_a_name_of_its_own():
+    with pytest.raises(UsageError, match="makes the family good, and these runs have one"):
+        few(averaged={"good": "fedavg"})
+
+
+def test_a_control_that_is_no_method_is_refused():
+    with pytest.raises(UsageError, match="method in `controls`"):
+        drawn(controls=["plazebo"])
+    assert drawn(controls=["moon-mu0"])["control"].isna().all()
+
+
+def test_the_caption_names_the_methods_that_are_better_after_the_correction():
+    table = few(**TRIVIAL).reset_index()
+    said = ranks.caption(table)
+    assert (
+        "alpha=0.1: good and small are better than FedAvg (2 without correction), good is better "
+        "than the best control trivial-a1 (1 without correction) and small is better than the "
+        "placebo." in ranks.caption(table.assign(placebo_verdict=["no control", *[np.nan] * 5]))
+    )
+    assert "No control, because it is worse than FedAvg: the placebo of good and small." in said
+    assert "The best control is chosen by the same scores, which favours it." in said
+    other = table.assign(p_holm=table["p_holm"] * 0 + 0.06)
+    assert "no method is better than FedAvg (2 without correction)" in ranks.caption(other)
+    lower = table.assign(of="loss")
+    assert "no method is better than FedAvg (0 without correction)" in ranks.caption(lower)
+    one_seed = table.assign(gain_low=np.nan)
+    assert "better than FedAvg" not in ranks.caption(one_seed)
+
+
+def test_a_placebo_that_harms_is_marked_as_no_control():
+    table = few()
+    assert table.loc[["good", "small"], "placebo_verdict"].tolist() == ["no control"] * 2
+    assert drawn(placebos={"good": "placebo"})["placebo_verdict"].dropna().eq("undecided").all()
+    shown = ranks.wide(table.reset_index()).iloc[0]
+    assert shown["CIFAR-10, alpha=0.1", "minus its placebo"].endswith("], no control")
+    assert ", p = " in shown["CIFAR-10, alpha=0.1", "minus FedAvg"]
+
+
+def test_open_marks_are_not_different_and_the_best_control_is_a_line():
+    table = few(**TRIVIAL).reset_index()
+    table.loc[table["family"] == "small", "p_holm"] = 0.06
+    _, axes = ranks.plot(table, made.STUDY).axes
+    faces = {
+        line.get_ydata()[0]: line.get_markerfacecolor()
+        for line in axes.lines
+        if len(line.get_ydata()) == 1 and line.get_color() != PALE
+    }
+    assert [faces[place] == "white" for place in (0, 1)] == [False, True]
+    dashed = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed == [table.set_index("family").loc["trivial-a1", "gain"]]
 
 
 def test_two_settings_of_a_cell_have_columns_and_panels_of_their_own():

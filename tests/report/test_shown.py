@@ -1,4 +1,4 @@
-"""`draw --show`: a finished table is found by its configuration, and printed."""
+"""`draw --show`: a finished table is printed."""
 
 from pathlib import Path
 
@@ -39,32 +39,20 @@ def said(capsys, *words: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("folder", "words"),
-    [
-        ("quick", []),
-        ("small", ["--scale", "small"]),
-        ("small", ["--config", "scale=small"]),
-        ("quick/method=fedavg,pull/seed=0", ["--config", "method=fedavg,pull", "seed=0"]),
-        ("quick/partition=dir0.1", ["--config", "config.yaml", "part.yaml"]),
-        ("quick/partition=dir0.1", ["--config", "part.yaml"]),
-    ],
-)
-def test_a_table_is_found_by_its_configuration(folder, words, place, capsys):
-    Path("part.yaml").write_text("partition: dir0.1")
-    drawn(f"results/studies/fedsls/{folder}/table1.csv", "table1")
-    assert "55.00 ± 5.00" in said(capsys, "table1", "--show", *words)
+def test_the_table_that_was_made_last_is_shown(place, capsys):
+    drawn("results/table1.csv", "table1")
+    assert "55.00 ± 5.00" in said(capsys, "table1", "--show")
 
 
 def test_a_product_of_the_configuration_is_shown_with_its_options(place, capsys):
     entry = '{"draw": "table", "with": {"rows": "seed", "columns": "method"}}'
-    drawn("results/studies/fedsls/quick/by_seed.csv", "by_seed", "--entry", entry)
+    drawn("results/by_seed.csv", "by_seed", "--entry", entry)
     lines = said(capsys, "by_seed", "--show").splitlines()
     assert [line.split()[0] for line in lines[-3:]] == ["0", "1", "2"]
 
 
 def test_a_figure_shows_its_numbers(place, capsys):
-    drawn("results/studies/fedsls/quick/convergence.csv", "convergence")
+    drawn("results/convergence.csv", "convergence")
     assert "56.0" in said(capsys, "convergence", "--show")
 
 
@@ -80,20 +68,10 @@ def test_a_path_says_of_which_study_it_is(place, capsys):
     [
         (["tabel1"], "no product of fedsls is called `tabel1`: did you mean table1"),
         (["table33", "--study", "fedlmd"], "did you mean table3"),
-        (["table1"], "quick/table1.csv is missing: make it with `snakemake .* study=fedsls"),
-        (
-            ["table1", "--config", "seed=0"],
-            "--config seed=0 study=fedsls scale=quick -- .*/seed=0/",
-        ),
-        (["figure3", "--config", "scale=small"], "figure3 of fedsls is not drawn at the small"),
-        (["table1", "--config", "method=fedavgg"], "no method is called `fedavgg`"),
-        (["table1", "--config", "methd=a"], "no key is called `methd`"),
-        (["bare"], "bare of fedsls has no table"),
+        (["table1"], "results/table1.csv is missing: make it with `snakemake .* study=fedsls"),
     ],
 )
 def test_what_cannot_be_shown_is_said_in_one_sentence(words, message, place):
-    bare = "  bare: {draw: table, from: {runs: runs/table1}, formats: [tex]}"
-    Path("config.yaml").write_text(f"{BY_SEED}{bare}\n")
     with pytest.raises(UsageError, match=message) as found:
         draw.main([*words, "--show"])
     assert "\n" not in str(found.value)

@@ -59,13 +59,6 @@ def test_over_cells_by_hand():
     assert found[["pairs", "test"]].tolist() == [3, "signed-rank test over cells"]
 
 
-def test_holm_by_hand():
-    assert significance.correct_by_holm(pd.Series([0.04, 0.01, np.nan, 0.03])).tolist() == (
-        pytest.approx([0.06, 0.03, np.nan, 0.06], nan_ok=True)
-    )
-    assert significance.correct_by_holm(pd.Series([0.7, 0.8])).tolist() == [1, 1]
-
-
 def test_each_kind_of_test_is_corrected_apart():
     table = drawn()
     of_cells = table["test"] == significance.T_TEST

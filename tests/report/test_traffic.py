@@ -50,4 +50,12 @@ def test_its_forms_and_what_earlier_runs_lack():
     assert "Megabytes" in traffic.caption(table)
     runs = made.runs({"fedavg": [50]})
     with pytest.raises(UsageError, match="train them again"):
-        traffic.draw(runs, pd.DataFrame({"seed": [0]}), made.STUDY, "quick")
+        traffic.draw(pd.DataFrame({"seed": [0]}), made.STUDY, "quick", runs)
+
+
+def test_without_a_target_only_a_round_counts():
+    row = made.NAMES | made.SUMMED | {"bytes_down": 1000, "bytes_up": 3000, "seed": 0}
+    table = traffic.draw(pd.DataFrame([row]), made.STUDY, "quick")
+    assert table[["down", "up"]].to_numpy().tolist() == [[0.002, 0.006]]  # two clients
+    assert not any("to it" in name for name in traffic.wide(table))
+    assert "target" not in traffic.caption(table)

@@ -30,9 +30,10 @@ from fedgrid.runtime.watch import progress, remaining, tracked, trackers
 from fedgrid.runtime.watch.trackers import csv as running
 from fedgrid.store import verifying
 
-NAME = "fedsls-quick/digits/dir0.1/moon/seed0"
-PARTITION = "results/partition/five.npz"
 ROUNDS, EVERY = 8, 2
+SHORT = f"fedsls-quick-clients5-participation0.4-local1-rounds{ROUNDS}-evaluate_every{EVERY}"
+NAME = f"{SHORT}-lr0.3/digits/dir0.1/moon/seed0"
+PARTITION = "results/partition/digits/dir0.1/classwise-5/seed0.npz"
 EVALUATED = list(range(0, ROUNDS + 1, EVERY))
 
 
@@ -138,8 +139,7 @@ def place(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         import_module("fedgrid.commands.data").main(["digits"])
-        options = ["--set", "clients=5", "--out", PARTITION]
-        import_module("fedgrid.commands.partition").main([NAME, *options])
+        import_module("fedgrid.commands.partition").main([NAME])
         trained("plain", "none")
     return folder
 
@@ -150,12 +150,11 @@ def here(place, monkeypatch) -> Path:
     return place
 
 
-def trained(out: str, *names: str, seed: int = 0) -> Path:
+def trained(out: str, *names: str, lr: str = "0.3") -> Path:
     """Train a run of a second, with a checkpoint after every round."""
-    short = ["clients=5", "participation=0.4", "local=1", f"rounds={ROUNDS}"]
-    short += [f"evaluate_every={EVERY}", f"lr=0.{3 + seed}"]
-    options = ["--inputs", f"partition={PARTITION}", "--device", "cpu", "--save-every", "0"]
-    train.main([NAME, "--set", *short, *options, "--out", out, "--track", *names])
+    options = ["--inputs", f"partition={PARTITION}", "data=results/data/digits", "--results", out]
+    options += ["--device", "cpu", "--save-every", "0", "--out", out, "--track", *names]
+    train.main([NAME.replace("0.3", lr, 1), *options])
     return Path(out)
 
 
@@ -172,19 +171,19 @@ def as_numbers(rows: list[dict]) -> dict[int, dict[str, float]]:
     }
 
 
-def events(folder: Path) -> EventAccumulator:
+def events(folder: Path, name: str = NAME) -> EventAccumulator:
     """What TensorBoard reads."""
-    found = EventAccumulator(str(folder / "logs/tensorboard" / NAME))
+    found = EventAccumulator(str(folder / "logs/tensorboard" / name))
     return found.Reload()
 
 
-def scalars(folder: Path) -> dict[int, dict[str, float]]:
+def scalars(folder: Path, name: str = NAME) -> dict[int, dict[str, float]]:
     """Numbers by round and column as TensorBoard shows them; each of them once."""
-    found, rows = events(folder), {}
-    for name in found.Tags()["scalars"]:
-        for event in found.Scalars(name):
-            assert name not in rows.setdefault(event.step, {})
-            rows[event.step][name] = event.value
+    found, rows = events(folder, name), {}
+    for column in found.Tags()["scalars"]:
+        for event in found.Scalars(column):
+            assert column not in rows.setdefault(event.step, {})
+            rows[event.step][column] = event.value
     return rows
 
 
@@ -217,26 +216,27 @@ def test_a_run_that_was_killed_is_shown_once(here, services, capsys):
 
 
 def test_the_settings_of_a_run_are_told(here, services):
-    out = trained("told", "tensorboard", "wandb", "mlflow", seed=1)
+    out = trained("told", "tensorboard", "wandb", "mlflow", lr="0.4")
+    name = NAME.replace("0.3", "0.4")
     (given,) = services.wandb.started
     (run,) = services.mlflow.runs.values()
     assert given["config"] == run["params"]
     told = {"lr": 0.4, "rounds": ROUNDS, "moon.mu": 0.1, "method": "moon", "seed": 0}
     assert told.items() <= given["config"].items()
-    assert (given["resume"], given["name"], run["name"]) == ("allow", NAME, NAME)
+    assert (given["resume"], given["name"], run["name"]) == ("allow", name, name)
     assert given["project"] == run["in"] == "fedgrid"
     assert services.mlflow.places == [f"sqlite:///{here}/told/logs/mlflow.db"]
-    (text,) = events(out).Tensors("settings/text_summary")
+    (text,) = events(out, name).Tensors("settings/text_summary")
     assert "| moon.mu | 0.1 |" in text.tensor_proto.string_val[0].decode()
 
 
 def test_a_tracker_that_fails_is_given_up_and_the_run_goes_on(here, services, capsys, monkeypatch):
     monkeypatch.setattr(running.Running, "write", lambda file, row: 1 / 0)
     services.wandb.fails, services.wandb.at = ConnectionError("no network"), 4
-    out = trained("failed", "wandb", "tensorboard", seed=2)
+    out = trained("failed", "wandb", "tensorboard", lr="0.5")
     (sent,) = services.wandb.runs.values()
     assert [*sent] == [0, 2]
-    assert [*scalars(out)] == EVALUATED
+    assert [*scalars(out, NAME.replace("0.3", "0.5"))] == EVALUATED
     said = [line for line in capsys.readouterr().err.splitlines() if "the run goes on" in line]
     assert len(said) == 2
     assert "metrics.running.csv failed" in said[0]

@@ -20,7 +20,7 @@ from fedgrid.study import jobs
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import list_needed_stages, run_of_stage
 from fedgrid.study.paths import RUN, input_paths
-from fedgrid.study.protocol import AXES
+from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.training import checkpoint, extension, same_work
 from fedgrid.training import results as writing
 from fedgrid.training.rounds import is_evaluated
@@ -94,6 +94,15 @@ def test_a_longer_run_has_the_bytes_of_an_uninterrupted_one(
     assert summary(whole)["resumed_at"] == 0
 
 
+def test_the_last_models_of_a_longer_run_are_those_of_an_uninterrupted_one(results, tmp_path):
+    apart, averaged = str(tmp_path.relative_to(tmp_path.parents[1])), SMALL + "-average_last3"
+    trained(results, averaged.format(4, 1), "fedavg", f"{apart}/continued")
+    continued = trained(results, averaged.format(5, 1), "fedavg", f"{apart}/continued")
+    whole = trained(results, averaged.format(5, 1), "fedavg", f"{apart}/whole")
+    assert contents(continued) == contents(whole)
+    assert summary(continued)["resumed_at"] == 4
+
+
 def test_a_method_that_counts_in_python_is_refused(results, tmp_path, monkeypatch):
     """Its counter would begin anew in a longer run, and the bytes would differ."""
     rounds = 0
@@ -109,7 +118,7 @@ def test_a_method_that_counts_in_python_is_refused(results, tmp_path, monkeypatc
 
 
 def is_due(lengths: tuple[int, int], number: int) -> bool:
-    return is_evaluated({"rounds": lengths[0], "evaluate_every": lengths[1]}, number)
+    return is_evaluated(PROTOCOL | {"rounds": lengths[0], "evaluate_every": lengths[1]}, number)
 
 
 def test_a_longer_run_with_clients_evaluated(results, tmp_path):
@@ -188,7 +197,7 @@ def test_means_are_over_the_rounds_between_evaluations():
     history = [row | {"round": n, "logged": log} for n, log in zip((0, 2, 4, 5), both, strict=True)]
     for one in history:
         del one["clients"]
-    protocol = {"rounds": 8, "evaluate_every": 4, "client_test": 0, "evaluate_clients": "all"}
+    protocol = PROTOCOL | {"rounds": 8, "evaluate_every": 4}
     state = extension.RunState({"w": extension.torch.zeros(1)}, {}, round=5)
     found, rows = extension.adapt(state, history, protocol)
     assert [one["round"] for one in rows] == [0, 4]

@@ -2,10 +2,9 @@
 
 import json
 import subprocess
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,30 +53,61 @@ def test_the_grid_is_in_order_and_has_the_papers_values():
     assert {0.01, 0.02, 0.05, 0.95, 0.98, 0.99} < {*GRID}
 
 
+def counted(encode, classify, y) -> tuple[np.ndarray, np.ndarray]:
+    """Right predictions and losses of three samples (1, 1), by alpha and beta."""
+    model = SimpleNamespace(encode=encode, classify=classify)
+    (right, loss), samples = stage.count(model, torch.ones(3, 2), torch.tensor(y))
+    assert samples == len(y)
+    return right.numpy(), loss.numpy()
+
+
 def test_a_grid_by_hand():
     """h = (2 a, 1 - a), C_s(h) = h and C_p(h) = -h, so with s = sigmoid(3 a - 1)
 
     p = b (s, 1 - s) + (1 - b) (1 - s, s), and class 0 is predicted if a is above 1/3 and b above
     1/2, or both below.
     """
-    model = SimpleNamespace(
-        encode=lambda x: (x * torch.tensor([2.0, 0.0]), x * torch.tensor([0.0, 1.0])),
-        classify=lambda shared, own: (shared, -own),
+    found, loss = counted(
+        lambda x: (x * torch.tensor([2.0, 0.0]), x * torch.tensor([0.0, 1.0])),
+        lambda shared, own: (shared, -own),
+        [0, 0, 1],
     )
-    architecture = SimpleNamespace(live=model, precision=nullcontext)
-    found = stage.right(architecture, torch.ones(3, 2), torch.tensor([0, 0, 1]))
-    assert found.shape == (len(GRID), len(GRID))
+    assert found.shape == loss.shape == (len(GRID) + 1, len(GRID))
     for alpha, beta in ((a, b) for a in GRID for b in GRID if b != 0.5):
         first = (alpha > 1 / 3) == (beta > 1 / 2)
         assert found[PLACES[alpha], PLACES[beta]] == (2 if first else 1), (alpha, beta)
+        s = 1 / (1 + np.exp(1 - 3 * alpha))
+        p = beta * s + (1 - beta) * (1 - s)
+        by_hand = -2 * np.log(p) - np.log(1 - p)
+        assert loss[PLACES[alpha], PLACES[beta]] == pytest.approx(by_hand), (alpha, beta)
+
+
+def test_whole_models_are_mixed_without_mixing_features():
+    """The shared model gives sigmoid(2) to class 0, and the private one sigmoid(1)."""
+    _, loss = counted(
+        lambda x: (x * torch.tensor([2.0, 0.0]), x * torch.tensor([0.0, 1.0])),
+        lambda shared, own: (shared, -own),
+        [0, 0, 0],
+    )
+    shared, own = 1 / (1 + np.exp(-2)), 1 / (1 + np.exp(-1))
+    for beta in GRID:
+        p = beta * shared + (1 - beta) * own
+        assert loss[-1, PLACES[beta]] == pytest.approx(-3 * np.log(p))
 
 
 def test_predictions_that_are_no_numbers_are_wrong():
-    model = SimpleNamespace(
-        encode=lambda x: (x, x), classify=lambda shared, own: (shared * torch.nan, own)
-    )
-    architecture = SimpleNamespace(live=model, precision=nullcontext)
-    assert not stage.right(architecture, torch.ones(3, 2), torch.zeros(3).long()).any()
+    right, _ = counted(lambda x: (x, x), lambda shared, own: (shared * torch.nan, own), [0, 0, 0])
+    assert not right.any()
+
+
+def test_the_divergence_by_hand():
+    """Two private models that are sure of different classes, and a server that is sure of one."""
+    own = [torch.tensor([[1.0, 0.0]]).double(), torch.tensor([[0.0, 1.0]]).double()]
+    found = stage.diverge([(None, None, each) for each in own], torch.tensor([[0.8, 0.2]]).double())
+    for beta in GRID:
+        h = beta * 0.8 + (1 - beta) * 0.5
+        by_hand = (-np.log(h) - np.log(1 - h)) / 2
+        assert found[PLACES[beta]] == pytest.approx(by_hand)
 
 
 def held_out(engine, client: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -96,10 +126,22 @@ def assert_corner_of_the_server(engine, state, shares) -> None:
         assert shares[client, PLACES[1], PLACES[1]] == pytest.approx(float(right))
 
 
+def everyone(simulation) -> tuple[np.ndarray, np.ndarray]:
+    """The accuracies of all clients by alpha and beta as they are, and their samples."""
+    engine, state = simulation.engine, simulation.run
+    play = partial(engine.evaluation.evaluate_all_clients, state)
+    return shares_of(stage.see(engine, play, engine.federation.test_images[:0]))
+
+
+def shares_of(seen: list) -> tuple[np.ndarray, np.ndarray]:
+    samples = np.array([int(number) for _, number, _ in seen])
+    return np.stack([sums[0].numpy() for sums, *_ in seen]) / samples[:, None, None], samples
+
+
 def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
     simulation = played()
     engine, state = simulation.engine, simulation.run
-    shares, samples = stage.accuracies(engine, state)
+    shares, samples = everyone(simulation)
     model = engine.architecture.live
     assert samples.tolist() == [1, 2, 1, 3, 6]  # the last client has no tests
     assert_corner_of_the_server(engine, state, shares)
@@ -122,33 +164,73 @@ def test_the_corners_are_the_branches_accuracies_and_between_is_the_formula():
 
 def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
     simulation = played(build=tiny)
-    shares, _ = stage.accuracies(simulation.engine, simulation.run)
+    shares, _ = everyone(simulation)
     assert_corner_of_the_server(simulation.engine, simulation.run, shares)
 
 
 def test_clients_have_models_of_their_own():
     simulation = played()
-    found, _ = stage.accuracies(simulation.engine, simulation.run)
-    other = replace(simulation.run, memory={})
-    forgotten, _ = stage.accuracies(simulation.engine, other)
+    found, _ = everyone(simulation)
+    simulation.run = replace(simulation.run, memory={})
+    forgotten, _ = everyone(simulation)
     shared = PLACES[1]
     assert np.array_equal(found[:, shared, shared], forgotten[:, shared, shared])
     assert not np.array_equal(found, forgotten)
 
 
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_cohort_is_evaluated_after_local_training_as_in_a_round_of_training(number):
+    """Its clients and their own accuracies are those that training records of this round."""
+    simulation = played()
+    engine, state = simulation.engine, simulation.run
+    seen = engine.evaluation.start_client_evaluation()
+    begun = replace(state, round=state.round + number, memory={**state.memory})
+    engine.round(begun, seen)
+    expected = {row["client"]: row["own_accuracy"] for row in seen.results(state.server)["clients"]}
+    assert expected
+    before = {name: tensor.clone() for name, tensor in state.server.items()}
+    kept = {**state.memory}
+    cohort = stage.see_cohort(engine, state, number, engine.federation.test_images[:3])
+    shares, _ = shares_of(cohort)
+    whole = shares[:, -1, PLACES[0.5]]  # the prediction of AaBb: the mean of both probabilities
+    assert whole.tolist() == pytest.approx([*expected.values()])
+    assert all(len(probabilities) == 3 for *_, probabilities in cohort)
+    assert all(torch.equal(before[name], tensor) for name, tensor in state.server.items())
+    assert state.memory == kept  # the same objects: the state stays as it was
+
+
+def test_every_cohort_begins_with_the_last_state():
+    simulation = played()
+    table = stage.evaluate(simulation.engine, simulation.run)
+    again = stage.evaluate(simulation.engine, simulation.run)
+    pd.testing.assert_frame_equal(table, again)
+    cohort, all_clients = (table[table["evaluate_clients"] == name] for name in ("cohort", "all"))
+    assert len(cohort) == len(all_clients) == (len(GRID) + 1) * len(GRID)
+    assert all_clients["clients"].unique().tolist() == [5]
+    assert not np.array_equal(cohort["mean"], all_clients["mean"])
+    has = cohort["divergence"].notna()
+    assert has.equals(cohort["alpha"].isna())
+    assert all_clients["divergence"].isna().all()
+
+
 def test_means_are_over_clients_and_over_samples():
-    shares = np.zeros((2, len(GRID), len(GRID)))
-    shares[0, 3, 4] = 0.5
-    shares[1, 3, 4] = 1.0
-    table = stage.described((shares, np.array([3, 1])))
-    assert [*table] == ["alpha", "beta", "mean", "weighted", "std", "clients"]
+    sums = torch.zeros(2, 2, len(GRID) + 1, len(GRID))
+    sums[0, 0, 3, 4] = 1.5
+    sums[1, 0, 3, 4] = 1.0
+    sums[:, 1, 3, 4] = 6
+    found = [(of, torch.tensor(n), None) for of, n in zip(sums, (3, 1), strict=True)]
+    table = stage.described(found)
+    assert [*table] == [
+        *("alpha", "beta", "mean", "weighted", "std", "loss", "clients", "divergence")
+    ]
     row = table[(table["alpha"] == GRID[3]) & (table["beta"] == GRID[4])].iloc[0]
     assert row["mean"] == 0.75
     assert row["weighted"] == 0.625
     assert row["std"] == 0.25
+    assert row["loss"] == 4
     assert row["clients"] == 2
     assert table["mean"].sum() == 0.75
-    assert len(table) == len(GRID) ** 2
+    assert len(table) == len(GRID) * (len(GRID) + 1)
 
 
 # --- the command -----------------------------------------------------------------------------
@@ -183,7 +265,8 @@ def test_a_run_of_another_name_reads_the_state_of_the_one_that_was_trained(resul
     main(interpolation, DOUBLE, results)
     table = pd.read_csv(results / f"interpolation/{DOUBLE}.csv")
     metrics = pd.read_csv(results / f"runs/{DOUBLE}/metrics.csv").iloc[-1]
-    corner = table[(table["alpha"] == 1) & (table["beta"] == 1)].iloc[0]
+    corner = table[(table["alpha"] == 1) & (table["beta"] == 1)].set_index("evaluate_clients")
+    corner = corner.loc["all"]
     assert corner["mean"] == pytest.approx(metrics["server_mean"], abs=1e-6)
     assert corner["weighted"] == pytest.approx(metrics["server_weighted"], abs=1e-6)
     linked = NAME.format(f"{PROTOCOL}-tail3", "ssp-split0")
@@ -254,6 +337,7 @@ def test_the_workflow_makes_it_and_refuses_it_where_no_state_is_kept(tmp_path):
     assert "and such a state is not kept: set `keep_state_gb: 1`" in none.stdout + none.stderr
     done = subprocess.run([*command, "device=cpu"], **at)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(pd.read_csv(tmp_path / f"results/interpolation/{DOUBLE}.csv")) == len(GRID) ** 2
+    table = pd.read_csv(tmp_path / f"results/interpolation/{DOUBLE}.csv")
+    assert len(table) == 2 * len(GRID) * (len(GRID) + 1)
     again = subprocess.run([*command, "device=cpu"], **at)
     assert "Nothing to be done" in again.stdout + again.stderr

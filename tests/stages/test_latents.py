@@ -21,6 +21,7 @@ from fedgrid.study.protocol import STAGES
 SIZES = (1, 2, 5, 10, 0)
 PROTOCOL = protocol.PROTOCOL | {"clients": len(SIZES), "batch": 4, "momentum": 0.9, "lr": 0.1}
 FEW = {"LIMIT": 20, "BETWEEN": 10}
+FLOPS = [f"flops/encoder=client/f={f}" for f in autoencoder.FACTORS]
 
 
 def gradients(images: int) -> torch.Tensor:
@@ -66,7 +67,8 @@ def written_out(data, f: int, k: int) -> float:
 
 def test_by_default_an_autoencoder_gets_the_epochs_of_sgd(data, tmp_path):
     found = encoded(tmp_path)
-    assert set(found) == {"norms", "factors"}
+    assert set(found) == {"norms", "factors", *FLOPS}
+    assert 0 < found[FLOPS[0]] < found[FLOPS[1]]  # more layers, each with a quarter of the pixels
     expected = [[written_out(data, f, k) for k in (2, 3)] for f in (2, 4, 8)]
     assert found["norms"][0][:, 2:4].tolist() == expected
 
@@ -75,6 +77,7 @@ def test_a_fit_goes_on_until_the_share_is_explained(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     before, found = encoded(tmp_path), encoded(tmp_path, autoencoder_fit=0.8)
     assert found["explained"].shape == found["norms"].shape == (3, 3, len(SIZES))
+    assert all(np.isnan(found[name]) for name in FLOPS)  # how many steps it took is not known
     assert (found["explained"][:2] >= 0.8).all()
     assert np.isnan(found["explained"][2]).all()  # plain averaging has no decoder
     own = found["norms"][0, :, :-1]

@@ -92,6 +92,7 @@ def test_the_stage_says_it_where_a_person_sees_it(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(saliency, "encoded", lambda engine, folder: (found, ["a", "b"]))
     saliency.encode(run, paths, tmp_path / "s.npz", Machine("cpu", "loop"))
     assert "of all weight is with client 3 of 20" in capsys.readouterr().err
+    assert np.load(tmp_path / "s.npz")["flops"] > 0
 
 
 def prepared(folder) -> tuple[dict, dict]:

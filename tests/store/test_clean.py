@@ -205,8 +205,8 @@ def test_the_last_state_that_a_product_reads_stays(results, capsys, wanted):
 
 
 def test_a_run_that_runs_of_a_grid_are_linked_to_stays(wanted):
-    name = {"protocol": "normalization-quick-writers", "dataset": "penmanship"}
-    name |= {"partition": "writers", "method": "fedavg", "seed": 0}
+    name = {"protocol": "privatization-fecifar-lr0.03", "dataset": "cifar10"}
+    name |= {"partition": "classes5", "method": "AaBb", "seed": 0}
     everything = Grid(STUDIES, QUICK)
     first = everything.first_name(everything.resolve(name))
     in_grids = [run for one in list_grids(everything) for run in list_runs(everything, *one)]

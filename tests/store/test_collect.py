@@ -37,7 +37,10 @@ SALIENCY = "client,size,R,R_per_sample,weight,effective_clients\n0,10,5.0,0.5,0.
 SALIENCY += "1,30,15.0,0.5,0.75,1.6\n"
 CLIENTS = "round,client,samples,server_accuracy,server_loss,own_accuracy,own_loss\n"
 CLIENTS += "10,0,5,,,0.5,1.2\n10,2,3,,,0.25,1.3\n"
-MIXED = "alpha,beta,mean,weighted,std,clients\n0.0,0.0,0.5,0.4,0.1,3\n0.0,1.0,0.6,0.5,0.1,3\n"
+MIXED = (
+    "alpha,beta,mean,weighted,std,loss,clients,divergence,evaluate_clients\n"
+    "0.0,0.0,0.5,0.4,0.1,0.7,3,,cohort\n,1.0,0.6,0.5,0.1,0.6,3,0.2,cohort\n"
+)
 ENCODED = "digits/dir0.1/abc"  # the folder of saliency
 COUNTS = np.array([[0, 3], [4, 0], [0, 0]])
 
@@ -273,3 +276,15 @@ def test_what_the_command_is_told_of_a_protocol_is_short_and_enough(kind):
         for of in (whole, told)
     )
     assert (path, names) == (short, fewer)
+
+
+@pytest.mark.parametrize("kind", ["runs", "seconds", "partition", "sizes"])
+def test_a_table_has_the_number_of_clients_that_are_writers(kind, results, monkeypatch):
+    monkeypatch.setitem(PROTOCOLS["p"], "clients", "writers")
+    for path in results.rglob("summary.json"):
+        write(path, SUMMARY | {"clients": 2})
+    for path in [*results.rglob("classwise-3/*")]:
+        made = path.parent.with_name("classwise-writers") / path.name
+        made.parent.mkdir(exist_ok=True)
+        np.savez(made, counts=COUNTS[:2], test_offsets=np.array([0, 2, 3]))
+    assert gathered(kind, results)["clients"].unique().tolist() == [2]

@@ -5,6 +5,7 @@ Results are made by hand for a study of two methods and two seeds; every kind of
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,11 +19,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from conftest import ENVIRONMENT, copied
 from fedgrid.commands import collect, draw, keep
 from fedgrid.report import _product
-from fedgrid.report._kept import describe_code, describe_kept
+from fedgrid.report._kept import describe_code, describe_kept, describe_processors
+from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError
 from fedgrid.store import identity, keeping, kept
 from fedgrid.store import tables as collected
@@ -47,9 +50,12 @@ WHAT = ("mini", "quick", "main")
 MADE = {"code": "4630d3819846", "device": "AMD EPYC", "threads": 1, "versions": {"torch": "2.15.0"}}
 
 
-def grid_of(**protocol) -> Grid:
+def grid_of(dataset: str = "digits", **protocol) -> Grid:
     """The made-up study beside FedSLS; a product of it reads every kind of table."""
     study = MINI | {"products": {}, "protocols": {"mini": PROTOCOL | protocol}}
+    blocks = [BLOCK | {"dataset": [dataset]}, BLOCK | {"dataset": [dataset], "method": ["fedavg"]}]
+    grids = {name: [block] for name, block in zip(("main", "one"), blocks, strict=True)}
+    study["scales"] = {"quick": {"grids": grids}}
     study["protocols"]["alias"] = {"base": "mini"}
     made = Grid({"fedsls": STUDIES["fedsls"], "mini": study})
     made.studies["mini"]["products"] = EVERY
@@ -87,7 +93,8 @@ def content(kind: str, run: dict) -> pd.DataFrame | dict | np.ndarray:
         return table.assign(R_per_sample=0.5, weight=[0.25, 0.75], effective_clients=1.6)
     if kind == "interpolation":
         table = pd.DataFrame({"alpha": [0.0, 0.0], "beta": [0.0, 1.0], "mean": some(run, 2)})
-        return table.assign(weighted=some(run, 2), std=0.1, clients=3)
+        table = table.assign(weighted=some(run, 2), std=0.1, loss=some(run, 2), clients=3)
+        return table.assign(divergence=np.nan, evaluate_clients="cohort")
     return np.array([[0, 3], [4, 0], [0, 0]])
 
 
@@ -108,7 +115,8 @@ def path_of(kind: str, method: str = "fedavg", seed: int = 0, everything: Grid =
 
 
 def resolved(method: str = "fedavg", seed: int = 0, everything: Grid = GRID) -> dict:
-    names = {"protocol": "mini", "dataset": "digits", "partition": "dir0.1"}
+    (dataset,) = everything.studies["mini"]["scales"]["quick"]["grids"]["main"][0]["dataset"]
+    names = {"protocol": "mini", "dataset": dataset, "partition": "dir0.1"}
     return everything.resolve(names | {"method": method, "seed": seed})
 
 
@@ -228,6 +236,64 @@ def test_a_run_in_results_is_read_there_and_others_from_what_is_kept(results):
     }
     assert set(table[(table["method"] == "fedavg") & (table["seed"] == 0)]["accuracy"]) == {0.25}
     assert table["kept"].dtype == bool
+
+
+OWN = ("npz", "moved", "folder", "clients")
+
+
+@pytest.fixture(params=OWN)
+def own(request, results, monkeypatch) -> tuple[str, Grid]:
+    """Runs of data of one's own are kept, and gone from the results: what is changed, the grid."""
+    monkeypatch.chdir(results.parent)
+    monkeypatch.setenv(own_data.VARIABLE, "{}")
+    entry = {"folder": "mine"} if request.param in ("folder", "clients") else {"npz": "mine.npz"}
+    if request.param == "clients":
+        entry["clients"] = "clients.csv"
+    make_own(0)
+    own_data.give({"datasets": {"mine": entry}})
+    source.forget()
+    everything = grid_of(dataset="mine")
+    monkeypatch.setattr(keep, "read_grid", lambda *_: everything)
+    for method in BLOCK["method"]:
+        for seed in BLOCK["seed"]:
+            finish(results, method, seed, everything)
+    keep_all(results)
+    yield request.param, everything
+    source.forget()
+
+
+def make_own(number: int) -> None:
+    """Data of one's own in an .npz and in a folder; another number makes others."""
+    random = np.random.default_rng(number)
+    x, y = random.normal(5, 2, (12, 8, 8)), np.arange(12) % 3
+    np.savez("mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    for one in "abc":
+        folder = Path("mine", one)
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = random.integers(0, 255, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{one}.png")
+    Path("clients.csv").write_text(f"file,client\na/a.png,{number}\n")
+
+
+def test_kept_runs_of_ones_own_data_are_those_of_the_same_content(own, results):
+    kind, everything = own
+    paths = [path for path in Path().glob("mine*") if path.is_file()]
+    assert len(there("runs", NOWHERE, everything)) == 12
+    assert len(there("partition", NOWHERE, everything))
+    if kind == "moved":  # the same content elsewhere, with other times
+        Path("elsewhere").mkdir()
+        shutil.copyfile(paths[0], "elsewhere/other.npz")
+        os.utime("elsewhere/other.npz", ns=(1, 1))
+        own_data.give({"datasets": {"mine": {"npz": "elsewhere/other.npz"}}})
+    elif kind == "clients":
+        Path("clients.csv").write_text("file,client\na/a.png,other\n")
+    else:
+        make_own(1)
+    source.forget()
+    again = grid_of(dataset="mine")
+    assert (there("runs", NOWHERE, again) is None) == (kind != "moved")
+    assert (there("partition", NOWHERE, again) is None) == (kind != "moved")
+    assert (there("runs", results, again) is None) == (kind != "moved")  # nor what is in results/
 
 
 def test_there_is_no_table_of_no_runs(store):
@@ -448,7 +514,8 @@ def test_a_kept_run_with_other_settings_is_ignored(results, store):
 # The defaults of a protocol's fields. What is kept counts on them: its content has only those
 # fields that differ. Add a field's default here when there is a new one; never change a default.
 DEFAULTS = {
-    "model": "cnn", "weights": "none", "clients": 100, "participation": 0.1, "sampler": "seeded",
+    "model": "cnn", "weights": "none", "clients": 100, "merge": False,
+    "participation": 0.1, "sampler": "seeded",
     "recipe": "classwise", "rounds": 100, "local": 10, "local_unit": "steps", "batches": "fresh",
     "least_steps": 0, "most_steps": 0, "batch": 64, "smallest_batch": 8, "lr": 0.01,
     "lr_decay": 1.0, "momentum": 0.0, "weight_decay": 0.0, "clip": 0.0, "optimiser": "sgd",
@@ -459,6 +526,7 @@ DEFAULTS = {
     "tail": 100, "pretrain_epochs": 1, "autoencoder_fit": 0.0,
     "server_data": 0.0, "dropout": 0.0, "stragglers": 0.0, "attackers": 0.0, "attack": "labels",
     "attack_strength": 1.0, "availability": "always", "available": 0.5, "available_rounds": 10.0,
+    "evaluate_last": 0, "average_last": 0, "late": "partial",
 }  # fmt: skip
 
 
@@ -894,9 +962,23 @@ def test_a_source_in_another_folder_is_one_of_runs(store):
     assert said == "Of 3 runs 1 is kept with the study."
 
 
+def test_processors_are_named_if_runs_of_a_seed_had_different_ones():
+    other = {"device": "Xeon"}
+    index = index_of(
+        *(("fedavg", seed, {}) for seed in range(3)), ("moon", 0, {}), ("moon", 1, other)
+    )
+    sources = [("runs", flags(kept_seeds=(0, 1, 2))), ("runs", flags("moon", kept_seeds=(0, 1)))]
+    said = "different processors (AMD EPYC: 1 run, Xeon: 1 run), whose roundings can move"
+    assert said in describe_processors(sources, index)
+    assert describe_processors(sources[:1], index) == ""
+    only_first = [sources[0], ("runs", flags("moon", kept_seeds=(0,)))]  # seed 1 was trained here
+    assert describe_processors(only_first, index) == ""
+
+
 def test_nothing_is_said_if_nothing_is_kept():
     other = pd.DataFrame({"encoder": ["area"], "ssim": [0.5]})  # an experiment
     assert describe_kept([("runs", flags()), ("runs", other)], {}) == ""
+    assert describe_processors([("runs", flags()), ("runs", other)], {}) == ""
 
 
 # -- the workflow -------------------------------------------------------------------------------

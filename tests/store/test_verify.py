@@ -131,23 +131,6 @@ def test_a_file_without_a_record_is_found_in_every_folder_of_results(folder, tmp
     assert found == [(tmp_path / folder / "seed0.csv", "unrecorded", "it has no record")]
 
 
-def test_what_set_gave_is_no_change_of_the_study():
-    record = recorded(command=("--set", "rounds=3", "lr=0.2", "--out", "x"))
-    record["run"]["protocol"] |= {"rounds": 3, "lr": 0.2}
-    assert verifying.difference(record, GRID) == ""
-    record["command"] = [
-        "fedgrid.commands.train",
-        "--set",
-        "rounds=3",
-        "--out",
-        "x",
-        "--set=lr=0.2",
-    ]
-    assert verifying.difference(record, GRID) == ""
-    record["run"]["protocol"]["batch"] = 5
-    assert verifying.difference(record, GRID) == "protocol: batch was 5 and is 32 now"
-
-
 def test_the_results_of_another_checkout_are_held_to_its_own_inputs(tmp_path, monkeypatch):
     for folder, text in (("here", "mine"), ("there", "its own")):
         (tmp_path / folder / "results").mkdir(parents=True)

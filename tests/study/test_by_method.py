@@ -1,6 +1,5 @@
 """Fields of a protocol that a method has for itself: `by_method`; and the fields of optimisers."""
 
-import json
 import re
 
 import pytest
@@ -38,6 +37,16 @@ def test_a_method_has_its_own_fields_and_the_others_the_protocols():
     assert "by_method" not in trained("fedavg")
 
 
+def test_one_method_drops_stragglers_and_another_takes_their_work():
+    given = {"base": "fedsls-quick", "stragglers": 0.5, "local": 5}
+    of = {"slow": given | {"by_method": {"fedavg": {"late": "dropped"}}}}
+    assert trained("fedavg", "slow", **of)["late"] == "dropped"
+    assert trained("fedprox", "slow", **of)["late"] == "partial"
+    with pytest.raises(UsageError, match="`stragglers` changes nothing with `local: 1`"):
+        check_conditions("p", PROTOCOL | {"stragglers": 0.5, "local": 1})
+    check_conditions("p", PROTOCOL | {"stragglers": 0.5, "local": 1, "late": "dropped"})
+
+
 def test_a_combination_has_the_fields_of_its_parts():
     variants = {"variants": {"scaffold+u": {"scaffold": {}, "uniform": {}}}}
     grid = Grid(STUDIES, {"protocols": {"mine": ADAM | {"by_method": OWN}}} | variants)
@@ -73,14 +82,9 @@ def test_a_run_with_its_own_fields_is_trained_once_under_both_names():
         assert grid.first_name(grid.resolve(names))["protocol"] == "mine"
 
 
-def test_a_value_that_a_name_or_a_command_asks_for_wins():
+def test_a_value_that_a_name_asks_for_wins():
     assert trained("scaffold", "mine-lr0.25")["lr"] == 0.25
     assert trained("scaffold", "mine-lr0.25")["optimiser"] == "sgd"
-    run = resolver().resolve(NAMES | {"protocol": "mine", "method": "scaffold"})
-    arguments = [json.dumps(run), "--set", "lr=0.125", "--out", "there"]
-    asked = command.run_parser("a stage").parse_args(arguments)
-    found = run_of_stage("train", command.resolve_run(asked, "train"))["protocol"]
-    assert (found["lr"], found["optimiser"]) == (0.125, "sgd")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_a_command_refuses_an_optimiser_as_a_grid_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     parser = command.run_parser("...")
     run = "fedsls-quick/digits/dir0.1/scaffold/seed0"
-    given = [run, "--out", "there", "--set", "optimiser=adam"]
+    given = ["fedsls-quick-optimiseradam/digits/dir0.1/scaffold/seed0"]
     with pytest.raises(UsageError, match=HOLD.format("scaffold", "adam")):
         command.resolve_run(parser.parse_args(given), "train")
     command.resolve_run(parser.parse_args([run]), "train")
@@ -211,9 +215,9 @@ def test_an_availability_that_cannot_be_is_refused():
     check_conditions("here", sticky | {"available": 0.95, "availability": "cyclic"})
     with pytest.raises(UsageError, match="set `availability: always`"):
         check_conditions("here", sticky | {"batches": "continued"})
-    check_cohort("fedau", {"contribution": {}}, PROTOCOL)
+    check_cohort("fedau", {"contribution": {}}, PROTOCOL, "digits")
     with pytest.raises(UsageError, match=r"availability sticky a round.*`availability: always`"):
-        check_cohort("fedau", {"contribution": {}}, sticky)
+        check_cohort("fedau", {"contribution": {}}, sticky, "digits")
 
 
 def test_an_availability_joins_the_settings_of_runs_that_have_one():
@@ -239,9 +243,9 @@ def test_a_method_that_trains_on_the_servers_samples_needs_some():
 def test_a_cohort_of_one_has_nobody_to_be_compared_with():
     alone = PROTOCOL | {"clients": 10, "participation": 0.1}
     with pytest.raises(UsageError, match=r"participation 0.1 of 10 clients samples 1: sample at"):
-        check_cohort("fedavg+norm", {"fedavg": {}, "contribution": {}}, alone)
-    check_cohort("fedavg", {"fedavg": {}}, alone)
-    check_cohort("fedavg+norm", {"contribution": {}}, alone | {"participation": 0.2})
+        check_cohort("fedavg+norm", {"fedavg": {}, "contribution": {}}, alone, "digits")
+    check_cohort("fedavg", {"fedavg": {}}, alone, "digits")
+    check_cohort("fedavg+norm", {"contribution": {}}, alone | {"participation": 0.2}, "digits")
 
 
 def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep():

@@ -221,21 +221,6 @@ def test_a_protocol_without_a_field_that_a_stage_needs_is_refused(stage_name):
             resolve_run(asked, stage_name)
 
 
-@quick
-@given(st.sampled_from(sorted(PROTOCOL)), st.text(max_size=10) | st.sampled_from(NASTY))
-@example("rounds", "[1")
-@example("lr", ".nan")
-@example("rounds", "3.0")
-@example("rounds", "*a")
-def test_any_set_value_is_answered(field, text):
-    name = "fedsls-quick/digits/dir0.1/fedavg/seed0"
-    asked = run_parser("").parse_args([name, "--out", "x", f"--set={field}={text}"])
-    try:
-        assert_usable_protocol(resolve_run(asked, "train")["protocol"])
-    except UsageError as problem:
-        assert_one_sentence(problem)
-
-
 def assert_usable_protocol(protocol: dict) -> None:
     assert isinstance(protocol["rounds"], int)
     assert math.isfinite(protocol["lr"])

@@ -63,6 +63,17 @@ def test_fedsls_has_all_methods_at_three_alphas_and_more_seeds_where_it_matters(
             assert controls["cifar10", partition, method] == {0, 1, 2, 3, 4}
 
 
+def test_fedsls_compares_dynamic_weights_and_classes_and_has_the_placebo():
+    controls, claims = cells("fedsls", "controls"), cells("fedsls", "claims")
+    for partition in ("dir0.5", "dir0.1", "dir0.05"):
+        assert controls["cifar10", partition, "fedsls_dynamic+swapped"] == {0, 1, 2}
+        assert claims["cifar10", partition, "fedsls_dynamic"] == {0, 1, 2}
+    for method in ("fedsls-max", "fedsls-sum"):
+        assert claims["cifar10", "dir0.05", method] == {0, 1, 2}
+    maps = GRID.fidelity("fedsls", "small")
+    assert maps["encoders"]["saliency"] == maps["encoders"]["untrained"] == 3
+
+
 def test_the_curve_of_what_weights_can_do_has_five_powers_and_its_points():
     powers = {"uniform", "power-exponent0.5", "fedavg", "power-exponent1.5", "power-exponent2"}
     points = {"fedsls", "fedsls+swapped", "fedsls+random", "fedau", "fedavg+norm"}
@@ -89,12 +100,43 @@ def test_fedlmd_has_two_partitions_and_equal_weights_where_these_differ():
     assert found == dict.fromkeys(equal, "dir0.05")
 
 
+def test_fedlmd_without_a_teacher_has_its_table_its_figure_and_its_placebo():
+    assert {m for *_, m in cells("fedlmd", "table2")} == {
+        *("fedavg", "fedavg_ls", "fedntd_tf", "fedlmd_tf")
+    }
+    for grid, method in [("figure5", "fedlmd_tf"), ("controls", "fedlmd_tf_random")]:
+        seeds = {p: of for (_, p, m), of in cells("fedlmd", grid).items() if m == method}
+        assert seeds == {"dir0.05": {0, 1, 2}, "shards2": {0, 1, 2}}
+    assert {"fedlmd_tf", "fedntd"} == names("fedlmd", "sweeps", "method") - {"fedlmd_tf-beta3"}
+
+
 def test_privatisation_has_seven_ways_and_their_placebos_on_images_and_text():
     ways = {"AB", "aB", "Ab", "ab", "AaB", "ABb", "AaBb"}
     placebos = {f"{way}+forgets" for way in ways - {"AB", "ab"}} | {"AaB+resets", "ABb+resets"}
     assert names("privatization", "ways", "method") == ways | placebos
     assert names("privatization", "ways", "dataset") == {"cifar10", "tinyshakespeare"}
     assert names("privatization", "ways", "seed") == {0, 1, 2}
+
+
+@pytest.mark.parametrize("scale", STUDIES["privatization"]["scales"])
+def test_automatic_methods_are_there_with_two_steps_a_batch_and_with_one(scale):
+    runs = [GRID.resolve(run) for run in GRID.runs("privatization", scale, "figure10")]
+    twice = {
+        (file, options["shared_step"])
+        for run in runs
+        for file, options in run["method"].items()
+        if file.startswith("auto")
+    }
+    assert twice == {(f"auto{end}", step) for end in ("cs", "sa", "hs") for step in (True, False)}
+
+
+def test_splits_and_autohs_have_placebos_with_the_seeds_of_their_methods():
+    found = cells("privatization", "claims")
+    for method in ("AutoHS", "AutoHS+text"):
+        assert found["cifar10", "classes5", f"{method}+forgets"] == {0, 1, 2}
+    for kind, split in (("SPS", 2), ("SPS", 4), ("SSP", 2), ("SSP", 4)):
+        for name in (f"{kind}-split{split}", f"{kind}+forgets-split{split}"):
+            assert found["cifar10", "classes5", name] == {0, 1, 2}
 
 
 @pytest.mark.parametrize("study", SMALL)

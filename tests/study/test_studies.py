@@ -11,11 +11,12 @@ import yaml
 from conftest import ENVIRONMENT, answers, said
 from fedgrid.commands import draw
 from fedgrid.runtime import names
+from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.plain_yaml import FastLoader, Loader
-from fedgrid.study import command
+from fedgrid.store import wanted
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid, read_grid
-from fedgrid.study.reading import STUDIES, read_studies
+from fedgrid.study.reading import STUDIES, read_studies, use_studies
 
 BLOCK = "{protocol: short, dataset: digits, partition: [dir0.1], method: [fedavg, prox], seed: [0]}"
 STUDY = f"""title: mine
@@ -43,7 +44,7 @@ HEAD = "method,dataset,partition,protocol,seed,accuracy"
 def read(folder, text: str | bytes) -> Grid:
     """The grid of a folder with this study alone, up to what products depend on."""
     (folder / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    studies = read_studies(folder)
+    studies = {"mine": read_studies(folder).named("mine")}
     made = Grid(studies)
     json.dumps(studies, sort_keys=True)
     return made
@@ -63,6 +64,64 @@ def read(folder, text: str | bytes) -> Grid:
 )
 def test_a_study_may_be_written_in_these_ways(text, tmp_path):
     assert len(read(tmp_path, text).runs("mine", "quick", "main")) == 2
+
+
+WRONG = {
+    "no YAML": "title: [x",
+    "no text": b"\x00\xff\xfe",
+    "a misspelt key": STUDY.replace("title:", "titel:"),
+    "a misspelt base": STUDY.replace("{clients: 10", "{base: shrot, clients: 10"),
+    "an unknown method": STUDY.replace("[fedavg, prox]", "[nobody]"),
+    "a wrong claim": STUDY.replace("over: fedavg", "over: nobody"),
+}
+
+
+@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
+def test_a_study_with_a_mistake_ends_only_what_uses_it(text, tmp_path):
+    renamed = text if isinstance(text, bytes) else text.replace("short", "other").encode()
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    (tmp_path / "wrong.yaml").write_bytes(renamed)
+    told: list[str] = []
+    grid = use_studies(read_studies(tmp_path), Grid, "mine", told.append)
+    assert [*grid.studies] == ["mine"]
+    assert grid.runs("mine", "quick", "main") == read(tmp_path, STUDY).runs("mine", "quick", "main")
+    (sentence,) = told
+    assert sentence.startswith("the study wrong is left out, because it has a mistake: wrong.yaml")
+    for use in (lambda: grid.studies.named("wrong"), lambda: grid.runs("wrong", "quick", "main")):
+        with pytest.raises(UsageError, match=r"wrong\.yaml"):
+            use()
+    for look_up in (grid.protocol, lambda name: grid.method(name, "digits")):
+        with pytest.raises(UsageError, match=r"is called .* may be in wrong"):
+            look_up("xyz")
+    with pytest.raises(UsageError, match=r"wrong\.yaml"):
+        use_studies(read_studies(tmp_path), Grid, "wrong").runs("wrong", "quick", "main")
+
+
+def test_studies_that_give_a_name_two_meanings_are_left_out_but_for_the_asked_one(tmp_path):
+    (tmp_path / "a.yaml").write_text(STUDY.replace("rounds: 3", "rounds: 4"))
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    for asked, kept in [("mine", ["mine"]), ("a", ["a"]), ("", [])]:
+        told: list[str] = []
+        grid = use_studies(read_studies(tmp_path), Grid, asked, told.append)
+        assert [*grid.studies] == kept
+        assert len(told) == 2 - len(kept)
+        assert all("protocols.short already means something else in a.yaml" in t for t in told)
+    with pytest.raises(UsageError, match="may be in a and mine"):
+        grid.protocol("short")
+
+
+def test_a_mistake_in_the_configuration_leaves_out_no_study(tmp_path):
+    (tmp_path / "mine.yaml").write_text(STUDY)
+    for config in ({"protocols": {"long": {"base": "shrot"}}}, {"protocols": {"short": {}}}):
+        with pytest.raises(UsageError, match=r"^the configuration: protocols\."):
+            use_studies(read_studies(tmp_path), lambda studies, own=config: Grid(studies, own))
+
+
+def test_nothing_is_cleaned_while_a_study_is_left_out(tmp_path, monkeypatch):
+    (tmp_path / "wrong.yaml").write_text("title: [x")
+    monkeypatch.setattr(wanted, "read_studies", lambda: read_studies(tmp_path))
+    with pytest.raises(UsageError, match=r"wrong\.yaml"):
+        wanted.find_wanted([])
 
 
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.yaml")), ids=lambda path: path.stem)
@@ -97,9 +156,6 @@ def test_names_that_look_like_numbers_are_names_and_numbers_are_numbers_everywhe
     path = tmp_path / "config.yaml"
     path.write_text("protocols: {08: {base: fedsls-quick, weight_decay: 5e-4}}")
     assert read_grid(path).protocol("08")["weight_decay"] == 5e-4
-    run = {"protocol": {"weight_decay": 0.0}}
-    command.set_fields(run, ["weight_decay=5e-4"])
-    assert run["protocol"] == {"weight_decay": 5e-4}
 
 
 def test_a_configuration_that_snakemake_read_is_read_as_it_is_written(tmp_path):

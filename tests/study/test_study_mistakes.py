@@ -56,7 +56,6 @@ claims:
     along: {partition: [dir0.5, dir0.1]}
     most: 1
 main: [short]
-front: {table: table, figure: convergence}
 labels: {prox: FedProx, digits: Digits, protocols: {short: Short}}
 """
 MISTAKES = {
@@ -125,8 +124,6 @@ MISTAKES = {
         "convergence: {from: {runs: runs/main}",
         "convergence: {from: {runs: runs/mian}",
     ),
-    "front: a misspelt product": ("front: {table: table", "front: {table: tabel"),
-    "front: a table as the figure": ("figure: convergence}", "figure: table}"),
     "main: a misspelt protocol": ("main: [short]", "main: [shrot]"),
     "labels: a misspelt method": ("labels: {prox:", "labels: {porx:"),
     "labels: a misspelt protocol": ("protocols: {short: Short", "protocols: {shrot: Short"),
@@ -226,7 +223,8 @@ def test_the_study_and_the_configuration_without_a_mistake_are_right(tmp_path):
 
 def test_a_mistake_is_told_with_its_file(answers):
     for name, error in answers.items():
-        file = "config.yaml" if name.startswith("config.yaml: ") else "mine.yaml: "
+        of_config = name.startswith("config.yaml: ")
+        file = ("config.yaml", "the configuration: ") if of_config else "mine.yaml: "
         assert str(error).startswith(file), name
 
 

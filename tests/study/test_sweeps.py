@@ -1,5 +1,7 @@
 """Names of variants, sweeps, added names, the folder of a part, and names of the same work."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,7 @@ def table1(**config) -> dict:
     [
         ("fedprox-mu0.1", {"fedprox": {"mu": 0.1}}),
         ("fedprox-mu1", {"fedprox": {"mu": 1.0}}),
-        ("fedprox-mu1e-3", {"fedprox": {"mu": 0.001}}),
+        ("fedprox-mu1e-05", {"fedprox": {"mu": 0.00001}}),
         ("fedsl-f4", {"fedsl": {"f": 4}}),
         ("fedsls-readingB-tau0.25", {"fedsls": {"tau": 0.25, "reading": "B"}}),
         ("fedlmd-exacttrue", {"fedlmd": {"exact": True}}),
@@ -87,7 +89,7 @@ def test_a_value_out_of_its_range_is_refused():
 
 def test_a_hyper_parameter_that_came_later_leaves_earlier_settings_as_they_are():
     assert PLAIN.method("fedrep", "digits") == {"fedrep": {"head_share": 0.5}}
-    assert PLAIN.method("pfedme-mu0.0", "digits") == PLAIN.method("pfedme", "digits")
+    assert PLAIN.method("pfedme-mu0", "digits") == PLAIN.method("pfedme", "digits")
     assert PLAIN.method("pfedme-mu0.5", "digits")["pfedme"]["mu"] == 0.5
     assert PLAIN.hyper_parameters("fedrep") == {"head_share": 0.5, "rest": True}
 
@@ -107,10 +109,59 @@ def test_a_value_is_read_as_it_was_written(value):
 @given(st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=2), st.integers(0, 99))
 def test_several_values_are_read_apart(floats, number):
     fields = {"m": 0.5, "mu": 0.5, "mu2": 1}
-    name = "-".join(["base", f"m{floats[0]!r}", f"mu{floats[1]!r}", f"mu2{number}"])
+    name = "-".join(
+        ["base", f"m{write_value(floats[0])}", f"mu{write_value(floats[1])}", f"mu2{number}"]
+    )
     base, values = split_name(name, ["base"], lambda base: fields)
     assert base == "base"
     assert values == {"m": floats[0], "mu": floats[1], "mu2": number}
+
+
+@pytest.mark.parametrize(
+    ("name", "spelled"),
+    [
+        ("fedsls-quick-lr0.10", "fedsls-quick-lr0.1"),
+        ("fedsls-quick-lr1e-1", "fedsls-quick-lr0.1"),
+        ("fedsls-quick-lr.1", "fedsls-quick-lr0.1"),
+        ("fedsls-quick-lr+0.1", "fedsls-quick-lr0.1"),
+        ("fedsls-quick-lr0.1000000000000000055", "fedsls-quick-lr0.1"),
+        ("fedsls-quick-lr0.00001-local02", "fedsls-quick-lr1e-05-local2"),
+        ("fedprox-mu0.10", "fedprox-mu0.1"),
+        ("fedprox-mu1.0", "fedprox-mu1"),
+        ("fedprox-mu-0", "fedprox-mu0"),
+        ("fedsl-f04", "fedsl-f4"),
+    ],
+)
+def test_a_name_has_one_spelling(name, spelled):
+    axis = "protocol" if name.startswith("fedsls-quick") else "method"
+    with pytest.raises(UsageError, match=f"write {re.escape(spelled)}$"):
+        PLAIN.knows(axis, name)
+    assert PLAIN.knows(axis, spelled)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"partition": "dir0.1,dir0.1"},
+        {"seed": "0,1,0"},
+        {"seed": [1, 1]},
+        {"method": ["fedavg", "fedavg"]},
+        {"method": "fedsls-readingB-tau0.25,fedsls-tau0.25-readingB"},
+        {"method": "fedlmd-beta2-tau0.5,fedlmd-tau0.5-beta2"},  # fedlmd-beta2 is a variant
+        {"protocol": "fedsls-quick-lr0.1-local2,fedsls-quick-local2-lr0.1"},
+        {"method": "fedprox", "sweep": {"fedprox": {"mu": ["0.1", "0.10"]}}},
+        {"sweep": {"protocol": {"lr": [0.1, "1e-1"]}}},
+    ],
+)
+def test_a_thing_is_named_once(config):
+    with pytest.raises(UsageError, match="name it once"):
+        configured(**config)
+
+
+@pytest.mark.parametrize("seed", ["01", "0,00", ["007"]])
+def test_a_seed_has_one_spelling(seed):
+    with pytest.raises(UsageError, match=r"write seed\d$"):
+        configured(seed=seed)
 
 
 # --- sweeps --------------------------------------------------------------------------------------
@@ -448,7 +499,7 @@ def test_names_are_not_compared_in_pairs(monkeypatch):
     names = [Word(f"name{number}") for number in range(300)]
     monkeypatch.setattr(Word, "casefold", lambda self: self)
     Word.compared = 0
-    checks.check_case(names)
+    checks.check_case("method", names)
     for name in names:
         known("name", name, dict.fromkeys(names))
     Grid._kept(names, [*names], {*names})

@@ -21,7 +21,7 @@ pytestmark = [
 ]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(files.__file__).parents[2]), "FEDGRID_WARM": ""}
 NAME = "fedsls-quick/digits/dir0.1/fedsls/seed0"
-SHORT = ("--set", "rounds=6", "evaluate_every=2", "tail=2", "--save-every", "0")
+SHORT = "fedsls-quick-rounds6-evaluate_every2-tail2/digits/dir0.1/fedsls/seed0"
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_while_the_results_of_a_stage_are_written(small, ready):
 
 def test_while_a_checkpoint_is_written(small, ready):
     place = small("64k")  # room for one checkpoint
-    command = ("train", NAME, "--results", ready, "--out", ready.parent / "out", *SHORT)
+    command = ("train", SHORT, "--save-every", 0, "--results", ready, "--out", ready.parent / "out")
     expected = stage(*command, "--checkpoint", ready.parent / "kept")
     assert expected.returncode == 0, expected.stderr
     whole = (ready.parent / "out/metrics.csv").read_bytes()
@@ -127,7 +127,7 @@ def test_while_a_checkpoint_is_written(small, ready):
 
 def test_while_a_runs_results_are_written(small, ready):
     place = small("24k")
-    command = ("train", NAME, "--results", ready, "--out", place / "out", *SHORT)
+    command = ("train", SHORT, "--save-every", 0, "--results", ready, "--out", place / "out")
     command += ("--checkpoint", ready.parent / "kept-elsewhere")
     fails(stage(*command))
     assert not (place / "out/metrics.csv").exists()

@@ -19,7 +19,9 @@ from fedgrid.report import clients
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.names import listed, registered
 from fedgrid.store import tables as collected
+from fedgrid.store.measured import MADE
 from fedgrid.study.grid import Grid
+from fedgrid.study.options import WAYS
 from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
 from fedgrid.study.reading import read_studies
@@ -51,7 +53,7 @@ UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", 
 UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 # What the marks in names of columns stand for.
 FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
-FAMILIES |= {"<metric>": "tail|best|smoothed|final", "<name>": r"\w+", "<model>": "server|own"}
+FAMILIES |= {"<metric>": "|".join(WAYS), "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<source>": r".+"}
 ANYWHERE = {
     "kept",
@@ -67,6 +69,7 @@ DRAWN = {
     for study in (*STUDIES, "fedsls")
     for name in made.GRID.products(study, "quick")
 }
+SHRUNK = ("partition", "protocol")  # axes of which a block keeps one name
 OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
 
 
@@ -114,7 +117,9 @@ def test_every_kept_table_is_explained():
     for path in folder.rglob("*.csv"):
         kept = "index" if path.stem == "index" else "tables"
         kept = kept if path.parent != folder else "curves" if "_" in path.stem else "cells"
-        assert unknown(f"kept: {kept}", header(path)) == [], path
+        measured = path.with_name(MADE).exists()  # tables of an experiment
+        of = f"experiment: {path.parent.name}/{path.stem}" if measured else f"kept: {kept}"
+        assert unknown(of, header(path)) == [], path
 
 
 @pytest.mark.parametrize(
@@ -166,7 +171,9 @@ def draw_kept(study: str, name: str, project: Path) -> None:
     for source, text in plan.grid.sources(study, "small", name).items():
         kind, _, grid = text.partition("/")
         path = folder / f"{text}.csv"
-        if not path.exists():
+        if kind not in COLLECTED:
+            path = answers(plan).experiments.file(study, "small", text)
+        elif not path.exists():
             words = answers(plan).tables.words(kind, study, "small", grid)
             collect.main([kind, *words, "--results", str(project / "none"), "--out", str(path)])
         sources.append(f"{source}={path}")
@@ -277,7 +284,7 @@ def shrunk(study: dict) -> dict:
             fields |= {"rounds": 2, "tail": 2, "evaluate_every": 1, "pretrain_epochs": 1}
     quick, before = study["scales"]["quick"], names_of_grids(study)
     for block in (block for blocks in quick["grids"].values() for block in blocks):
-        block |= {axis: listed(block[axis])[:1] for axis in ("partition", "protocol")}
+        block |= {axis: listed(block[axis])[:1] for axis in SHRUNK if axis in block}
         for field, values in block.get("sweep", {}).get("protocol", {}).items():
             block["sweep"]["protocol"][field] = values[:1]
     quick |= {name: quick[name] | small for name, small in SMALL.items() if name in quick}
@@ -292,9 +299,7 @@ def names_of_grids(study: dict) -> set[str]:
     """The partitions and protocols in all grids."""
     grids = [grid for scale in study["scales"].values() for grid in scale["grids"].values()]
     blocks = [block for grid in grids for block in grid]
-    return {
-        n for block in blocks for axis in ("partition", "protocol") for n in listed(block[axis])
-    }
+    return {n for block in blocks for axis in SHRUNK for n in listed(block.get(axis))}
 
 
 def names_of_claim(claim: dict) -> set[str]:

@@ -315,6 +315,21 @@ def test_the_page_of_a_scale_counts_what_is_kept():
         assert re.search(r"^\| `fedsls` \| [1-9]", page, re.MULTILINE), scale
 
 
+def test_the_page_of_a_study_counts_the_claims_that_a_scale_does_not_test(tmp_path, monkeypatch):
+    monkeypatch.setattr(hooks, "VERDICTS", tmp_path / "verdicts.html")
+    assert hooks.untested("mine", "small") == []
+    (tmp_path / "verdicts").mkdir()
+    rows = (
+        'reason,untested,claims,numbers\n,3,9,"2, 4, 5"\nthey are old,1,9,2\nno data,2,9,"4, 5"\n'
+    )
+    (tmp_path / "verdicts/mine_small_untested.csv").write_text(rows)
+    (said,) = hooks.untested("mine", "small")
+    assert said == (
+        "At the scale `small`, 3 of 9 claims have no runs: 1, because they are old (2); "
+        "2, because no data (4, 5)."
+    )
+
+
 def test_no_mark_of_a_page_is_left():
     for name, text in PAGES.items():
         marks = re.findall(r"<!-- (\w+)", text)

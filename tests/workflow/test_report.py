@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-import made
 from conftest import ENVIRONMENT, copied
-from fedgrid.commands import front
-from fedgrid.runtime.names import UsageError
-from made import GRID, STUDIES, STUDY
+from made import GRID, STUDY
 from shown import visit
 
 # Seconds instead of minutes: the smallest images, models and numbers of seeds.
@@ -27,19 +24,11 @@ SMALL = {
 }
 # Opens every category and every figure of the report, and writes down what a reader would see.
 VISIT = """<script>
-const seen = {navbar: {}, figures: {}, start: "", front: [], marks: 0};
+const seen = {navbar: {}, figures: {}, start: ""};
 const pause = () => new Promise(done => setTimeout(done, 150));
 async function visit() {
     await pause();
     seen.start = document.body.innerText;
-    const top = of => of.getBoundingClientRect().top;
-    const parts = [...document.querySelectorAll(".front section")];
-    const graph = document.querySelector("#rulegraph");
-    seen.front = [...parts, graph].sort((a, b) => top(a) - top(b)).map(one => one.id);
-    seen.marks = [...document.querySelectorAll(".front tr.claim")].map(
-        row => row.querySelectorAll("svg.mark").length);
-    seen.table = document.querySelector("#front-table table").innerText;
-    seen.picture = document.querySelector("#front-figure img").naturalWidth;
     seen.wide = [document.documentElement.scrollWidth, innerWidth];
     for (const name of Object.keys(categories)) {
         app.setView({navbarMode: "menu"});
@@ -177,7 +166,8 @@ def test_no_rule_of_the_workflow_is_without_a_name_of_what_it_makes(page):
 
 @pytest.mark.slow
 def test_a_browser_without_a_network_shows_the_configuration(seen):
-    assert "fedgrid" in seen["start"]
+    assert STUDY["title"] in seen["start"]
+    assert STUDY["headline"]["says"] in seen["start"]
     for line in ("study: fedsls", "scale: quick", "tiny"):
         assert line in seen["start"]
 
@@ -197,78 +187,21 @@ def test_a_browser_without_a_network_shows_every_figure(seen, products):
         assert width > 100, path
 
 
-# -- the front page -------------------------------------------------------------------------------
+# -- on a telephone -------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_the_report_opens_on_table_claims_and_figure_before_the_workflow(seen):
-    assert seen["front"] == [
-        "front-table", "front-claims", "front-figure", "front-workflow", "rulegraph"
-    ]  # fmt: skip
-    assert "FedAvg" in seen["table"]
-    assert seen["picture"] > 100
-
-
-@pytest.mark.slow
-def test_every_claim_has_a_mark_for_the_printed_numbers_and_one_for_our_runs(seen):
-    assert seen["marks"] == [2] * len(STUDY["claims"])
-
-
-@pytest.mark.slow
-def test_on_a_telephone_nothing_is_wider_than_the_front_page(page, tmp_path):
+def test_on_a_telephone_the_report_is_not_wider_than_the_screen(page, tmp_path):
     found = visit(page, PHONE, tmp_path, "--window-size=390,844", "--virtual-time-budget=9000")
     assert found["scroll"] <= found["inner"]
-    assert found["first"] < 100
 
 
 PHONE = """<script>
 setTimeout(() => {
     const note = document.createElement("pre");
     note.id = "seen";
-    const seen = {scroll: document.documentElement.scrollWidth, inner: innerWidth,
-        first: document.querySelector(".front h1").getBoundingClientRect().top};
+    const seen = {scroll: document.documentElement.scrollWidth, inner: innerWidth};
     note.textContent = JSON.stringify(seen);
     document.body.append(note);
 }, 1500);
 </script></body>"""
-
-
-def page_of(tmp_path: Path, **given) -> str:
-    """The front page that the command writes."""
-    arguments = [text for name, value in given.items() for text in (f"--{name}", str(value))]
-    front.main([*arguments, "--scale", "quick", "--out", str(tmp_path / "front.html")])
-    return (tmp_path / "front.html").read_text()
-
-
-def test_a_front_page_has_only_the_parts_that_there_are(tmp_path):
-    page = page_of(tmp_path, study="fedsls")
-    assert re.findall(r'<section id="([\w-]+)"', page) == ["front-workflow"]
-
-
-def test_a_front_page_shows_labels_the_best_and_what_is_not_known(tmp_path):
-    table = made.drawn("table1", made.sources("table1"))
-    claims = made.drawn("claims", made.sources("claims"))
-    claims.loc[0, "says"] = "a < b & c"
-    for name, shown in (("table1", table), ("claims", claims)):
-        shown.to_csv(tmp_path / f"{name}.csv", index=False)
-    given = {"table": f"table1={tmp_path}/table1.csv", "claims": f"{tmp_path}/claims.csv"}
-    page = page_of(tmp_path, study="fedsls", **given)
-    assert "<th>FedAvg</th>" in page
-    assert page.count("<b>") >= len({*table["partition"]})
-    assert "a &lt; b &amp; c" in page
-    assert "says nothing about the paper" in page
-    assert page.count('<tr class="claim">') == len(STUDY["claims"])
-
-
-@pytest.mark.parametrize("text", ["table1", "table1=nowhere.csv"])
-def test_a_front_page_of_nothing_is_refused(text, tmp_path):
-    with pytest.raises(UsageError, match=r"is not NAME=PATH|cannot be read"):
-        page_of(tmp_path, study="fedsls", table=text)
-    assert not (tmp_path / "front.html").exists()
-
-
-@pytest.mark.parametrize("study", STUDIES)
-def test_a_study_names_products_for_its_front_page_that_it_has(study):
-    chosen, products = STUDIES[study]["front"], STUDIES[study]["products"]
-    assert "html" in products[chosen["table"]]["formats"]
-    assert "svg" in products[chosen["figure"]]["formats"]

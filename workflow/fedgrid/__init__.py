@@ -3,6 +3,7 @@
 In a notebook: `fedgrid.run("fedprox", dataset="digits", rounds=5, mu=0.1)`.
 """
 
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -20,12 +21,14 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a notebook asks for; UsageError if a package that it needs is missing."""
+    """Import what a notebook asks for; UsageError if a package is missing or too old."""
     from importlib import import_module
 
     if name not in FOUND_IN:
         raise AttributeError(f"module 'fedgrid' has no attribute '{name}'")
     try:
+        if FOUND_IN[name] not in sys.modules:
+            import_module("fedgrid.runtime.required").refuse_old_packages()
         return getattr(import_module(FOUND_IN[name]), name)
     except ModuleNotFoundError as problem:
         from fedgrid.runtime.names import UsageError, lacks

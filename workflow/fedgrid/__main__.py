@@ -25,7 +25,7 @@ def main() -> None:
             )
         )
     elif name == "--version":
-        print(f"fedgrid {__version__}")
+        show(f"fedgrid {__version__}")
     else:
         start(name, arguments)
 

@@ -15,12 +15,26 @@ SETTING: tuple[Literal["protocol", "dataset", "partition"], ...] = (
     "partition",
 )
 MARK = "@"  # between the name of a grid and the number of a claim
-SPEED_UP = "speed-up"  # a measure that needs runs of the method that is sped up
+SPEED_UP, LOG_SPEED_UP = "speed-up", "log speed-up"
 OVER = "fedavg"
 BOUNDS = ("least", "most")
 IN_POINTS = ("accuracy", "personal accuracy", "early accuracy", "steadiness")  # of percent
-OF_RUNS = ("accuracy", SPEED_UP, "steadiness", "early accuracy", "personal accuracy")
-OF_KIND = {"interpolation": ("best alpha", "best beta")}  # measures that need their own source
+OF_RUNS = (*IN_POINTS, SPEED_UP, LOG_SPEED_UP)
+OPERATIONS, BEFORE, TRAFFIC = "operations", "operations before", "traffic"
+UNEVENNESS = "unevenness"
+OF_BASE = (
+    SPEED_UP,
+    LOG_SPEED_UP,
+    OPERATIONS,
+    BEFORE,
+    TRAFFIC,
+)  # measures beside those of runs of OVER
+OF_KIND = {  # measures that need their own source
+    "interpolation": ("best alpha", "best beta", "share at lemma 3.1", "share at proposition 3.4"),
+    "seconds": (OPERATIONS, BEFORE, TRAFFIC),
+    "predictions": (UNEVENNESS,),
+}
+ALONE = (*OF_KIND["seconds"], *OF_KIND["predictions"])  # which need no other table of runs
 COEFFICIENT = "coefficient "  # before the name of a column that a method logs
 # Other measures are those of the fidelity study.
 
@@ -75,7 +89,7 @@ def part_for_claim(
         return {**block, "method": []}
     needed: dict[str, list[str]] = {axis: listed(claim[axis]) for axis in SETTING if axis in claim}
     needed["method"] = listed(claim["method"]) + [n for of in others(claim).values() for n in of]
-    if SPEED_UP in measures(claim):
+    if {*OF_BASE} & {*measures(claim)}:
         needed["method"].append(OVER)
     for axis, names in claim.get("along", {}).items():
         needed[axis] = [
@@ -164,5 +178,5 @@ def is_coefficient(measure: str) -> bool:
 
 def needs_kind(claim: Claim, kind: str) -> bool:
     """Whether a claim needs a kind of collected table; some are there for some measures only."""
-    own = OF_KIND.get(kind)
-    return own is None or bool({*measures(claim)} & {*own})
+    own, asked = OF_KIND.get(kind), {*measures(claim)}
+    return bool(asked & {*own}) if own else not asked <= {*ALONE}

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedgrid.runtime.code.contract import OPTIMISERS
+from fedgrid.runtime.code.contract import FIELD, OPTIMISERS
 from fedgrid.runtime.names import UsageError, shown
 
 Model = dict[str, Tensor]  # parameters and BatchNorm's running statistics, by name
@@ -341,22 +341,23 @@ def weighted_sum(cohort: Cohort, weights: Tensor) -> Model:
 
 
 def _check_type(name: str, value: Any, default: Any) -> None:
-    """Raise a TypeError for a value that a field of a method cannot have."""
+    """Refuse a value that a field of a method cannot have."""
+    said = ""
     if isinstance(default, tuple):
-        if not isinstance(value, tuple) or not all(map(_names_entries, value)):
-            raise TypeError(
-                f"`{name}` is {shown(repr(value))}, not a tuple of texts: write it with a comma, "
-                f'as in {name}=("head.",)'
-            )
+        if not isinstance(value, tuple):
+            said = f'not a tuple of texts: write it with a comma, as in {name}=("head.",)'
+        elif not all(map(_names_entries, value)):
+            said = 'and each part of it must be a text such as "head.", or a function'
     elif isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise TypeError(f"`{name}` is {shown(repr(value))}, not True or False")
+        said = "not True or False" * (not isinstance(value, bool))
     elif not (value is None or callable(value)):
-        raise TypeError(f"`{name}` is {shown(repr(value))}, not a function")
+        said = "not a function"
+    if said:
+        raise UsageError(f"`{name}` is {shown(repr(value))}, {said}", key=FIELD)
 
 
 def _names_entries(value: Any) -> bool:
-    return bool(value) and (isinstance(value, str) or callable(value))
+    return callable(value) or (isinstance(value, str) and bool(value.strip()))
 
 
 def _both(name: str, a: Method, b: Method) -> Any:

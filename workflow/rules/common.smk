@@ -26,6 +26,13 @@ if {"{", "}"} & set(str(WORKFLOW)):  # Snakemake would read them as wildcards
     )
 sys.path.insert(0, str(WORKFLOW))  # fedgrid need not be installed
 
+from fedgrid.runtime.names import UsageError, printable
+from fedgrid.runtime.required import describe_old_packages
+
+# Before what imports these packages.
+if workflow.is_main_process and (sentence := describe_old_packages()):
+    raise WorkflowError(sentence)
+
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
 from fedgrid.plan.arguments import name_inputs
@@ -34,7 +41,7 @@ from fedgrid.plan.configuration import beside, make_plan
 from fedgrid.plan.environment import variables
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
-from fedgrid.plan.opening import describe_made
+from fedgrid.plan.opening import describe_made, describe_study
 from fedgrid.plan.products import Products
 from fedgrid.plan.refusals import refuse_targets
 from fedgrid.plan.runs import (
@@ -48,7 +55,7 @@ from fedgrid.plan.runs import (
 )
 from fedgrid.plan.tables import Tables
 from fedgrid.runtime import forced
-from fedgrid.runtime.names import UsageError, printable
+from fedgrid.runtime.watch.failures import say_last
 from fedgrid.study.paths import CELL, COLLECTED, HELD_OUT, PARTITION, RUN, SUMMED
 from fedgrid.study.reading import read_config
 
@@ -56,7 +63,7 @@ from fedgrid.study.reading import read_config
 def in_one_sentence(function):
     """Return a function that raises a mistake of the user as an error of Snakemake.
 
-    Snakemake shows such an error as one sentence, without a traceback.
+    Snakemake adds lines of its own to the sentence, which is therefore said again at the end.
     """
 
     @wraps(function)
@@ -64,7 +71,9 @@ def in_one_sentence(function):
         try:
             return function(*arguments)
         except UsageError as problem:
-            raise WorkflowError(printable(str(problem))) from None
+            sentence = printable(str(problem))
+            say_last(f"error: {sentence}")
+            raise WorkflowError(sentence) from None
 
     return called
 
@@ -115,10 +124,8 @@ def in_report(study, product):
         yield report(path, labels=labels, **shown) if is_shown else path
 
 
-# The text of the report begins with the front page, if it has been made.
-front = f"{plan.current_folder}/front.html"
-if Path(front).exists():
-    config["front"] = front
+# What the report says first.
+config["opening"] = describe_study(plan)
 
 
 wildcard_constraints:
@@ -126,10 +133,10 @@ wildcard_constraints:
     dataset=r"[^/]+",
     partition=r"[^/]+",
     method=r"[^/]+",
-    seed=r"\d+",
+    seed=r"[0-9]+",
     recipe=r"[a-z]+",
     model=r"[^/-]+",
-    clients=r"\d+",
+    clients=r"\d+|writers",
     held=HELD_OUT,
     cell=r"[^/]+",
     study=r"[^/]+",

@@ -12,6 +12,8 @@ localrules:
 
 
 rule data:
+    input:
+        in_one_sentence(runs.check_data),
     output:
         multiext(
             "results/data/{dataset}/",

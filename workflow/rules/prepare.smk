@@ -9,7 +9,7 @@ code; `spec` and `code` contain all of these.
 
 rule partition:
     input:
-        data="results/data/{dataset}/meta.json",
+        unpack(in_one_sentence(runs.inputs_of_partition)),
     output:
         f"results/partition/{PARTITION}.npz",
     log:
@@ -34,7 +34,7 @@ rule partition:
 
 rule pretrain:
     input:
-        unpack(runs.inputs("data", "partition", "weights")),
+        unpack(in_one_sentence(runs.inputs("data", "partition", "weights"))),
     output:
         temp(directory(f"results/pretrain/{CELL}")),
     log:
@@ -66,7 +66,7 @@ rule pretrain:
 
 rule saliency:
     input:
-        unpack(runs.inputs("data", "partition", "pretrain")),
+        unpack(in_one_sentence(runs.inputs("data", "partition", "pretrain"))),
     output:
         multiext(f"results/saliency/{CELL}", npz=".npz", csv=".csv", json=".json"),
     log:
@@ -95,7 +95,7 @@ rule saliency:
 
 rule latents:
     input:
-        unpack(runs.inputs("data", "partition")),
+        unpack(in_one_sentence(runs.inputs("data", "partition"))),
     output:
         f"results/latents/{CELL}.npz",
     log:

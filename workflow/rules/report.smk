@@ -38,30 +38,6 @@ for study in plan.studies:
             products.whole_study(study),
         localrule: True
 
-    rule:
-        name:
-            f"{study}_front"
-        input:
-            unpack(products.front_files(study)),
-        output:
-            products.front_page(study),
-        log:
-            beside("logs", f"{products.front_page(study)}.log"),
-        localrule: True
-        conda:
-            "../../envs/fedgrid.yaml"
-        params:
-            study=study,
-            facts=products.facts(study),
-            parts=products.front_options(study),
-            code=code_of("page.front"),
-        message:
-            f"front: the first page of the report of {study} ({{wildcards.scale}} scale)"
-        shell:
-            'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-            " -m fedgrid front --study {params.study:q} --scale {wildcards.scale:q}"
-            " {params.parts:q} --out {output:q} --log {log:q}"
-
     for product in plan.studies[study]["products"]:
 
         rule:

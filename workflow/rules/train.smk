@@ -6,7 +6,7 @@ After a run with a shared and a private branch, another job evaluates mixtures o
 
 rule train:
     input:
-        unpack(runs.inputs("data", "partition", "weights", "needs")),
+        unpack(in_one_sentence(runs.inputs("data", "partition", "weights", "needs"))),
     output:
         **FILES,
     log:

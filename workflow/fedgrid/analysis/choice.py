@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection
 from functools import cache
 
+import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import fields, metrics
@@ -24,7 +25,9 @@ from fedgrid.runtime.names import UsageError, known, listed
 CANDIDATE = ["method", "protocol"]
 GROUP = ["family", "dataset", "partition", "setting"]  # whose candidates are compared
 SHOWN = ["family", "setting"]  # the names of method and protocol that the kept rows get
-CHOSEN = ["chosen", "candidates", "deciding_score"]  # the values, of how many, and what decided
+# The values, of how many candidates, what decided, which values of the protocol were tried, in
+# which of these fields the chosen value is the lowest or the highest, and the seeds.
+CHOSEN = ["chosen", "candidates", "deciding_score", "tried", "at_end", "tried_with"]
 CHOICE = ["chosen", "chosen_by"]  # columns of the rows that were kept
 
 # Returns the rows of a table that belong to the runs that are best by a metric.
@@ -59,7 +62,7 @@ def find_settings(scores: pd.DataFrame, every: pd.DataFrame, tuned: list[str]) -
     fixed = [name for name in every if is_protocol_field(name) and name not in tuned]
     first = scores.drop_duplicates("protocol")
     own = fields.select_runs(every, first)
-    values = own[fixed].fillna("").itertuples(index=False, name=None)
+    values = map(tuple, own[fixed].fillna("").to_numpy())
     bare = map(leave_out, first["protocol"], own[tuned].to_dict("records"))
     known_as: dict[tuple, str] = {}
     rows = zip(first["protocol"], values, bare, strict=True)
@@ -105,18 +108,23 @@ def refuse_undecided(scores: pd.DataFrame, deciding: str, advice: str) -> None:
 
 
 def choose_candidates(
-    runs: pd.DataFrame, settings: pd.DataFrame, over: list[str], metric: str, deciding: str
+    runs: pd.DataFrame,
+    settings: pd.DataFrame,
+    over: list[str],
+    metric: str,
+    deciding: str,
+    alone: Collection[str] = (),
 ) -> pd.DataFrame:
     """Return the runs of the best candidate of each family, dataset, partition and setting.
 
     They have their score by `metric`, and the columns of GROUP and CHOSEN. The candidates of a
     family are its methods, and protocols that differ only in the fields `over`; the metric
-    `deciding` compares them.
+    `deciding` compares them. A method in `alone` is a family of its own.
     """
     scores = score_runs(runs, metric)
     scores["deciding_score"] = score_runs(runs, deciding)[deciding]
     refuse_undecided(scores, deciding, "leave these methods out, or choose by another metric")
-    every, tuned = add_groups(scores, settings, over, methods=True)
+    every, tuned = add_groups(scores, settings, over, methods=True, alone=alone)
     lowest = metrics.lower_is_better(deciding)
     groups = scores.groupby(GROUP, sort=False)
     return pd.concat([keep_best_candidate(group, every, tuned, lowest) for _, group in groups])
@@ -147,15 +155,21 @@ def choose_best(
 
 
 def add_groups(
-    scores: pd.DataFrame, settings: pd.DataFrame, over: list[str], methods: bool
+    scores: pd.DataFrame,
+    settings: pd.DataFrame,
+    over: list[str],
+    methods: bool,
+    alone: Collection[str] = (),
 ) -> tuple[pd.DataFrame, list[str]]:
     """Add the columns SHOWN to scores; return the fields of their runs, and those that are tuned.
 
-    With `methods` a family has all methods of the same files, and otherwise one method.
+    With `methods` a family has all methods of the same files, and otherwise one method, as those in
+    `alone` always do.
     """
     every = fields.select_runs(fields.read_fields(settings), scores)
     tuned = [name for name in tuned_fields(every, over) if methods or is_protocol_field(name)]
     families = fields.find_families(settings) if methods else {}
+    families |= {name: name for name in alone}
     scores["family"] = [families.get(name, name) for name in scores["method"]]
     scores["setting"] = scores["protocol"].map(find_settings(scores, every, tuned))
     return every, tuned
@@ -179,8 +193,26 @@ def keep_best_candidate(
     texts = fields.write_fields(values, [n for n in tuned if n in differing]).to_numpy()
     winner = runs[CANDIDATE].drop_duplicates().iloc[best]
     at = (runs[CANDIDATE] == winner).all(axis=1)
-    facts = texts[at][0], len(decides), decides[best]
+    tried = describe_tried(values, [*filter(is_protocol_field, tuned)], at.to_numpy())
+    seeds = " ".join(map(str, sorted({*runs["seed"]})))
+    facts = texts[at][0], len(decides), decides[best], *tried, seeds
     return runs[at].assign(**dict(zip(CHOSEN, facts, strict=True)))
+
+
+def describe_tried(values: pd.DataFrame, tuned: list[str], at: np.ndarray) -> tuple[str, str]:
+    """Write the numbers tried of each tuned field, `lr: 0.1, 0.2`; and where the best is at an end.
+
+    `at` marks the runs of the best candidate.
+    """
+    tried, ends = [], []
+    for name in tuned:
+        numbers = pd.to_numeric(values[name], errors="coerce")
+        texts = [f"{number:.12g}" for number in sorted({*numbers.dropna()})]
+        field = name.removeprefix("protocol.")
+        tried += [f"{field}: {', '.join(texts)}"] * bool(texts)
+        if len(texts) > 1 and numbers[at].iloc[0] in (numbers.min(), numbers.max()):
+            ends.append(field)
+    return "; ".join(tried), ", ".join(ends)
 
 
 def drop_without_metric(scores: pd.DataFrame) -> pd.DataFrame:
@@ -243,7 +275,8 @@ def check_best(metric: str, best: dict) -> None:
     For example, runs for a table of clients' own models must not be chosen by the server's model.
     """
     by, right = best["by"], metrics.validation_of(metric)
-    if by.startswith(metrics.VALIDATION) and metrics.is_own(by) != metrics.is_own(right):
+    of_others = metrics.find_model(by) != metrics.find_model(right)
+    if by.startswith(metrics.VALIDATION) and of_others:
         raise UsageError(
             f"`best` chooses by `{by}`, and the product shows `{metric}`, which is of other "
             f"models: write `by: {right}`"

@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedgrid import claim as claims
 from fedgrid.analysis import tables, verdicts
+from fedgrid.analysis.measures import EXPLAINED
 from fedgrid.analysis.readable import write_name, write_steps
 from fedgrid.claim import Claim
 from fedgrid.partitions import write_label
@@ -81,6 +82,14 @@ def write_caution(claim: Claim) -> str:
     return CAUTION if claims.find_direction(claim) else ""
 
 
+def write_explained(claim: Claim, values: pd.DataFrame) -> str:
+    """Say how much the autoencoders explain on whose maps a claim rests; else an empty text."""
+    others = {name for _, name in verdicts.list_pairs(claim)}
+    named = others.union(listed(claim["method"]))
+    of = (values["measure"] == EXPLAINED) & values["method"].isin(named)
+    return tables.describe_explained(values[of].set_index("method")["value"]).strip()
+
+
 def write_measures(claim: Claim) -> list[str]:
     """Return the names of what a claim compares."""
     return [name.removeprefix(claims.COEFFICIENT) for name in claims.measures(claim)]
@@ -124,18 +133,19 @@ def write_bounds(claim: Claim) -> str:
     given = claim.get("least", -math.inf), claim.get("most", math.inf)
     wide = [f"{bound:g}" for bound in claims.find_bounds(claim) if math.isfinite(bound)]
     rounded = f" (as rounded: {' to '.join(wide)})" if "rounding" in claim else ""
-    return write_range(*given, {*claims.measures(claim)} <= {*claims.IN_POINTS}) + rounded
+    in_points = {*claims.measures(claim)} <= {*claims.IN_POINTS}
+    return write_range(*given, in_points, claim.get("tie") == verdicts.HOLDS) + rounded
 
 
-def write_range(low: float, high: float, in_points: bool) -> str:
-    """Write a range of numbers, of which one end may be infinite."""
+def write_range(low: float, high: float, in_points: bool, with_bounds: bool) -> str:
+    """Write a range of numbers, of which one end may be infinite; equality may hold, too."""
     last = high if math.isfinite(high) else low
     unit = (" point" if abs(last) == 1 else " points") if in_points else ""
     if low == -high:
         return f"is within {high:g}{unit} of 0"
     if math.isfinite(low + high):
         return f"is between {low:g} and {high:g}{unit}"
-    if last == 0:
+    if last == 0 and not with_bounds:
         return "is above 0" if last == low else "is below 0"
     return f"is at {'least' if last == low else 'most'} {last:g}{unit}"
 

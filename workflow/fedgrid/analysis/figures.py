@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from functools import cache, partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,15 @@ import matplotlib
 import matplotlib.style
 import numpy as np
 import pandas as pd
+from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fedgrid.analysis.looks import BOLD
+from fedgrid.analysis.scores import CELL
 from fedgrid.partitions import write_label
+from fedgrid.runtime import cli
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.records import Study
 
@@ -25,6 +29,8 @@ NARROWEST = 0.62  # of its width that a panel has at least
 INNER = 1.25  # inches of a panel without the names at its right, at least
 PAGE = {"column": 3.25, "text": 6.75}  # inches: one column of a conference paper, and two
 RESOLUTION = 300  # pixels per inch of the rasterized parts of a figure
+FONT = "DejaVu Sans"
+MOST = 20  # ticks with numbers at a logarithmic axis
 ROW = 4  # panels of different datasets in a row, at most
 COLUMN = PAGE["column"]
 LABEL, LINE = 7, 8  # points: the size of a label at the end of a line, and the room for it
@@ -39,14 +45,46 @@ UNDATED = {
 ABOUT = {"pdf": "Subject", "svg": "Description", "png": "Description"}  # has the caption
 
 
-def use_style(size: str | None = None) -> AbstractContextManager:
-    """Draw figures with the style of `report/paper.mplstyle`, in a `with` statement.
+def use_style(size: str | None = None, text: str = "") -> AbstractContextManager:
+    """Draw figures with Matplotlib's defaults and `report/paper.mplstyle` alone, in a `with` block.
 
-    `size` is a name of PAGE. Without it a figure that fits a column has its width, and any other
-    that of the text.
+    No setting of the process or of the user's own files counts. `size` is a name of PAGE. Without
+    it a figure that fits a column has its width, and any other that of the text. `text` has the
+    letters of the figure.
     """
     wide = {"figure.figsize": (PAGE[size], HEIGHT)} if size else {}
-    return matplotlib.style.context([PACKAGE / "report/paper.mplstyle", wide])
+    style: list[Any] = [PACKAGE / "report/paper.mplstyle", wide | find_fonts(text)]
+    return matplotlib.style.context(style, after_reset=True)
+
+
+def find_fonts(text: str) -> dict[str, Any]:
+    """Return the settings for letters that FONT lacks and other fonts of this machine have.
+
+    A warning names the letters that no font has. Type 3 is for fonts that are not TrueType.
+    """
+    fonts: dict[str, set[str]] = {}
+    lacking = {letter for letter in text if letter.isprintable() and not letter.isascii()}
+    if lacking := lacking - read_letters(font_manager.findfont(FONT)):
+        for font in sorted(font_manager.fontManager.ttflist, key=lambda font: font.name):
+            if font.style == "normal" and (has := lacking & read_letters(font.fname)):
+                fonts[font.name] = has
+                lacking -= has
+    if lacking:
+        cli.warn(
+            f"no font of this machine has the letters {''.join(sorted(lacking))}, so figures show "
+            "boxes for them: install a font that has them, such as Noto Sans CJK, or write labels "
+            "in other letters"
+        )
+    return {"font.family": [FONT, *fonts], "pdf.fonttype": 3} if fonts else {}
+
+
+@cache
+def read_letters(path: str) -> set[str]:
+    """Return the letters for which a font has outlines; none of a font that stands for all."""
+    font = font_manager.get_font(path)
+    if not font.scalable or "LastResort" in path:
+        return set()
+    return {*map(chr, font.get_charmap())}
 
 
 def find_width(needed: float) -> float:
@@ -111,12 +149,15 @@ def share_axes(grid: list[list[Axes]], fit: int, sharex: bool | str, sharey: boo
             )
 
 
-def label_rows(row: Iterable[Axes], text: str) -> None:
-    """Name the vertical axis of the panels of a row that are at the left of the figure."""
+def label_rows(row: Iterable[Axes], text: str, formula: bool = False) -> None:
+    """Name the vertical axis of the panels of a row that are at the left of the figure.
+
+    In a `formula` what stands between dollars is set as mathematics.
+    """
     for axes in row:
         place = axes.get_subplotspec()
         if place and place.is_first_col():
-            axes.set_ylabel(text)
+            axes.set_ylabel(text, parse_math=formula)
 
 
 def name_rounds(panels: Iterable[Axes]) -> None:
@@ -156,6 +197,31 @@ def label(study: Study, name: str, axis: str = "") -> str:
     labels = study.get("labels", {})
     of_axis = labels.get("protocols", {}) if axis == "protocol" else {}
     return of_axis.get(name) or labels.get(name, name)
+
+
+def add_labels(table: pd.DataFrame, study: Study, axes: Iterable[str]) -> None:
+    """Add a column `<axis>_label` with the labels of the names of each axis."""
+    for axis in axes:
+        table[f"{axis}_label"] = [label(study, name, axis) for name in table[axis]]
+
+
+def tell_apart(study: Study, table: pd.DataFrame) -> Study:
+    """Return a study in which all that a table has beside each other has a label of its own.
+
+    If two methods, protocols or data sets of one setting have one label, their names follow it.
+    """
+    cells = table[[axis for axis in CELL if axis in table]].drop_duplicates()
+    if cells.empty:
+        return study
+    shown = [cells[axis].map(partial(label, study, axis=axis)) for axis in cells]
+    labels = {**study.get("labels", {})}
+    protocols = {**labels.get("protocols", {})}
+    for _, same in cells.groupby(shown, sort=False):
+        for axis in same.columns[same.nunique() > 1]:
+            of_axis = protocols if axis == "protocol" else labels
+            names = {name: label(study, name, axis) for name in same[axis].unique()}
+            of_axis |= {name: f"{text} ({name})" for name, text in names.items() if text != name}
+    return {**study, "labels": labels | {"protocols": protocols}}
 
 
 def write_setting(study: Study, dataset: str, partition: str) -> str:
@@ -229,14 +295,22 @@ def name_lines(panels: Iterable[Axes]) -> None:
         return
     figure = notes[0][0].get_figure(root=True)
     if figure:
-        unmark_empty(figure)
+        prepare(figure)
         figure.draw_without_rendering()
     for axes, texts in notes:
         spread_labels(axes, texts)
 
 
-def unmark_empty(figure: Figure) -> None:
-    """Let lines without any number have no marks, whose places Matplotlib cannot compute."""
+def prepare(figure: Figure) -> None:
+    """Prepare a figure for its layout.
+
+    Powers at logarithmic axes are formulas, unlike all other texts. Lines without any number have
+    no marks, whose places Matplotlib cannot compute.
+    """
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        if axis.get_scale() == "log":
+            for tick in (*axis.get_major_ticks(MOST), *axis.get_minor_ticks(9 * MOST)):
+                tick.label1.set_parse_math(True)
     for line in figure.findobj(Line2D):
         if not np.isfinite(np.asarray(line.get_ydata(), float)).any():
             line.set_markevery(None)
@@ -357,5 +431,5 @@ def save_figure(figure: Figure, path: Path, form: str, caption: str = "") -> Non
     pixels = form == "png" or figure.findobj(lambda artist: artist.get_rasterized())
     resolution = RESOLUTION if pixels else "figure"
     about = {ABOUT[form]: caption} if caption else {}
-    unmark_empty(figure)
+    prepare(figure)
     figure.savefig(path, format=form, metadata=UNDATED[form] | about, dpi=resolution)

@@ -17,10 +17,8 @@ METHODS = ("over", "plain")  # columns with names of methods, beside those of NA
 WORD = re.compile(r"[^\W\d_]{3,}")
 
 
-def write_table(
-    wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool = False, kind: str = "product"
-) -> Markup:
-    """Return a laid-out table as an HTML table of the class `kind`.
+def write_table(wide: pd.DataFrame, study: Study, ranked: Ranked, lowest: bool = False) -> Markup:
+    """Return a laid-out table as an HTML table of the class `product`.
 
     In each column the best of the `ranked` numbers, which is the `lowest` or the highest, is bold.
     """
@@ -34,7 +32,7 @@ def write_table(
     heads = label_index(wide.columns, study)
     shown.index = label_index(wide.index, study)
     shown.columns = mark_heads(heads, of_words)
-    return Markup(shown.to_html(border=0, escape=False, classes=kind))
+    return Markup(shown.to_html(border=0, escape=False, classes="product"))
 
 
 def label_cells(cells: pd.DataFrame, study: Study) -> pd.DataFrame:

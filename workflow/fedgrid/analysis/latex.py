@@ -32,6 +32,7 @@ MARKS = r"""\sisetup{reset-math-version = false}
 """
 FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"  # no wider than the text
 END = "\\ifdefined\\endoftable\\expandafter\\endoftable\\fi\n"
+LATIN = {*map(chr, range(0x180)), *map(chr, range(0x2010, 0x203B)), "\u20ac", "\u2122"}
 LONG = 40  # characters of a text that is broken into lines
 GREEK = (
     *("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda"),
@@ -158,6 +159,11 @@ def write_latex(text: str) -> str:
 def escape_letters(text: str) -> str:
     """Return a text with LaTeX's own letters escaped."""
     return "".join(SPECIAL.get(letter, letter) for letter in text)
+
+
+def list_foreign(text: str) -> str:
+    """Return the letters of a table that pdflatex cannot print; it prints those of LATIN."""
+    return "".join(sorted({*text} - LATIN))
 
 
 def write_formula(name: str, value: str) -> str:

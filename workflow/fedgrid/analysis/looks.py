@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import product
 
+from fedgrid.claim import needs_runs
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
@@ -100,7 +101,7 @@ def is_placebo(name: str, placebos: tuple[set[str], tuple[str, ...]]) -> bool:
 
 
 def find_own(study: Study) -> set[str]:
-    """Return the methods that a part OWN of a study's claims is about."""
-    claims = study.get("claims", [])
+    """Return the methods that a part OWN of a study's claims on runs is about."""
+    claims = [*filter(needs_runs, study.get("claims", []))]
     about = [name for claim in claims for name in {*listed(claim.get("method"))}]
     return {name for name in about if about.count(name) >= OWN * len(claims)}

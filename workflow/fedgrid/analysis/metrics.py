@@ -8,10 +8,11 @@ the same unit in all tables.
 import re
 
 SHARE = re.compile(  # the names of metrics between 0 and 1
-    r"accuracy|balanced_accuracy|macro_f1|auroc|calibration_error|recall_.+"
-    r"|validation_(accuracy|own_mean)"
+    r"(averaged_)?accuracy|balanced_accuracy|macro_f1|auroc|calibration_error|recall_.+"
+    r"|validation_((averaged_)?accuracy|own_mean)"
     r"|(server|own)_(weighted|mean|worst|decile[1-9])"
 )
+OF_CLIENTS = re.compile("own_|server_")  # how the names of metrics over clients' tests begin
 OF_CLASS = re.compile("(own_)?recall_.+")  # they end with the name of a class
 WORDS = {
     "accuracy": "test accuracy",
@@ -20,6 +21,10 @@ WORDS = {
     "auroc": "area under the ROC curve",
     "calibration_error": "calibration error",
     "loss": "test loss",
+    "averaged_accuracy": "test accuracy of the mean of the last models",
+    "averaged_loss": "test loss of the mean of the last models",
+    "validation_averaged_accuracy": "validation accuracy of the mean of the last models",
+    "validation_averaged_loss": "validation loss of the mean of the last models",
     "train_loss": "training loss",
     "validation_accuracy": "validation accuracy",
     "validation_loss": "validation loss",
@@ -31,22 +36,30 @@ OVER = {"weighted": "mean over test samples", "mean": "mean over clients", "wors
 
 
 VALIDATION = "validation_"  # how the names of metrics on validation data begin
+OWN, AVERAGED = "own_", "averaged_"  # of clients' own models, and of the mean of the last models
+
+
+def find_model(metric: str) -> str:
+    """Return OWN or AVERAGED for a metric of such models, and "" for one of the server's model."""
+    name = metric.removeprefix(VALIDATION)
+    return next((model for model in (OWN, AVERAGED) if name.startswith(model)), "")
 
 
 def is_own(metric: str) -> bool:
     """Whether a metric is of clients' own models."""
-    return metric.removeprefix(VALIDATION).startswith("own_")
+    return find_model(metric) == OWN
 
 
 def validation_of(metric: str) -> str:
     """Return the metric on validation data by which to choose runs for a table of `metric`.
 
-    Both measure the same models: clients' own models, or the server's. On validation data the
-    server's model has accuracy and loss only.
+    Both measure the same models: clients' own models, the mean of the server's last models, or its
+    last model. On validation data the server's models have accuracy and loss only.
     """
     if is_own(metric):
         return f"{VALIDATION}own_mean"
-    return f"{VALIDATION}{'loss' if metric == 'loss' else 'accuracy'}"
+    model = find_model(metric)
+    return f"{VALIDATION}{model}{'loss' if metric == f'{model}loss' else 'accuracy'}"
 
 
 def in_percent(metric: str) -> bool:

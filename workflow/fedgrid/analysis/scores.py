@@ -2,11 +2,13 @@
 
 A score is of one metric, a column of the runs' metrics, and the protocol's `metric` decides how it
 is taken: the mean of the evaluations in the last `tail` rounds, the best evaluation, or the last
-moving average. If a run has validation data, its best evaluation is that of the round with the
-highest validation accuracy, the first of several; for a metric of clients' own models this accuracy
-is theirs, if the run has it. Otherwise it is the highest value; of a column
-whose name ends with `loss` or `error` it is the lowest. Rounds in which the column is empty do not
-count.
+moving average. The way `tail_epochs` counts `tail` in local epochs or steps, of which a round has
+`local`, instead of rounds. The evaluation of round 0, before any training, begins the moving
+average, and counts for nothing else: a longer tail than the run is the whole run. If a run has
+validation data, its best evaluation is that of the round with the highest validation accuracy, the
+first of several; for a metric of clients' own models this accuracy is theirs, if the run has it.
+Otherwise it is the highest value; of a column whose name ends with `loss` or `error` it is the
+lowest. Rounds in which the column is empty do not count.
 
 Scores of fedgrid's own shares are in percent; all other columns are scored as they were recorded
 (`analysis/metrics.py`).
@@ -20,10 +22,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.metrics import in_percent, is_own, lower_is_better, validation_of
+from fedgrid.analysis.metrics import find_model, in_percent, lower_is_better, validation_of
 from fedgrid.federation import cohorts
 from fedgrid.runtime.names import NothingToDrawError, UsageError, known
-from fedgrid.study.paths import SUMMED
+from fedgrid.study.paths import SUMMED, UNTESTED
 
 OWN = "own_mean"  # the mean over clients of the accuracy of their own models
 SETTING = ["protocol", "dataset", "partition"]
@@ -33,8 +35,10 @@ SMOOTHING = 0.6  # what a moving average keeps of itself; FedNTD's authors say t
 WAYS: dict[str, dict[str, Any]] = {  # to score a run
     **{name: {"metric": name} for name in ("tail", "best", "smoothed")},
     "final": {"metric": "tail", "tail": 1},
+    "tail_epochs": {"metric": "tail", "tail": lambda runs: -(-runs["tail"] // runs["local"])},
 }
-FACTS = {*RUN, *SUMMED, "client_test", "validation", "validation_from", "round", "diverged"}
+FACTS = {*RUN, *SUMMED, UNTESTED, "client_test", "validation", "validation_from", "round"}
+FACTS |= {"diverged"}
 
 
 def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
@@ -45,12 +49,17 @@ def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     says how the score was taken; if validation data decided, it also says where these come from.
     """
     check_metric(runs, metric)
-    value, chosen = runs[metric], find_chosen_rounds(runs, metric)
-    in_tail = (runs["round"] > runs["rounds"] - runs["tail"]) | runs["diverged"]
-    whole = runs.assign(value=value, counted=value.where(in_tail), chosen=value.where(chosen))
+    value = runs[metric]
+    whole = runs.assign(
+        value=value,
+        trained=value.where(runs["round"] > 0),
+        counted=value.where(find_tail(runs)),
+        chosen=value.where(find_chosen_rounds(runs, metric)),
+        tail=runs[["tail", "rounds"]].min(axis="columns"),
+    )
     scores = whole.groupby(RUN, sort=False).agg(
         mean=("counted", "mean"),
-        best=("value", "min" if lower_is_better(metric) else "max"),
+        best=("trained", "min" if lower_is_better(metric) else "max"),
         chosen=("chosen", "first"),
         final=("value", "last"),
         smoothed=("value", last_moving_average),
@@ -59,6 +68,7 @@ def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
         metric=("metric", "first"),
         rounds=("rounds", "first"),
         tail=("tail", "first"),
+        **{name: (name, "first") for name in (UNTESTED,) if name in runs},
     )
     best = scores.pop("chosen").fillna(scores.pop("best"))
     counts = scores.pop("mean").mask(scores["metric"] == "best", best)
@@ -68,9 +78,15 @@ def score_runs(runs: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     return add_metric_name(add_origin(scores, whole).reset_index(), metric)
 
 
-def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
-    """Have runs scored in another way than their protocols say; `final` takes the last round.
+def find_tail(runs: pd.DataFrame) -> pd.Series:
+    """Mark the evaluations in the last `tail` rounds of each run, without that of round 0."""
+    return (runs["round"] > runs["rounds"] - runs["tail"]) & (runs["round"] > 0)
 
+
+def score_by(runs: pd.DataFrame, way: str) -> pd.DataFrame:
+    """Have runs scored in another way than their protocols say.
+
+    `final` takes the last round, and `tail_epochs` reads `tail` as a number of local epochs.
     UsageError for a `way` that is not in WAYS.
     """
     return runs.assign(**WAYS[known("way to score a run", way, WAYS)])
@@ -91,16 +107,17 @@ def check_metric(runs: pd.DataFrame, metric: str) -> None:
 def find_chosen_rounds(runs: pd.DataFrame, metric: str) -> pd.Series:
     """Mark the evaluation of each run with the best validation accuracy, the first if equal.
 
-    Only rounds with a value of the metric are considered. A run without validation data has none.
+    Only rounds of training with a value of the metric are considered. A run without validation data
+    has none.
     """
     if "validation_accuracy" not in runs:
         return pd.Series(False, runs.index)
     keys = [runs[name] for name in RUN]
     validated = runs["validation_accuracy"]
-    if is_own(metric) and (by := validation_of(metric)) in runs:
+    if find_model(metric) and (by := validation_of(metric)) in runs:
         has = runs[by].notna().groupby(keys).transform("any")
         validated = runs[by].where(has, validated)
-    validated = validated.where(runs[metric].notna())
+    validated = validated.where(runs[metric].notna() & (runs["round"] > 0))
     best = validated.groupby(keys).transform("max")
     first = runs["round"].where(validated == best).groupby(keys).transform("min")
     return runs["round"] == first
@@ -133,7 +150,8 @@ def moving_average(values: pd.Series) -> pd.Series:
     return values.ewm(alpha=1 - SMOOTHING, adjust=False).mean()
 
 
-FROM_RUNS = ("rounds", "metric", "tail", "of")  # columns that the runs of a group share
+SCORED = ("metric", "tail", UNTESTED)  # columns that say how runs were scored
+FROM_RUNS = ("rounds", "of", *SCORED)  # columns that the runs of a group share
 
 
 def mean_over_seeds(means: pd.DataFrame, by: list[str], value: str = "accuracy") -> pd.DataFrame:

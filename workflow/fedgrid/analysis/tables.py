@@ -7,9 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better, write_unit
+from fedgrid.analysis.metrics import (
+    OF_CLIENTS,
+    describe_metric,
+    in_percent,
+    lower_is_better,
+    write_unit,
+)
 from fedgrid.analysis.scores import OWN
 from fedgrid.partitions import parse_name, write_label
+from fedgrid.study.paths import UNTESTED
 
 ACCURACY = "{mean:.2f} ± {std:.2f}"  # the text of a cell
 PLAIN = "{mean:.3f} ± {std:.3f}"  # the same for a number that is not in percent
@@ -31,13 +38,24 @@ def lay_out(
 
     `form` is the text of a cell, and `lost` that of a cell with runs that diverged.
     """
-    text = [write_cell(facts, form, lost) for facts in table.to_dict("records")]
-    named = table.assign(cell=text, partition=table["partition"].map(write_label))
+    named = table.assign(
+        cell=write_cells(table, form, lost), partition=table["partition"].map(write_label)
+    )
     axes = [name for name in ("method", "protocol", "dataset", "partition") if name != index]
     columns = [name for name in axes if is_in_heading(named, name)]
     rows, order = named[index].unique(), named.set_index(columns).index.unique()
     cells = named.pivot(index=index, columns=columns, values="cell")
     return cells.reindex(index=rows, columns=order)
+
+
+def write_cells(table: pd.DataFrame, form: str = ACCURACY, lost: str = LOST) -> list[str]:
+    """Write the cells of a table; one of fewer or more seeds than most says how many it has."""
+    usual = table["seeds"].mode().max()
+    return [
+        text + write_seed_count(facts["seeds"]) * bool(odd and text and not facts["diverged"])
+        for facts in table.to_dict("records")
+        for text, odd in [(write_cell(facts, form, lost), facts["seeds"] != usual)]
+    ]
 
 
 def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
@@ -48,7 +66,7 @@ def write_cell(facts: Mapping, form: str = ACCURACY, lost: str = LOST) -> str:
 
 def write_seed_count(seeds: float) -> str:
     """Return the number of seeds of a cell, to be written after it: ` (2 seeds)`."""
-    return f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
+    return "" if np.isnan(seeds) else f" ({seeds:.0f} seed{'s' if seeds != 1 else ''})"
 
 
 def write_interval(mean: float, low: float, high: float, sign: str = "", digits: int = 2) -> str:
@@ -126,7 +144,15 @@ def describe_score(table: pd.DataFrame) -> str:
         "best": "lowest" if lower_is_better(shown_metric) else "best",
     }
     metrics = table["metric"].dropna().replace({"tail": "last"} if tail == "1" else {})
-    return " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())
+    counted = " or ".join(COUNTED[metric].format(**facts) for metric in metrics.unique())
+    return counted + describe_untested(table, shown_metric)
+
+
+def describe_untested(table: pd.DataFrame, metric: str) -> str:
+    """Say how many clients have no part in a metric over clients; empty if all have."""
+    if UNTESTED not in table or not OF_CLIENTS.match(metric):
+        return ""
+    return f" (without the {join_values(table, UNTESTED)} clients that have no test samples)"
 
 
 def describe_scope(table: pd.DataFrame) -> str:
@@ -135,6 +161,20 @@ def describe_scope(table: pd.DataFrame) -> str:
     return (
         f"{seeds} seed{'s' * (seeds != '1')}, {join_values(table, 'rounds')} rounds, {scale} scale"
     )
+
+
+def describe_explained(shares: pd.Series) -> str:
+    """Say how much of their images' variance autoencoders explain, over the seeds of each map.
+
+    The index has the names of the maps. A missing share is of a map that no autoencoder made.
+    """
+    ranges = shares.dropna().groupby(level=0, sort=False).agg(["min", "max"])
+    known = []
+    for name, *ends in ranges.round(2).itertuples():
+        written = dict.fromkeys(f"{end + 0:.2f}" for end in ends)  # -0.0 + 0 is 0.0
+        known.append(f"{name} {' to '.join(written)}")
+    said = "Share of the images' variance that the autoencoders explain (as good as the mean "
+    return f" {said}colour: 0, all: 1), over seeds: {', '.join(known)}." if known else ""
 
 
 def describe_spread(table: pd.DataFrame) -> str:

@@ -31,7 +31,7 @@ NEARLY of them are. A comparison with a method that the paper does not print, su
 no such evidence.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -58,7 +58,7 @@ CONTRADICTED = "not consistent with its own table as we read it"
 NARROWLY = f"narrowly {CONTRADICTED}"
 AGAINST = (CONTRADICTED, NARROWLY)
 NEARLY = 0.9  # share of the printed comparisons
-DECIMALS = 8  # of printed differences: more are errors of the subtraction
+DECIMALS = 8  # of differences: more are errors of the subtraction
 ROBUST, DEPENDS = "robust", "depends on the metric"
 MANY = 1000  # more seeds than one can run
 JUDGED = ("difference", "low", "high", "p", "seeds", "seeds_needed", "verdict")
@@ -85,7 +85,7 @@ def compute_differences(claim: Claim, values: pd.DataFrame) -> pd.DataFrame:
         wanted = pd.DataFrame(list_pairs(claim), columns=["method", "over"])
         pairs = ours.merge(values.rename(columns={"method": "over"}), on=SETTING)
         pairs = pairs.merge(wanted, on=["method", "over"])
-        ours = pairs.assign(value=pairs["value_x"] - pairs["value_y"])
+        ours = pairs.assign(value=(pairs["value_x"] - pairs["value_y"]).round(DECIMALS))
     else:
         ours = ours.assign(over="")
     ours = ours[[*SETTING, "method", "over", "value"]]
@@ -365,6 +365,7 @@ def judge_by_metric(
     interpolation: pd.DataFrame | None = None,
     choose: Chooser = lambda table, by: table,
     missing: dict[int, int] | None = None,
+    more: Mapping[str, pd.DataFrame | None] | None = None,
 ) -> pd.DataFrame:
     """Judge every claim again with each of `metrics`, to show whether its verdict changes.
 
@@ -375,7 +376,7 @@ def judge_by_metric(
     columns = ["claim", "metric", "our_verdict", *EFFECT, "seeds"]
     rows = []
     for metric in metrics:
-        values = measure_all(study, runs, scores, interpolation, choose, metric)
+        values = measure_all(study, runs, scores, interpolation, choose, metric, more)
         for number, claim in number_claims(study, None):
             without_runs = (missing or {}).get(number, 0)
             comparisons = compare_claim(claim, values, without_runs)

@@ -9,8 +9,10 @@ a GPU; neutral hyper-parameters do not give FedAvg.
 
 import copy
 import math
+import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -26,9 +28,10 @@ from fedgrid.checking import small
 from fedgrid.checking.order import turn_order
 from fedgrid.checking.simulated_gpu import CPU, simulated_gpu
 from fedgrid.engine import samples
-from fedgrid.engine.hooks.calling import file_and_line, hooks
+from fedgrid.engine.hooks.calling import IN_STEP, file_and_line, hooks
 from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.state import Watch
+from fedgrid.engine.hooks.trial import describe_idle
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState, own_model
 from fedgrid.engine.traffic import count_bytes
@@ -43,6 +46,7 @@ from fedgrid.training.build import build_part, check_method
 
 METHODS = PACKAGE / "methods"
 ROUNDS = 2
+MANY = 6  # rounds of a run that is resumed in each; some mistakes begin late
 SIZES = (2, 9, 4, 0, 10)  # an empty client, one with less than a batch, and padded batches
 FEW = 2  # samples in a small chunk
 LITTLE = 0.3  # of a model; what clients keep less of is not described
@@ -182,26 +186,30 @@ class Trial:
         self,
         backend: str,
         parts: MethodParts | None = None,
-        stop: int = 0,
+        resumed: bool = False,
         turned: bool = False,
+        until: int = ROUNDS,
         device: torch.device = CPU,
         **fields: Any,
     ) -> tuple[Engine, RunState]:
-        """Return engine and run after all rounds; after `stop` rounds another engine goes on.
+        """Return engine and run after the rounds `until` one; all are played by one engine.
 
-        If it is `turned`, the server has the clients of a round in the opposite order.
+        If it is `resumed`, a new engine plays each round, with files of methods that are imported
+        anew, as another process would do. If it is `turned`, the server has the clients of a round
+        in the opposite order.
         """
         protocol, parts = self.setting(**fields), parts or self.parts
         engine = self.engine(backend, parts, protocol, device)
         if turned:
             turn_order(engine.method)
         state = engine.start(0)
-        for number in range(ROUNDS):
-            watch = Watch(engine.method)
-            if stop and number == stop:
-                engine = self.engine(backend, parts, protocol, device)
+        watch = Watch(engine)
+        for _ in range(until):
+            if resumed:
+                with imported_anew():
+                    engine = self.engine(backend, parts, protocol, device)
                 engine.start(0)
-                state = copy.deepcopy(state)
+                watch, state = Watch(engine), copy.deepcopy(state)
             state = engine.round(state)
             watch.check()
         self.draws = self.draws or drew_numbers()
@@ -248,9 +256,6 @@ class Trial:
         """Yield a sentence for each comparison that fails."""
         trials: dict[str, tuple[Callable[[], RunState], float]] = {
             "a second run of the same seed": (lambda: self.play("loop")[1], 0.0),
-            "a run that was stopped after a round and resumed": (
-                lambda: self.play("loop", stop=1)[1], 0.0,
-            ),
             SMALL_CHUNKS: (self.play_in_small_chunks, CLOSE),
             OTHER_ORDER: (lambda: self.play("loop", turned=True)[1], CLOSE),
         }  # fmt: skip
@@ -263,7 +268,25 @@ class Trial:
             trials["a run on a simulated GPU"] = (self.play_on_gpu, CLOSE)
         for name, (play, tolerance) in trials.items():
             yield from self.differ(name, "the first run", state, play, tolerance)
+        yield from self.compare_resumed()
         yield from self.compare_with_fedavg()
+
+    def compare_resumed(self) -> Iterator[str]:
+        """Yield a sentence if a longer run fails, or is another one when it is resumed.
+
+        Then name the functions that change no local step, from its first round to its last.
+        """
+        longer: dict[str, Any] = {"until": MANY, "rounds": MANY}
+        try:
+            engine, state = self.play("loop", **longer)
+        except Exception as problem:
+            yield f"a run of {MANY} rounds fails: {describe_problem(problem)}"
+            return
+        yield from self.differ(
+            "a run that is stopped after each round and resumed", "one that is not", state,
+            lambda: self.play("loop", resumed=True, **longer)[1], 0.0,
+        )  # fmt: skip
+        yield from (describe_idle(hook) for hook in hooks(engine.method, *IN_STEP) if hook.idle)
 
     def compare_with_fedavg(self) -> Iterator[str]:
         """Yield a sentence if the method with its neutral hyper-parameters is not FedAvg.
@@ -298,6 +321,15 @@ class Trial:
             return
         if place := difference(found, expected, tolerance):
             yield f"{name} is not {other}: they differ in {place}"
+
+
+@contextmanager
+def imported_anew() -> Iterator[None]:
+    """While it is on, the files of methods are imported anew, as by another process."""
+    with patch.dict(sys.modules):
+        for name in [name for name in sys.modules if name.startswith("fedgrid.methods.")]:
+            del sys.modules[name]
+        yield
 
 
 def describe_problem(problem: Exception) -> str:

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> None:
     parts = read_names(asked.config).method(asked.method, "digits")
     from fedgrid.checking.method import check
 
-    logging.getLogger("fedgrid.engine").setLevel(logging.WARNING)  # its rounds are not of interest
+    logging.getLogger("fedgrid.engine").setLevel(logging.ERROR)  # the findings say what is wrong
     findings = check(parts)
     for name, place, gave in findings.hooks:
         print(f"{name:16} {place}: {gave}")

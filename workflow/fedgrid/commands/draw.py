@@ -2,13 +2,13 @@
 
     python -m fedgrid draw table1 --study fedsls --sources runs=runs/table1.csv --out table1.csv
     python -m fedgrid draw table1 --show
-    python -m fedgrid draw table1 --show --config study=fedlmd scale=small method=fedavg,fedlmd
     python -m fedgrid draw claims --show results/claims/3.csv
 
 A product is an entry of its study or of config.yaml, and a file of fedgrid/report/ draws it. --show
-prints the table that Snakemake has made with the same configuration, of a figure its numbers; or
-the table in a file. If runs are kept with the study, the product's column `kept` says how many, and
-its caption ends with this sentence; the product's file does not see the column.
+prints the table in a file, of a figure its numbers. Without a file it is results/table1.csv, which
+Snakemake has made last, or with --study the table of this study. If runs are kept with the study,
+the product's column `kept` says how many, and its caption ends with this sentence; the product's
+file does not see the column.
 
 If the runs allow no row, because only a part of the grid was asked for, the files say so: the .csv
 has the reason in its only column `nothing`, and the others have it as their caption.
@@ -36,7 +36,7 @@ from fedgrid.study.products import product_module
 from fedgrid.study.reading import find_study, read_study
 from fedgrid.study.records import Product
 
-FIND = Path()  # --show without a file
+LAST = Path()  # --show without a file
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
@@ -51,16 +51,12 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     parser.add_argument("--scale", help="the scale of the sources (default: quick)")
     parser.add_argument("--out", type=Path, nargs="+", help=f"files: {', '.join(WRITERS)}")
     parser.add_argument(
-        "--show", type=Path, nargs="?", const=FIND, metavar="CSV",
-        help="only print the finished table, or that in this file",
-    )  # fmt: skip
-    parser.add_argument(
-        "--config", nargs="+", default=[], metavar="WORD",
-        help="with --show: what Snakemake was given, as files or KEY=VALUE (default: config.yaml)",
+        "--show", type=Path, nargs="?", const=LAST, metavar="CSV",
+        help="only print the finished table in this file",
     )  # fmt: skip
     asked = parser.parse_args(arguments)
     if asked.show:
-        show(asked)
+        print(show_product(asked.product, find_table(asked), asked.study))
         return None
     if not (asked.out and asked.study):
         parser.error("--show, or --study and --out are needed")
@@ -81,11 +77,13 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     return records.Work(asked.out, paths.values(), code=code)
 
 
-def show(asked: Namespace) -> None:
-    """Print a finished table."""
-    words = asked.config + [f"scale={asked.scale}"] * bool(asked.scale)
-    path = None if asked.show == FIND else asked.show
-    print(show_product(asked.product, path, asked.study, words))
+def find_table(asked: Namespace) -> Path:
+    """Return the path of the table to show."""
+    if asked.show != LAST:
+        return Path(asked.show)
+    scale = asked.scale or "quick"
+    folder = f"results/studies/{asked.study}/{scale}" if asked.study else "results"
+    return Path(folder, f"{asked.product}.csv")
 
 
 def read_entry(text: str) -> Product:

@@ -8,6 +8,7 @@ says what they hold) from those runs of the study's grids at this scale that are
 results/. Runs that are missing there, or were made with other settings, are skipped. What is kept
 already stays. A run that is kept again replaces its rows, and a new one gets a new id, so that it
 only adds lines. It says of how many runs of each method the code has changed since they were made.
+Tables of experiments, such as fidelity, are kept in folders of their own (`store/measured.py`).
 
 The second prints the runs of a folder as CSV, one row per run, or with --rounds one row per
 evaluation. A study that names such a file (`reference:` or `curves:`) cites the accuracies in its
@@ -23,7 +24,9 @@ from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.store import kept
 from fedgrid.store.keeping import count_runs, is_finished, keep_items, wanted_items
-from fedgrid.study.grid import Grid, read_grid
+from fedgrid.store.measured import keep_measured
+from fedgrid.study.grid import Grid, list_sources, read_grid
+from fedgrid.study.paths import COLLECTED
 from fedgrid.study.reading import CONFIG
 
 
@@ -53,11 +56,11 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     """Keep the finished runs of a study's grids at a scale; say how many are kept, and missing."""
     from fedgrid.report._kept import describe_code
 
-    scales = everything.studies[known("study", asked.study, everything.studies)]["scales"]
+    scales = everything.studies.named(asked.study)["scales"]
     known("scale", asked.scale, scales)
     wanted = wanted_items(everything, asked.study, asked.scale, asked.grid)
     there = {path: item for path, item in wanted.items() if is_finished(item, asked.results)}
-    if not count_runs(there):
+    if not (keep_experiments(asked, everything) or count_runs(there)):
         raise UsageError(
             f"no finished run of {asked.study} at the {asked.scale} scale is in {asked.results}: "
             f"run `snakemake --cores all --config study={asked.study} scale={asked.scale}` first"
@@ -75,6 +78,20 @@ def keep(asked: argparse.Namespace, everything: Grid) -> None:
     for sentence in describe_code(made):
         print(sentence)
     print(f"{missing} runs of the grids are not finished in {asked.results}")
+
+
+def keep_experiments(asked: argparse.Namespace, everything: Grid) -> list[str]:
+    """Keep the tables of the study's experiments at a scale that are in `results`; name them."""
+    study, place = everything.studies[asked.study], (asked.study, asked.scale)
+    found = []
+    for text in sorted(list_sources(study)):
+        kind = text.partition("/")[0]
+        if kind in study["scales"][asked.scale] and kind not in COLLECTED:
+            here = asked.results / "studies" / asked.study / asked.scale / f"{text}.csv"
+            if keep_measured(*place, text, everything.experiment(*place, kind), here):
+                found.append(text)
+                print(f"{text} is kept")
+    return found
 
 
 if __name__ == "__main__":

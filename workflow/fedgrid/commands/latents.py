@@ -17,25 +17,20 @@ two thirds of them for f = 8. The stage has no checkpoint: if it is stopped, it 
 
 from fedgrid.runtime import cli, records
 from fedgrid.stages.latents import encode
-from fedgrid.study.command import (
-    add_machine,
-    choose_machine,
-    describe_work,
-    find_inputs,
-    resolve_run,
-    run_parser,
-)
+from fedgrid.study import command
 from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command."""
-    asked = add_machine(run_parser(__doc__, "data", "partition")).parse_args(arguments)
-    run = resolve_run(asked, "latents")
+    asked = command.add_machine(command.run_parser(__doc__, "data", "partition")).parse_args(
+        arguments
+    )
+    run = command.resolve_run(asked, "latents")
     out = asked.out or asked.results / input_paths(run)["latents"]
-    paths = find_inputs(asked, run, "data", "partition")
-    encode(run, paths, out, choose_machine(asked))
-    return describe_work("latents", run, paths, out)
+    paths = command.find_inputs(asked, run, "data", "partition")
+    encode(run, paths, out, command.choose_machine(asked))
+    return command.describe_work("latents", run, paths, out)
 
 
 if __name__ == "__main__":

@@ -11,26 +11,20 @@ from pathlib import Path
 
 from fedgrid.runtime import cli
 from fedgrid.stages.pretrain import pretrain
-from fedgrid.study.command import (
-    add_machine,
-    choose_machine,
-    find_inputs,
-    resolve_run,
-    run_parser,
-)
+from fedgrid.study import command
 from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    parser = add_machine(run_parser(__doc__, "data", "partition", "weights"))
+    parser = command.add_machine(command.run_parser(__doc__, "data", "partition", "weights"))
     parser.add_argument("--checkpoint", type=Path, help="folder of unfinished work")
     asked = parser.parse_args(arguments)
-    run = resolve_run(asked, "pretrain")
-    paths = find_inputs(asked, run, "data", "partition", "weights")
+    run = command.resolve_run(asked, "pretrain")
+    paths = command.find_inputs(asked, run, "data", "partition", "weights")
     out = asked.out or asked.results / input_paths(run)["pretrain"]
     folder = asked.checkpoint or out.with_name(f".{out.name}.partial")
-    pretrain(run, paths, out, folder, choose_machine(asked))
+    pretrain(run, paths, out, folder, command.choose_machine(asked))
 
 
 if __name__ == "__main__":

@@ -17,26 +17,21 @@ finite.
 
 from fedgrid.runtime import cli, records
 from fedgrid.stages.saliency import encode
-from fedgrid.study.command import (
-    Machine,
-    add_machine,
-    describe_work,
-    find_inputs,
-    resolve_run,
-    run_parser,
-)
+from fedgrid.study import command
 from fedgrid.study.paths import input_paths
 
 
 def main(arguments: list[str] | None = None) -> records.Work:
     """Run the command."""
-    parser = add_machine(run_parser(__doc__, "data", "partition", "pretrain"))
+    parser = command.add_machine(command.run_parser(__doc__, "data", "partition", "pretrain"))
     asked = parser.parse_args(arguments)
-    run = resolve_run(asked, "saliency")
+    run = command.resolve_run(asked, "saliency")
     out = asked.out or asked.results / input_paths(run)["saliency"]
-    paths = find_inputs(asked, run, "data", "partition", "pretrain")
-    encode(run, paths, out, Machine(asked.device, "loop", asked.threads))
-    return describe_work("saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json")))
+    paths = command.find_inputs(asked, run, "data", "partition", "pretrain")
+    encode(run, paths, out, command.Machine(asked.device, "loop", asked.threads))
+    return command.describe_work(
+        "saliency", run, paths, out, *map(out.with_suffix, (".csv", ".json"))
+    )
 
 
 if __name__ == "__main__":

@@ -16,28 +16,25 @@ from pathlib import Path
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.watch import trackers
 from fedgrid.stages.train import SAVE_EVERY, train
-from fedgrid.study.command import (
-    add_machine,
-    choose_machine,
-    describe_work,
-    find_inputs,
-    resolve_run,
-    run_parser,
-)
+from fedgrid.study import command
 from fedgrid.study.jobs import list_needed_stages, run_of_stage
 from fedgrid.study.paths import RUN
 
 
 def main(arguments: list[str] | None = None) -> records.Work | None:
     """Run the command."""
-    parser = add_machine(run_parser(__doc__, "data", "partition", "weights", "saliency", "..."))
+    parser = command.add_machine(
+        command.run_parser(__doc__, "data", "partition", "weights", "saliency", "...")
+    )
     trackers.add_option(parser)
     parser.add_argument("--checkpoint", type=Path, help="default: under --results, by name")
     every = os.environ.get("FEDGRID_SAVE_EVERY", SAVE_EVERY)
-    parser.add_argument("--save-every", type=float, default=every, metavar="SECONDS")
+    parser.add_argument("--save-every", type=seconds, default=every, metavar="SECONDS")
     asked = parser.parse_args(arguments)
-    whole = resolve_run(asked, "train")
-    paths = find_inputs(asked, whole, "data", "partition", "weights", *list_needed_stages(whole))
+    whole = command.resolve_run(asked, "train")
+    paths = command.find_inputs(
+        asked, whole, "data", "partition", "weights", *list_needed_stages(whole)
+    )
     run = run_of_stage("train", whole)
     name = RUN.format(**run["name"])
     out = asked.out or asked.results / "runs" / name
@@ -46,9 +43,16 @@ def main(arguments: list[str] | None = None) -> records.Work | None:
     places = out, asked.checkpoint or kept
     told = trackers.asked_for(asked, name)
     written = train(
-        run, paths, *places, choose_machine(asked), asked.save_every, asked.results, told
+        run, paths, *places, command.choose_machine(asked), asked.save_every, asked.results, told
     )
-    return describe_work("train", run, paths, *written) if written else None
+    return command.describe_work("train", run, paths, *written) if written else None
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds from 0 on; ValueError for another one, and for none."""
+    if not (given := float(text)) >= 0:
+        raise ValueError
+    return given
 
 
 if __name__ == "__main__":

@@ -8,12 +8,11 @@ The runs are those in the folder of results and those kept with the studies; not
 The tables that the page is made of are beside it, in a folder of its name.
 """
 
-import argparse
 from pathlib import Path
 
 from fedgrid.runtime import cli
-from fedgrid.runtime.names import UsageError, known
-from fedgrid.study.grid import Grid, read_grid
+from fedgrid.runtime.names import UsageError
+from fedgrid.study.grid import read_grid
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,26 +30,20 @@ def main(arguments: list[str] | None = None) -> None:
     claiming = [name for name, study in everything.studies.items() if study.get("claims")]
     names = asked.study or claiming
     for name in names:
-        known("study", name, everything.studies)
+        everything.studies.named(name)
     wanted = ".svg" if asked.claim else ".html"
     if asked.out.suffix != wanted:
         what = "a picture" if asked.claim else "a page"
         raise UsageError(f"--out {asked.out} is not {what}: give a name that ends with {wanted}")
     if asked.claim:
-        draw_claim(asked, everything, names)
-        return
+        if len(names) != 1:
+            raise UsageError("--claim is about one study: name it with --study")
+        from fedgrid.page.picture import write_picture
+
+        return write_picture(asked.out, everything, asked.results, names[0], asked.claim)
     from fedgrid.page.write import write_page
 
     write_page(asked.out, everything, asked.results, dict.fromkeys(names))
-
-
-def draw_claim(asked: argparse.Namespace, everything: Grid, names: list[str]) -> None:
-    """Draw a claim of the study that is asked for."""
-    if len(names) != 1:
-        raise UsageError("--claim is about one study: name it with --study")
-    from fedgrid.page.picture import write_picture
-
-    write_picture(asked.out, everything, asked.results, names[0], asked.claim)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,15 @@ It may have:
 
     TOKENS         number of symbols, from 2 to 256: the inputs are not images but sequences of
                    tokens, whole numbers below it; `Split` and all files call them images, too
-    WRITERS        True if `load` gives the writer of each training image
+    WRITERS        the number of writers, if `load` gives the writer of each training image; True
+                   if only reading the files shows it. Where TRAIN is None, the number is that of
+                   the published files
     TEST_WRITERS   True if it also gives the writer of each test image
     CLASS_NAMES    a list of the names of the classes, in the order of their numbers: results
                    have them in place of the numbers
+    GIVEN          patterns of files under the root, which nothing downloads: those of one pattern
+                   must be there
+    MISSING        with GIVEN, the sentence that says so; {} stands for the root
 
 Of data of one's own (`_npz.py`):
 
@@ -87,10 +92,10 @@ def check(name: str, split: Split) -> None:
         check_arrays(f"{name}: {part}", images, labels, stated or len(labels), *like)
     for part, constant in (("train", "WRITERS"), ("test", "TEST_WRITERS")):
         writers = getattr(split, f"{part}_writers")
-        if (writers is not None) != getattr(file, constant, False):
+        if (writers is not None) != bool(getattr(file, constant, False)):
             raise UsageError(
                 f"datasets/{name}.py: `load` must give `{part}_writers` if the file has "
-                f"`{constant} = True`, and only then"
+                f"`{constant}`, and only then"
             )
         if writers is not None:
             count = len(getattr(split, f"{part}_labels"))

@@ -8,6 +8,7 @@ Classes and clients are numbered in the natural order of their names: "2" comes 
 
 import csv
 import os
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -104,11 +105,12 @@ def arrays_of(name: str, found: Found, shape: tuple[int, ...]) -> tuple[Stream, 
 def decoded(name: str, paths: list[Path], shape: tuple[int, ...]) -> Iterator[np.ndarray]:
     """Yield images in parts; the pictures of a part are decoded several at a time.
 
-    A warning says how many have transparent pixels, or more frames than the first.
+    A warning says how many have what is not kept (TOLD).
     """
-    marked: dict[str, list[Path]] = {"transparent": [], "frames": []}
+    marked: dict[str, list[Path]] = {mark: [] for mark in TOLD}
     step = at_once(shape, 1)
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool, warnings.catch_warnings():
+        warnings.filterwarnings("error", "Corrupt EXIF data")  # of Pillow, which names no file
         for start in range(0, len(paths), step):
             part = paths[start : start + step]
             pictures = [*pool.map(partial(read_image, name, shape[1:]), part)]
@@ -122,6 +124,7 @@ def decoded(name: str, paths: list[Path], shape: tuple[int, ...]) -> Iterator[np
 TOLD = {
     "transparent": "have transparent pixels, and are read as on white paper",
     "frames": "have several frames or pages, and only the first is read",
+    "exif": "have EXIF data that cannot be read, and are not turned",
 }
 
 
@@ -167,11 +170,16 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> list[str]:
     """Return the name of each training image's client, from a .csv with `file` and `client`."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
-            rows = [*csv.DictReader(lines)]
+            first = next(csv.reader(lines), [])
+            columns = [column.strip() for column in first]
+            rows = [*csv.DictReader(lines, columns, skipinitialspace=columns != first)]
     except (OSError, UnicodeDecodeError, csv.Error) as problem:
         raise UsageError(f"datasets.{name}: {file} cannot be read ({problem})") from None
-    if not rows or not {"file", "client"} <= rows[0].keys():
-        raise UsageError(f"datasets.{name}: {file} needs the columns file and client")
+    if not rows or not {"file", "client"} <= {*columns}:
+        raise UsageError(
+            f"datasets.{name}: {file} needs the columns file and client, with a comma between "
+            f"them, and rows: its first line is {shown(','.join(first)) or 'empty'}"
+        )
     of: dict[str, str] = {}
     for row in rows:
         path, client = Path(row["file"] or "").as_posix(), row["client"]

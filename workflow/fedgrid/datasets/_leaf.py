@@ -23,15 +23,15 @@ def test_sizes(sizes: np.ndarray) -> np.ndarray:
     return np.where(sizes > 1, np.maximum(sizes // 5, 1), 0)
 
 
-def find_files(folder: Path, patterns: tuple[str, ...], missing: str) -> tuple[str, list[Path]]:
+def find_files(root: Path, patterns: tuple[str, ...], missing: str) -> tuple[str, list[Path]]:
     """Return the kind of file and all files of the first pattern that has one, by their names.
 
-    UsageError, with the text `missing`, without a file.
+    UsageError, with the text `missing` of the root, without a file.
     """
     for pattern in patterns:
-        if paths := sorted(folder.glob(pattern)):
+        if paths := sorted(root.glob(pattern)):
             return paths[0].suffix[1:], paths
-    raise UsageError(missing)
+    raise UsageError(missing.format(root))
 
 
 def read_users(path: Path, who: str, what: str) -> Iterator[tuple[str, str, list[Any], list[Any]]]:

@@ -3,7 +3,8 @@
 The file has `x_train`, `y_train`, `x_test` and `y_test`, and may have `clients_train` and
 `clients_test`, which client each sample belongs to. The shapes of x:
 
-    uint8      (N, channels, height, width) or (N, height, width): images
+    uint8      (N, channels, height, width) or (N, height, width): images; if height and width
+               differ, the entry says with `shape` whether these are images or signals
     floats     the same, or (N, D): vectors; they are stored as they are, in single precision
     integers   (N, length), with `tokens`: sequences of tokens below this number
 
@@ -80,7 +81,7 @@ def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
     if not all(shape):
         raise UsageError(f"{where}: x_train has the shape {shape}, which has no numbers")
     one = inputs(f"{where}: x_train", np.zeros((1, *shape[1:]), dtype), entry)
-    if (said := entry.get("shape")) and tuple(said) != shape[1:]:
+    if (said := entry.get("shape")) and tuple(said) not in (shape[1:], one.shape[1:]):
         raise UsageError(
             f"{where}: the samples of x_train have the shape {[*shape[1:]]}, and the entry says "
             f"{said}"
@@ -181,8 +182,10 @@ def stream(where: str, file: Path, key: str, options: dict[str, Any]) -> Stream:
     read_parts = columnwise if fortran else rowwise
 
     def make(folder: Path) -> Iterator[np.ndarray]:
+        start = 0
         for part in read_parts(where, file, key, folder):
-            yield inputs(f"{where}: {key}", part, options)
+            yield inputs(f"{where}: {key}", part, options, start)
+            start += len(part)
 
     return Stream((shape[0], *one.shape[1:]), one.dtype, make)
 
@@ -222,8 +225,11 @@ def take(where: str, key: str, content: IO[bytes], count: int) -> bytes:
     return taken
 
 
-def inputs(where: str, x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
-    """Return inputs as a dataset has them: uint8 or float32 images, vectors, or tokens."""
+def inputs(where: str, x: np.ndarray, options: dict[str, Any], start: int = 0) -> np.ndarray:
+    """Return inputs as a dataset has them: uint8 or float32 images, vectors, or tokens.
+
+    `start` is the number of the first sample, for a message.
+    """
     if "tokens" in options:
         return sequences(where, x, options["tokens"])
     if x.dtype != np.uint8 and x.dtype.kind != "f":
@@ -232,17 +238,31 @@ def inputs(where: str, x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
             "of tokens need `tokens`, the number of symbols"
         )
     if x.dtype.kind == "f":
-        x = finite(where, x)
+        x = finite(where, x, start)
     if x.ndim == 2 and x.dtype != np.uint8:
         return x[:, :, None, None]
     if x.ndim == 3:
-        return x[:, None]
+        return two_axes(where, x, options.get("shape"))
     if x.ndim != 4 or not x.size:
         raise UsageError(
             f"{where} has samples of the shape {x.shape[1:]}: images are (channels, height, width) "
             "or (height, width), and vectors are floats (D,)"
         )
     return channels_first(where, x, options.get("channels_last"))
+
+
+def two_axes(where: str, x: np.ndarray, shape: list[int] | None) -> np.ndarray:
+    """Return grey images, or signals (channels, 1, length) of an entry that says this shape."""
+    first, second = x.shape[1:]
+    if shape == [first, 1, second]:
+        return x[:, :, None]
+    if first == second or shape == [1, first, second]:
+        return x[:, None]
+    raise UsageError(
+        f"{where} has samples of the shape {x.shape[1:]}, which may be grey images or signals: set "
+        f"`shape: [1, {first}, {second}]` for images of this height and width, or `shape: "
+        f"[{first}, 1, {second}]` for signals of {first} channels"
+    )
 
 
 def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
@@ -270,13 +290,18 @@ def sequences(where: str, x: np.ndarray, tokens: int) -> np.ndarray:
     return x.astype(np.uint8)
 
 
-def finite(where: str, x: np.ndarray) -> np.ndarray:
+def finite(where: str, x: np.ndarray, start: int) -> np.ndarray:
     """Return floats in single precision; UsageError for numbers that are not finite there."""
     with np.errstate(over="ignore"):
-        x = x.astype(np.float32)
-    if not np.isfinite(x).all():
-        raise UsageError(f"{where} has numbers that are not finite: replace or remove them")
-    return x
+        single = x.astype(np.float32)
+    if len(wrong := np.argwhere(~np.isfinite(single))):
+        value = x[tuple(wrong[0])]
+        said = "too large for single precision" if np.isfinite(value) else "not finite"
+        raise UsageError(
+            f"{where} has the number {value:.3g}, which is {said}, in the sample "
+            f"{start + wrong[0][0]}, counted from 0: replace the number, or remove the sample"
+        )
+    return single
 
 
 # -- labels and clients ---------------------------------------------------------------------------

@@ -25,6 +25,7 @@ class Picture(NamedTuple):
     pixels: np.ndarray  # uint8 (channels, height, width)
     transparent: bool  # whether a pixel was transparent
     frames: bool  # whether the file has more frames or pages than the first
+    exif: bool = False  # whether the file has EXIF data that cannot be read, so it is not turned
 
 
 def read(data: bytes, channels: int, size: tuple[int, int]) -> Picture:
@@ -32,14 +33,30 @@ def read(data: bytes, channels: int, size: tuple[int, int]) -> Picture:
 
     One of UNREADABLE for a file that is no picture, or has more than 8 bits per channel.
     """
-    with opened(data) as image:
-        frames = image.format not in STILL and getattr(image, "n_frames", 1) > 1
-        upright, transparent = on_white(ImageOps.exif_transpose(image))
-        plain = upright.convert("L" if channels == 1 else "RGB")
-        fitted = ImageOps.fit(plain, size[::-1], Image.Resampling.LANCZOS)
+    try:
+        with opened(data) as image:
+            frames = image.format not in STILL and getattr(image, "n_frames", 1) > 1
+            turned, is_damaged = upright(image)
+            seen, transparent = on_white(turned)
+            plain = seen.convert("L" if channels == 1 else "RGB")
+            fitted = ImageOps.fit(plain, size[::-1], Image.Resampling.LANCZOS)
+    except (MemoryError, *UNREADABLE):
+        raise
+    except Exception as problem:  # a damaged file can make its decoder fail in any way
+        raise ValueError(f"{type(problem).__name__}: {problem}") from None
     pixels = np.asarray(fitted)
     pixels = pixels[None] if channels == 1 else np.moveaxis(pixels, 2, 0)
-    return Picture(pixels, transparent, frames)
+    return Picture(pixels, transparent, frames, is_damaged)
+
+
+def upright(image: Image.Image) -> tuple[Image.Image, bool]:
+    """Return a picture turned as its camera says, and whether its EXIF data cannot be read."""
+    try:
+        return ImageOps.exif_transpose(image), False
+    except MemoryError:
+        raise
+    except Exception:  # if it is the pixels that cannot be read, who reads them fails again
+        return image, True
 
 
 def opened(data: bytes) -> Image.Image:

@@ -36,15 +36,15 @@ TEST = None
 CLASSES = 62
 SHAPE = (1, 28, 28)
 STATISTICS = {}
-WRITERS = True
+WRITERS = 3_597
 TEST_WRITERS = True
 HASHES = ()
 
-FILES = ("all_data/*.json", "*.json", "data/train-*.parquet")
+GIVEN = ("femnist/all_data/*.json", "femnist/*.json", "femnist/data/train-*.parquet")
 MISSING = (
-    "FEMNIST is not in {}: put there the folder data of the Hugging Face dataset flwrlabs/femnist "
-    "with its files train-*.parquet, or LEAF's folder all_data with the *.json files that "
-    "`preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/femnist makes"
+    "FEMNIST is not in {}/femnist: put there the folder data of the Hugging Face dataset "
+    "flwrlabs/femnist with its files train-*.parquet, or LEAF's folder all_data with the *.json "
+    "files that `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/femnist makes"
 )
 PIXELS = 28 * 28
 COLUMNS = ["image", "writer_id", "character"]
@@ -60,7 +60,7 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 def load(root: Path) -> Split:
     """Read the layout that is there; UsageError for none, for a part of it, or for other files."""
     folder = root / "femnist"
-    layout, paths = _leaf.find_files(folder, FILES, MISSING.format(folder))
+    layout, paths = _leaf.find_files(root, GIVEN, MISSING)
     owners, images, labels = _read(layout, paths)
     names, writers = np.unique(owners, return_inverse=True)
     _check(folder, layout, images, len(names))

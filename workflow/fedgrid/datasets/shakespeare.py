@@ -34,15 +34,21 @@ CLASSES = 81
 SHAPE = (80,)
 STATISTICS = {}
 TOKENS = 81
-WRITERS = True
+WRITERS = 1_129
 TEST_WRITERS = True
 HASHES = ()
 
-FILES = ("all_data/*.json", "*.json", "*.csv", "data/train-*.parquet", "default/train/*.parquet")
+GIVEN = (
+    "shakespeare/all_data/*.json",
+    "shakespeare/*.json",
+    "shakespeare/*.csv",
+    "shakespeare/data/train-*.parquet",
+    "shakespeare/default/train/*.parquet",
+)
 MISSING = (
-    "Shakespeare's plays are not in {}: put there LEAF's folder all_data with the *.json files "
-    "that `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/shakespeare makes, or the "
-    "file shakespeare.csv of the Hugging Face dataset flwrlabs/shakespeare"
+    "Shakespeare's plays are not in {}/shakespeare: put there LEAF's folder all_data with the "
+    "*.json files that `preprocess.sh -s niid --sf 1.0 -k 0 -t sample` in LEAF's data/shakespeare "
+    "makes, or the file shakespeare.csv of the Hugging Face dataset flwrlabs/shakespeare"
 )
 COLUMNS = ["character_id", "x", "y"]
 TOTAL = (4_226_158, 1_129)  # windows and roles of the whole dataset
@@ -51,7 +57,7 @@ TOTAL = (4_226_158, 1_129)  # windows and roles of the whole dataset
 def load(root: Path) -> Split:
     """Read the layout that is there; UsageError for none, and for files of another form."""
     folder = root / "shakespeare"
-    kind, paths = _leaf.find_files(folder, FILES, MISSING.format(folder))
+    kind, paths = _leaf.find_files(root, GIVEN, MISSING)
     read = _read_json if kind == "json" else _read_table
     roles: dict[str, list[_text.Windows]] = {}
     for path in paths:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedgrid.datasets import Split, _text
+from fedgrid.datasets import Split, _leaf, _text
 from fedgrid.runtime import cli
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError, shown
@@ -31,10 +31,14 @@ CLASSES = 81
 SHAPE = (80,)
 STATISTICS = {}
 TOKENS = 81
-WRITERS = True
+WRITERS = 256
 TEST_WRITERS = True
 
-FILE = "shakespeare/input.txt"
+GIVEN = ("shakespeare/input.txt",)
+MISSING = (
+    "Tiny Shakespeare is not in {}/shakespeare/input.txt: put there the file input.txt of "
+    "char-rnn's data, or a text of your own in its form"
+)
 ORIGINAL = "86c4e6aa"  # first digits of the SHA-256 of the file
 
 log = logging.getLogger(__name__)
@@ -42,7 +46,7 @@ log = logging.getLogger(__name__)
 
 def load(root: Path) -> Split:
     """Read the text; UsageError without it, for another form, and for too short speeches."""
-    path = root / FILE
+    _, (path,) = _leaf.find_files(root, GIVEN, MISSING)
     texts = _speeches(path, _read(path))
     roles = [_text.encode(" ".join(texts[name].split())) for name in sorted(texts)]
     long = [tokens for tokens in roles if len(tokens) > _text.LENGTH]
@@ -56,12 +60,7 @@ def load(root: Path) -> Split:
 
 
 def _read(path: Path) -> str:
-    """Return the text of the file; UsageError if it is missing or not UTF-8."""
-    if not path.is_file():
-        raise UsageError(
-            f"Tiny Shakespeare is not in {path}: put there the file input.txt of char-rnn's data, "
-            "or a text of your own in its form"
-        )
+    """Return the text of the file; UsageError if it is not UTF-8."""
     with whole(str(path)):
         content = path.read_bytes()
         if not hashlib.sha256(content).hexdigest().startswith(ORIGINAL):

@@ -37,7 +37,7 @@ class Architecture:
         self.shape, self.device, self.dtype = shape, device, dtype
         self.kept: dead_taps.Kept = {}
         self.live = self.build(0).train()  # the loop backend trains this module in place
-        self.empty = copy.deepcopy(self.live).to("meta").eval()  # called with any model's weights
+        self.empty = emptied(self.live)  # called with any model's weights
         self.parameters = [name for name, _ in self.live.named_parameters()]
         self.statistics = sorted(self.live.state_dict().keys() - set(self.parameters))
         self.entries = [*self.parameters, *self.statistics]
@@ -67,6 +67,11 @@ class Architecture:
                 raise UsageError(
                     f"the method's {field}=({said},) fits no entry of the model "
                     f"{self.protocol['model']}, whose names begin with {list_beginnings(names)}"
+                )
+            if isinstance(part, str) and (cut := find_cut(part, names)):
+                raise UsageError(
+                    f'the method\'s {field}=("{part}",) ends within the name {cut}: write whole '
+                    'parts of names, as in "head." or "head.weight"'
                 )
         return choose_names(chosen, self.live, names)
 
@@ -121,6 +126,24 @@ class Architecture:
         with self.precision():
             features, logits = functional_call(module, model, (x,))
         return features.to(self.dtype), logits.to(self.dtype)
+
+
+def find_cut(beginning: str, names: Iterable[str]) -> str | None:
+    """Return a name that goes on after a beginning, and not with a dot."""
+    whole = beginning.removesuffix(".") + "."
+    begun = (name for name in names if name.startswith(beginning))
+    return next((name for name in begun if not f"{name}.".startswith(whole)), None)
+
+
+def emptied(network: nn.Module) -> nn.Module:
+    """Return a copy in evaluation mode, without the values of entries of a model.
+
+    It has the network's own buffers that are no entries, because no model brings them.
+    """
+    made = copy.deepcopy(network).to("meta").eval()
+    for module, own in zip(made.modules(), network.modules(), strict=True):
+        module._buffers |= {name: own._buffers[name] for name in own._non_persistent_buffers_set}
+    return made
 
 
 def choose_names(chosen: Entries, network: nn.Module, names: Iterable[str]) -> list[str]:

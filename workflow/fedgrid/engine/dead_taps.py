@@ -8,7 +8,7 @@ weights. The shapes alone decide which taps are dead.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -39,28 +39,27 @@ def met(
     A model without such a convolution is not called, because it may take no images.
     """
     sizes: dict[str, set[Any]] = {}
+    found = {name: module for name, module in model.named_modules() if padded(module)}
+    if not found:
+        return
     hooks = [
         module.register_forward_pre_hook(
             lambda _, inputs, name=name: sizes.setdefault(name, set()).add(inputs[0].shape[2:])
         )
-        for name, module in model.named_modules()
-        if padded(module)
+        for name, module in found.items()
     ]
-    if not hooks:
-        return
     was_training = model.training
-    with torch.no_grad():
-        model.eval()(next(model.parameters()).new_zeros((2, *shape)))
+    with torch.no_grad():  # another entry of the model may have another type
+        model.eval()(next(iter(found.values())).weight.new_zeros((2, *shape)))
     model.train(was_training)
     for hook in hooks:
         hook.remove()
-    for name, found in sizes.items():
-        module: Any = model.get_submodule(name)
-        if len(found) == 1:
-            yield name, module, tuple(*found)
+    for name, seen in sizes.items():
+        if len(seen) == 1:
+            yield name, found[name], tuple(*seen)
 
 
-def padded(module: nn.Module) -> bool:
+def padded(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether a module is a convolution with a margin of zeros of a given size."""
     if not isinstance(module, nn.Conv2d) or isinstance(module.padding, str):
         return False

@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from fedgrid.runtime import gpus
+from fedgrid.runtime import gpus, machine
 from fedgrid.runtime.names import UsageError, known
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -23,6 +23,7 @@ def prepare(device: str, threads: int, precision: str) -> torch.device:
 
     On a machine with several GPUs, a free one is chosen (`gpus.py`).
     """
+    machine.refuse_lowering()
     known("device", device, DEVICES)
     if threads < 1:
         raise UsageError(f"--threads is {threads}, not at least 1")

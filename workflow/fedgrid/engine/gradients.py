@@ -8,8 +8,10 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.engine.architecture import Architecture
+from fedgrid.engine.hooks.calling import untouched_generators
 from fedgrid.engine.masked import Masked
 from fedgrid.engine.optimisers import local_loss
+from fedgrid.engine.state import reseed
 from fedgrid.method import Method, Model, Step, log_likelihood
 
 
@@ -39,12 +41,16 @@ def differentiate(
     return torch.func.grad(loss)({name: params[name] for name in architecture.trainable})
 
 
-def differentiate_batch(architecture: Architecture, model: Model, x: Tensor, y: Tensor) -> Model:
+@untouched_generators()
+def differentiate_batch(
+    architecture: Architecture, noise: int, model: Model, x: Tensor, y: Tensor
+) -> Model:
     """Return the gradient of the mean cross-entropy of a batch, by parameter.
 
     It has those that local training leaves as they are, too. Of a network with several outputs it
-    is the sum of their cross-entropies.
+    is the sum of their cross-entropies. `noise` seeds what the network draws, such as dropout.
     """
+    reseed(architecture.device, noise)
     valid = torch.ones(len(y), dtype=architecture.dtype, device=y.device)
 
     def loss(trained: Model) -> Tensor:

@@ -35,6 +35,13 @@ NAMES = (
 )
 OF_RUN = ("operations",)  # which no evaluation computes
 BINS = 15
+# The columns of the mean of the last models (`average_last`), by those of the last model.
+AVERAGED = {
+    "accuracy": "averaged_accuracy",
+    "loss": "averaged_loss",
+    "validation_accuracy": "validation_averaged_accuracy",
+    "validation_loss": "validation_averaged_loss",
+}
 
 
 def compute(

@@ -45,6 +45,7 @@ class Population:
         self, state: RunState, number: int, model: Model, memory: Memory, steps: int
     ) -> Client:
         """Return a client with this model, and with access to its data."""
+        noise = seeds.seed("gradient", *self.federation.names, state.round, number)
         return Client(
             model=model,
             server=own_model(state.server, memory),
@@ -59,7 +60,7 @@ class Population:
             total=partial(self.samples.total, number),
             epoch=partial(self.samples.epoch, number, state.round),
             test=partial(self.samples.total_client_test, number),
-            gradient=partial(differentiate_batch, self.architecture),
+            gradient=partial(differentiate_batch, self.architecture, noise),
         )
 
     def idle_client(self, state: RunState, number: int) -> Client:

@@ -74,15 +74,16 @@ def checked(samples: Any, inputs: Inputs) -> np.ndarray:
     array = samples.numpy(force=True) if isinstance(samples, Tensor) else np.asarray(samples)
     words, right = kind_of(inputs)
     if not (array.ndim and bare(array.shape[1:]) == bare(inputs.shape) and right(array.dtype)):
+        shape = ", ".join(map(str, ("n", *inputs.shape)))
         raise UsageError(
-            f"`predict` takes the samples as they are in the data, {words} of the shape (n, "
-            f"{', '.join(map(str, inputs.shape))}), and these are {array.dtype} {array.shape}: "
-            "give samples that are not normalised, and one alone as `samples[None]`"
+            f"`predict` and `features` take the samples as they are in the data, {words} of the "
+            f"shape ({shape}), and these are {array.dtype} {array.shape}: give samples that are "
+            "not normalised, and one alone as `samples[None]`"
         )
     if inputs.tokens and array.size and not 0 <= array.min() <= array.max() < inputs.tokens:
         raise UsageError(
-            f"`predict` takes tokens from 0 to {inputs.tokens - 1}, and these are from "
-            f"{array.min()} to {array.max()}: number them as the dataset does"
+            f"`predict` and `features` take tokens from 0 to {inputs.tokens - 1}, and these are "
+            f"from {array.min()} to {array.max()}: number them as the dataset does"
         )
     return array.reshape(len(array), *inputs.shape)
 

@@ -25,9 +25,10 @@ from fedgrid.engine.batches import check_batches
 from fedgrid.engine.client import Clients
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
-from fedgrid.engine.hooks.calling import checked, unchanged_by_steps
+from fedgrid.engine.hooks import calling
+from fedgrid.engine.hooks.calling import checked, unchanged_by_steps, untouched_generators
 from fedgrid.engine.hooks.trial import try_step
-from fedgrid.engine.operations import count_operations
+from fedgrid.engine.operations import count_around, count_operations
 from fedgrid.engine.optimisers import STATE, of_entries
 from fedgrid.engine.population import Population
 from fedgrid.engine.run_evaluation import RunEvaluation
@@ -85,6 +86,7 @@ class Engine:
         )
         self.traffic: dict[str, int] = {}  # bytes of a round, from its first round on
         self.operations: float | None = None  # of a sample in a local step, if asked for
+        self.around: float | None = None  # of a sample before and after the local steps
         self.tried = False  # whether the method's functions have worked in a round
         check_batches(self.architecture, self.samples)
         self.population = Population(self.architecture, method, protocol, self.samples)
@@ -127,8 +129,9 @@ class Engine:
         return RunState(server, shared | optimiser)
 
     def random(self, client: int) -> Model:
-        """Return initial weights drawn for this client."""
-        return self.architecture.draw(seeds.seed("client", *self.federation.names, client))
+        """Return initial weights drawn for this client, and leave PyTorch's generators."""
+        with untouched_generators():
+            return self.architecture.draw(seeds.seed("client", *self.federation.names, client))
 
     def public(self, names: Iterable[str]) -> list[str]:
         """Return the entries of the model that are sent to the server, in a fixed order."""
@@ -142,6 +145,8 @@ class Engine:
 
     def round(self, state: RunState, seen: ClientEvaluation | None = None) -> RunState:
         """Return the state of the run after one more round; `seen` evaluates its clients."""
+        if self.is_last(state):  # a mistake may show in trained models only
+            calling.try_again(self.method)
         work = self.plan(state)
         if not work.valid.any():  # no client of the cohort has enough samples for a batch
             return replace(state, round=state.round + 1)
@@ -183,6 +188,10 @@ class Engine:
         compiled = state.compiled or self.backend.has_compiled
         return RunState(server, shared, state.memory, logged, state.round + 1, compiled)
 
+    def is_last(self, state: RunState) -> bool:
+        """Whether the round after this state is the run's last one."""
+        return state.round + 1 == self.protocol.get("rounds")
+
     def plan(self, state: RunState) -> schedule.Work:
         """Draw the cohort of a round and the samples of its local steps."""
         federation, protocol = self.federation, self.protocol
@@ -191,6 +200,7 @@ class Engine:
         if self.method.choose and len(clients):
             clients = self.choose(state, clients)
         clients = conditions.answering(clients, protocol["dropout"], *names)
+        clients = conditions.in_time(clients, protocol, *names)
         return schedule.work(clients, federation.members, protocol, *names)
 
     def choose(self, state: RunState, drawn: np.ndarray) -> np.ndarray:
@@ -260,13 +270,14 @@ class Engine:
         """Train the cohort; yield positions, models (G, ...), mean losses (G,) and optimisers."""
         given = self.samples, work, state.server, state.shared, memories
         clients = Clients(*given, self.begun(state, work, memories), state.round, lr)
-        if not self.tried:
+        tries = not self.tried or self.is_last(state)
+        if tries:
             busy = int((work.steps > 0).argmax())
             try_step(self.method, self.architecture, clients.one(busy))
-            if "operations" in self.protocol.get("metrics", ()):
+            if not self.tried and "operations" in self.protocol.get("metrics", ()):
                 made = self.method, self.architecture, self.protocol
                 self.operations = count_operations(*made, clients.one(busy))
-        with unchanged_by_steps(self.method, (state.server, state.shared, memories)):
+        with unchanged_by_steps(self.method, (state.server, state.shared, memories), tries):
             yield from self.train_stacks(clients)
 
     def train_stacks(self, clients: Clients) -> Iterator[tuple[slice, Model, Tensor, Memory]]:
@@ -318,6 +329,8 @@ class Engine:
             client = work.clients[c]
             model = {name: tensor[i] for name, tensor in models.items()}
             trained = self.population.client(state, client, model, memories[c], work.steps[c])
+            if self.operations is not None and self.around is None and work.steps[c]:
+                self.around = count_around(method, trained)
             keep = method.remember(trained) if method.remember else {}
             if method.remember and not self.tried:
                 self.population.check_form(keep, int(client))

@@ -14,7 +14,7 @@ from fedgrid.engine.evaluation import (
     batches_of_test_set,
     evaluate,
 )
-from fedgrid.engine.metrics import plain
+from fedgrid.engine.metrics import AVERAGED, plain
 from fedgrid.engine.population import Population
 from fedgrid.engine.state import RunState
 from fedgrid.federation import seeds
@@ -87,6 +87,18 @@ class RunEvaluation:
                 found = evaluate(forward, self.samples, model, batches)
                 sums = {name: sums[name] + len(ids) * found[name] for name in sums}
         return {f"validation_{name}": value / len(pool.ids) for name, value in sums.items()}
+
+    def evaluate_average(self, state: RunState) -> dict[str, float]:
+        """Return accuracy and loss of the mean of the last models, on test and validation data.
+
+        The method deploys the mean as it deploys a model. Empty if the protocol averages none.
+        """
+        if not state.recent:
+            return {}
+        mean = {name: models.mean(0) for name, models in state.recent.items()}
+        state = replace(state, server=mean)
+        found = self.evaluate(self.deployed(state)) | self.evaluate_validation(state)
+        return {column: found[name] for name, column in AVERAGED.items() if name in found}
 
     def own_models(self, state: RunState, pool: Pool) -> list[tuple[Model, Tensor]]:
         """Return every client's own model, with the numbers of its samples in a pool."""

@@ -24,6 +24,14 @@ class RunState:
     logged: dict[str, Tensor] = field(default_factory=dict)  # (n,) by round, since the last log
     round: int = 0
     compiled: bool = False  # whether a local step of the run was compiled
+    # (n, ...): the server's models after the last n rounds, of a protocol that averages them
+    recent: Model = field(default_factory=dict)
+
+
+def add_to_recent(recent: Model, server: Model, most: int) -> Model:
+    """Return the last models, at most so many of them (n, ...), with one more."""
+    new = {name: torch.stack([tensor]) for name, tensor in server.items()} if most else {}
+    return {n: torch.cat([recent[n], w])[-most:] if recent else w for n, w in new.items()}
 
 
 def add_to_log(logged: dict[str, Tensor], values: dict[str, Tensor]) -> dict[str, Tensor]:

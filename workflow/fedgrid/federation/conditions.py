@@ -12,7 +12,8 @@ than take part in a round, all of them do. A share `available` of the clients is
 `dropout` is the chance with which a client of a round never answers: it is not trained, nothing of
 it reaches the server, and it keeps nothing of the round. `stragglers` is the chance with which a
 client does only a part of its local work, from one of its `local` epochs or steps to all of them,
-each equally likely (Li et al., FedProx, MLSys 2020, appendix C.2). `attackers` is the share of the
+each equally likely (Li et al., FedProx, MLSys 2020, appendix C.2). With `late: dropped` such a
+client is lost instead, as that paper's FedAvg drops stragglers. `attackers` is the share of the
 population that works against the others in all rounds, by its `attack`:
 
     labels   the labels of its training samples are flipped, class c to K - 1 - c (Tolpegin et al.,
@@ -40,6 +41,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Protocol
 
 Model = dict[str, Tensor]
+LATE = ("partial", "dropped")  # what becomes of stragglers
 
 
 def available(population: int, protocol: Protocol, *names: Any) -> np.ndarray | None:
@@ -92,15 +94,29 @@ def answering(clients: np.ndarray, dropout: float, *names: Any) -> np.ndarray:
     return clients[seeds.generator("dropout", *names).random(len(clients)) >= dropout]
 
 
-def reduced(batches: list[Any], protocol: Protocol, *names: Any) -> list[Any]:
-    """Return the batches that a client works through; `names` end with round and client."""
+def in_time(clients: np.ndarray, protocol: Protocol, *names: Any) -> np.ndarray:
+    """Return those of a round's clients (C,) whose work counts; `names` end with the round."""
+    if protocol.get("late", "partial") == "partial":
+        return clients
+    late = [count_units(protocol, *names, int(k)) is not None for k in clients]
+    return clients[~np.array(late, bool)]
+
+
+def count_units(protocol: Protocol, *names: Any) -> int | None:
+    """Return how many of the `local` units a straggler does; None for any other client."""
     if not protocol.get("stragglers"):
-        return batches
+        return None
     random = seeds.generator("stragglers", *names)
     if random.random() >= protocol["stragglers"]:
+        return None
+    return int(random.integers(1, protocol["local"] + 1))
+
+
+def reduced(batches: list[Any], protocol: Protocol, *names: Any) -> list[Any]:
+    """Return the batches that a client works through; `names` end with round and client."""
+    if (units := count_units(protocol, *names)) is None:
         return batches
-    units = random.integers(1, protocol["local"] + 1)
-    return batches[: max(len(batches) * int(units) // protocol["local"], 1)]
+    return batches[: max(len(batches) * units // protocol["local"], 1)]
 
 
 def attackers(population: int, share: float, *names: Any) -> np.ndarray:

@@ -70,7 +70,7 @@ def load_federation(
     data, made = open_data(paths["data"]), read_partition(paths["partition"])
     if not fits(made, data.train_labels, data.classes, len(data.test_labels)):
         raise UsageError(f"{paths['partition']} is not a partition of {paths['data']}")
-    if len(made.members) != (clients := run["protocol"]["clients"]):
+    if (clients := run["protocol"]["clients"]) not in (len(made.members), "writers"):
         raise UsageError(f"{paths['partition']} is over {len(made.members)} clients, not {clients}")
     mean, std = read_statistics(data, run["protocol"]["normalization"], paths["data"])
     arrays = (data.train_images, data.train_labels, data.test_images, data.test_labels)

@@ -2,10 +2,11 @@
 
 A client with fewer samples than the batch size uses all of them in each step. An epoch's last batch
 is dropped if it has fewer than `smallest_batch` samples, and a client with fewer samples in total
-does not train. BatchNorm needs this limit: where maps are single pixels, its statistics are those
-of as many values as the batch has samples, and it divides gradients by their deviation. The table
-gives the gradient of a small last batch, divided by that of a whole batch, and the factor by which
-this last batch changes the saliency R_k / n_k. Measured with ResNet-18 on 32x32 images of CIFAR-10
+does not train; but with `smallest_batch` 1 or 2 a client with one sample trains on it twice.
+BatchNorm needs this limit: where maps are single pixels, its statistics are those of as many values
+as the batch has samples, and it divides gradients by their deviation. The table gives the gradient
+of a small last batch, divided by that of a whole batch, and the factor by which this last batch
+changes the saliency R_k / n_k. Measured with ResNet-18 on 32x32 images of CIFAR-10
 (20 clients, random initial weights, one epoch in batches of 64):
 
     samples in the last batch        2     3     4     5     6     7     8    10    12    16
@@ -18,7 +19,7 @@ Sampling noise alone makes the gradient of 8 samples sqrt(64 / 8) = 2.8 times as
 64. From 8 samples on, little more than this noise is left, so 8 is the default. On 64x64 images,
 where the last maps have four pixels, two samples correspond to eight on 32x32. With
 `smallest_batch` 2 the rule is GradMA's, except that a client with one sample uses it twice, which
-gives the same mean gradient. With 1, for models without BatchNorm, nothing is dropped; a batch of
+gives the same mean gradient. With 1, for models without BatchNorm, no batch is dropped; a batch of
 one sample is refused where a BatchNorm has maps of one pixel (`engine/batches.py`).
 
 Local epochs may be limited to a least and a most number of steps (`least_steps`, `most_steps`): a

@@ -10,11 +10,12 @@ outputs is a mixture with weights of its own, the loss is the sum of two cross-e
 client predicts with the mean of the two probabilities. Its temperature is 1; the text's is 2. Its
 AutoHS draws noise in evaluation, too (`autohs.py`).
 
-The text says only how both branches are trained together, so that the shared branch alone, which is
-the server's model, would never be trained to work by itself. After every step the code takes a
-second step with the cross-entropy of the shared branch alone. `shared_step` is this step, in both
-forms. It moves the shared entries only. (With versions of PyTorch before 2.0 the code's second step
-also moved the private entries, by their momentum.)
+One default is the code's and not the text's. Algorithm 1 of the text has one step a batch, which
+trains both branches together, so that the shared branch alone, which is the server's model, is
+never trained to work by itself. After every step the code takes a second step with the
+cross-entropy of the shared branch alone. `shared_step` is this step, in both forms, and is on by
+default; `shared_step: false` is Algorithm 1. The step moves the shared entries only. (With versions
+of PyTorch before 2.0 the code's second step also moved the private entries, by their momentum.)
 """
 
 from functools import partial

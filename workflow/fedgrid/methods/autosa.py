@@ -17,7 +17,8 @@ def method(
     shared_step: bool = True,
     forgets: bool = False,
 ) -> Method:
-    """temperature: of the softmax; form: "text" or "code"; shared_step: as `_fusion.py` says.
+    """temperature: of the softmax; form: "text" or "code"; shared_step: the code's second
+    step of each batch, which Algorithm 1 of the text lacks (`_fusion.py`).
 
     forgets: the placebo, which draws private entries anew whenever their client takes part.
     """

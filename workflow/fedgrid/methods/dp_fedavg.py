@@ -10,7 +10,10 @@ divides by the expected number of clients, and also weighs by samples up to a ca
 a fixed number of clients.
 
 The guarantee is for clients that are drawn by lot from all, and of whom nothing else is learnt:
-with noise, a method that lets clients send more, or looks at local models, is refused beside it.
+with noise, a method that lets clients send more, or looks at local models, is refused beside it,
+and so are protocols that do not draw from all clients, or in secret (`availability`, `sampler`).
+Epsilon is computed as if each client took part independently with the probability m / N; it is an
+approximation for cohorts of a fixed size m. Clients that drop out only make it smaller.
 
 Only parameters are clipped and noisy. A network with BatchNorm also sends its running statistics,
 which are neither, so the guarantee holds for networks without them only.

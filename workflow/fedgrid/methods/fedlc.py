@@ -11,7 +11,7 @@ whose server's model is equal to the one with FL-bench's loss on the same batche
 A class without samples counts as 1e-8 samples, which lowers its logit by 100 tau; in the limit of
 the equation such a class takes no part.
 
-The placebo `fedlc_random` calibrates with the class counts of another client.
+The placebo `fedlc_random` permutes a client's counts among the classes that it holds.
 """
 
 from dataclasses import replace

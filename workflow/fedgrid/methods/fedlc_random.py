@@ -1,13 +1,15 @@
-"""The placebo of FedLC: a client's logits are calibrated by the class counts of another client.
+"""The placebo of FedLC: logits are calibrated by a client's class counts, but of random classes.
 
-Whose counts a client of the round gets is drawn anew in each round. What FedLC gains over this
-placebo is due to the client's own counts, and not to uneven margins as such.
+The counts are permuted among the classes that the client holds, anew for each client in each round.
+The margins are as uneven, and a class that the client lacks has the margin of FedLC. What FedLC
+gains over this placebo is due to the counts of the right classes, and not to uneven margins as
+such, nor to which classes a client lacks. A client of one class has the counts of FedLC.
 """
 
 from torch import Tensor
 
-from fedgrid.method import Cohort, Memory, Method, Step
-from fedgrid.methods.contribution import of_another
+from fedgrid.method import Method, Step
+from fedgrid.methods._held_classes import COUNTS, send_permuted
 from fedgrid.methods.fedlc import calibrated, check
 
 NEUTRAL = {"tau": 0.0}  # with which it is FedAvg
@@ -17,11 +19,7 @@ def method(tau: float = 1.0, others: bool = False) -> Method:
     """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""
     check("fedlc_random", tau)
 
-    def send(cohort: Cohort) -> list[Memory]:
-        whose = of_another(cohort.counts, cohort.noise)
-        return [{"fedlc_counts": counts} for counts in cohort.counts[whose]]
-
     def loss(step: Step) -> Tensor:
-        return calibrated(step, step.memory["fedlc_counts"], tau, others)
+        return calibrated(step, step.memory[COUNTS], tau, others)
 
-    return Method(loss=loss, send=send, padded=True)
+    return Method(loss=loss, send=send_permuted, padded=True)

@@ -1,7 +1,8 @@
 """The placebo of power of choice: the clients of a round are drawn from its candidates by lot.
 
 The candidates are those of `power_of_choice`. What that method gains over this one is due to the
-losses.
+losses. The first clients of the lots are the same for every number of candidates, and for
+`size_sampling`, so that a run does not depend on `d`.
 """
 
 from torch import Tensor

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedgrid.models._network import check_network
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.files import whole
 from fedgrid.runtime.names import UsageError, known, registered, shown
@@ -66,9 +67,12 @@ def build(
     With `head`, the classifier is read too; the file must have the same number of classes. `tokens`
     is the number of symbols of inputs that are tokens.
     """
+    contract.imported(f"models.{known('model', name, registered('models'))}")  # before the seed
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = draw(name, shape, classes, tokens)
+        inputs = torch.zeros(2, *shape, dtype=torch.long if tokens else torch.get_default_dtype())
+        check_network(source.file(f"models.{name}"), model, inputs, model.width)
     if weights is not None:
         load(model, weights, head)
     return model
@@ -102,7 +106,7 @@ def given(
     """Return the body of a model's file; UsageError if the file's code fails."""
     module, more = f"models.{name}", (tokens,) if getattr(file, "TOKENS", False) else ()
     made = contract.called(module, "`body`", lambda: file.body(shape, *more))
-    if not (isinstance(made, tuple) and [*map(type, made[1:])] == [int]):
+    if not (isinstance(made, tuple) and [*map(type, made[1:])] == [int] and made[1] > 0):
         said = f"`body` gives {shown(repr(made))}, not a module and the width of its features"
         raise UsageError(f"{source.file(module)}: {said}")
     return made

@@ -59,7 +59,9 @@ class Mixture(Pair):
 
     def __init__(self, model: Classifier, alpha: float, outputs: bool = False):
         super().__init__(model)
-        self.alpha, self.outputs = nn.Parameter(model.head.weight.new_tensor(alpha)), outputs
+        # The model gets the precision of its run later, which may be double.
+        self.alpha = nn.Parameter(torch.tensor(alpha, dtype=torch.float64))
+        self.outputs = outputs
 
     def own(self, x: Tensor, features: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and logits of the mixture."""

@@ -12,6 +12,7 @@ from typing import Any
 from fedgrid.method import Method
 from fedgrid.notebook.names import (
     PLAIN,
+    as_path,
     check_machine,
     check_method_name,
     check_names,
@@ -28,7 +29,7 @@ from fedgrid.runtime.names import UsageError, known, listed, registered
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.command import Machine
 from fedgrid.study.grid import Grid
-from fedgrid.study.reading import read_studies
+from fedgrid.study.reading import read_studies, use_studies
 from fedgrid.training.build import build_part
 
 
@@ -53,7 +54,8 @@ def run(
 
     `method` is the name of a method or variant, or a `Method`, which needs a `name`. `values` are
     fields of the protocol, such as rounds=5, and hyper-parameters of the method, such as mu=0.1.
-    `config` has entries as in config.yaml, such as `protocols` and `variants`.
+    `config` may have `protocols`, `variants` and `datasets`, as in config.yaml; another key is
+    refused.
 
     With a folder `results`, all files are kept there as the commands keep them: a finished run is
     found again, and an interrupted one goes on. Without it they are in a temporary folder. The run
@@ -70,14 +72,16 @@ def run(
     names["method"] = check_method_name(method, name)
     check_names(names)
     machine = check_machine(Machine(device, backend, threads, compile))
+    data_root = as_path("data_root", data_root)
+    results = None if results is None else as_path("results", results)
     with isolate_settings(), explain_errors():
         config = read_configuration(config, dataset)
         (names["dataset"],) = listed(config["dataset"])
         spec = resolve_run(names, convert_numpy(values), config, own)
         with open_folder(results) as folder:
-            paths = make_inputs(spec, folder, Path(data_root).expanduser(), machine)
+            paths = make_inputs(spec, folder, data_root, machine)
             result = train_run(spec, own, paths, folder, machine)
-            if results is None:
+            if results is None or own:
                 result.own_models.hold()
             return result
 
@@ -100,8 +104,8 @@ def load_method(name: str, **values: Any) -> Method:
 
 def list_names(kind: str) -> list[str]:
     """Return the names of `methods`, `datasets`, `models`, `partitions`, `protocols`, `studies`."""
-    studies = read_studies()
-    other: dict[str, Iterable[str]] = {"protocols": Grid(studies).protocols, "studies": studies}
+    grid = use_studies(read_studies(), Grid)
+    other: dict[str, Iterable[str]] = {"protocols": grid.protocols, "studies": grid.studies}
     other["datasets"] = own_data.list_datasets()
     known("kind of name", kind, ("methods", "models", "partitions", *other))
     return sorted(other[kind]) if kind in other else registered(kind)

@@ -1,5 +1,8 @@
 """The run that the arguments of `fedgrid.run` name."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from fedgrid.engine.device import DEVICES
@@ -7,27 +10,35 @@ from fedgrid.method import Method
 from fedgrid.notebook.session import unload_edited
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.runtime.names import UsageError, known, registered, shown
+from fedgrid.runtime.names import UsageError, in_words, known, registered, shown
 from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import BACKENDS, COMPILE, Machine, run_of_names
 from fedgrid.study.grid import Grid
-from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import CONFIG, check_config, merge_configs, read_config, read_studies
+from fedgrid.study.protocol import KINDS, PROTOCOL
+from fedgrid.study.reading import (
+    CONFIG,
+    check_config,
+    merge_configs,
+    read_config,
+    read_studies,
+    use_studies,
+)
 from fedgrid.study.variants import write_checked
 from fedgrid.training.build import check_method
 
 PLAIN = "fedavg"  # whose names a method of the notebook has while its run is resolved
+READ = ("datasets", "protocols", "variants")  # the keys of a configuration that say what names mean
 
 
 def check_method_name(method: str | Method, name: str) -> str:
     """Return the name of a method; UsageError if a notebook's has none, or that of a file."""
     if not isinstance(method, Method):
-        if name:
+        if name != "":
             raise UsageError("`name` is for a Method of the notebook: leave it out for a name")
         return method
-    if not name:
+    if name == "":
         raise UsageError("a Method needs a name: give one, such as name='mine'")
-    if name in registered("methods"):
+    if isinstance(name, str) and name in registered("methods"):
         raise UsageError(f"name={name!r} is a method of fedgrid already: give another name")
     if not isinstance(name, str) or not name.replace("_", "").replace("+", "").isalnum():
         raise UsageError(f"name={shown(repr(name))} may have only letters, digits, _ and +")
@@ -40,9 +51,21 @@ def check_names(names: dict) -> None:
         if kind != "seed" and not isinstance(value, str):
             what = "a name or a Method" if kind == "method" else "a name"
             raise UsageError(f"{kind} is {shown(repr(value))}: give {what}")
-    if not isinstance(names["seed"], int | np.integer) or names["seed"] < 0:
-        raise UsageError(f"seed is {shown(repr(names['seed']))}: give a whole number from 0 on")
-    names["seed"] = int(names["seed"])
+    names["seed"] = whole_number("seed", names["seed"], 0)
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a whole number, which may be numpy's, as Python's; True is none."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise UsageError(f"{name} is {shown(repr(value))}: give a whole number from {least} on")
+    return int(value)
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Return a folder that is given as text or as a path."""
+    if not isinstance(value, str | Path):
+        raise UsageError(f"{name} is {shown(repr(value))}: give the path of a folder")
+    return Path(value).expanduser()
 
 
 def check_machine(machine: Machine) -> Machine:
@@ -50,17 +73,20 @@ def check_machine(machine: Machine) -> Machine:
     known("device", machine.device, DEVICES)
     known("backend", machine.backend, BACKENDS)
     known("compile", machine.compile, COMPILE)
-    if not isinstance(machine.threads, int) or machine.threads < 1:
-        raise UsageError(f"threads is {shown(repr(machine.threads))}, not at least 1")
-    return machine
+    return machine._replace(threads=whole_number("threads", machine.threads, 1))
 
 
 def read_configuration(config: dict | None, dataset: str) -> dict:
     """Return the configuration, checked, with its data made known; reload what was edited."""
-    if not isinstance(config or {}, dict):
+    if not isinstance(config := {} if config is None else config, dict):
         raise UsageError("config is no mapping: write it as config.yaml has it")
-    check_config("config", config or {}, required=False)
-    found = own_data.give(merge_configs(read_config(CONFIG), config or {}) | {"dataset": [dataset]})
+    check_config("config", config, required=False)
+    if unread := [key for key in config if key not in READ]:
+        raise UsageError(
+            f"config has `{unread[0]}`, but fedgrid.run reads only {in_words(READ)} from it: give "
+            "what names the run and its machine as arguments, such as method or seed"
+        )
+    found = own_data.give(merge_configs(read_config(CONFIG), config) | {"dataset": [dataset]})
     source.forget()
     unload_edited()
     return found
@@ -73,13 +99,13 @@ def convert_numpy(values: dict) -> dict:
 
 def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> Run:
     """Return the resolved run of names and values; UsageError if one is unknown or does not fit."""
-    studies = read_studies()
-    grid = Grid(studies, select_entries(config))
+    added = select_entries(config)
+    grid = use_studies(read_studies(), lambda studies: Grid(studies, added))
     fields, keywords = split_values(grid, None if own else names["method"], values)
     if not own:
         names = names | {"method": names["method"] + write_suffix(keywords, grid, names["method"])}
     protocol, added = name_protocol(names["protocol"], fields)
-    grid = Grid(studies, select_entries(merge_configs(config, {"protocols": added})))
+    grid = Grid(grid.studies, select_entries(merge_configs(config, {"protocols": added})))
     spec = run_of_names(names | {"protocol": protocol} | ({"method": PLAIN} if own else {}), grid)
     if own:
         check_method(names["method"], own, spec["protocol"])
@@ -89,7 +115,7 @@ def resolve_run(names: dict, values: dict, config: dict, own: Method | None) -> 
 
 def select_entries(config: dict) -> dict:
     """Return those entries of a configuration that say what names mean."""
-    return {key: config[key] or {} for key in ("protocols", "variants") if key in config}
+    return {key: config[key] or {} for key in READ[1:] if key in config}
 
 
 def split_values(grid: Grid, method: str | None, values: dict) -> tuple[dict, dict]:
@@ -119,7 +145,7 @@ def write_suffix(values: dict, grid: Grid, method: str) -> str:
 def name_protocol(protocol: str, fields: dict) -> tuple[str, dict]:
     """Return the name of a protocol with other fields, and an entry if a name cannot say them."""
     plain = {k: v for k, v in fields.items() if not isinstance(v, list | dict)}
-    name = protocol + "".join(f"-{k}{write_checked(k, v, PROTOCOL[k])}" for k, v in plain.items())
+    name = protocol + "".join(f"-{k}{write_checked(k, v, KINDS[k])}" for k, v in plain.items())
     rest = {k: v for k, v in fields.items() if k not in plain}
     if not rest:
         return name, {}

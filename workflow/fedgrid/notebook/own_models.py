@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from fedgrid.engine.client_evaluation import evaluated_model
 from fedgrid.engine.round import Engine
@@ -41,13 +42,18 @@ class OwnModels:
 
     def hold(self) -> None:
         """Read the last state into memory, because its files are about to be removed."""
-        if not self.exist:
-            return
+        problem = UsageError("a copy of this result has no models of clients: train with `results`")
         try:
-            engine, state = self.opened
-            self.opened = engine, replace(state, memory={**state.memory})
-        except UsageError as problem:
-            self._find = partial(fail, problem)
+            if self.exist:
+                engine, state = self.opened
+                self.opened = engine, replace(state, memory={**state.memory})
+        except UsageError as found:
+            problem = found
+        self._find = partial(fail, problem)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: it opens the files of the run again."""
+        return {name: value for name, value in vars(self).items() if name != "opened"}
 
     def parameters(self, client: int) -> Model:
         """Return a client's model; UsageError if there is no such client, or it has none."""
@@ -74,6 +80,6 @@ def find_models(spec: Run, paths: dict[str, Path], folder: Path) -> Opened:
     return engine, last_state(ended, rounds, out / "metrics.csv", checkpoint)
 
 
-def fail(problem: UsageError) -> Opened:
+def fail(problem: UsageError) -> Any:
     """Raise the error."""
     raise problem

@@ -1,7 +1,8 @@
 """The result of a run in a notebook: tables, model, settings."""
 
+import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from fedgrid.engine.prediction import Inputs
 from fedgrid.engine.state import fill
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.method import Method
-from fedgrid.notebook.own_models import Opened, OwnModels
+from fedgrid.notebook.own_models import Opened, OwnModels, fail
+from fedgrid.notebook.session import isolate_settings
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.tables import read_typed
 from fedgrid.study.paths import RUN
 from fedgrid.training import results as written
+from fedgrid.training.build import build_method
 
 TABLES = ("metrics", "clients", "predictions")
 
@@ -46,6 +49,7 @@ class Result:
     build_own: Callable[[], nn.Module]  # returns a client's network, with other weights
 
     @cached_property
+    @isolate_settings()
     def model(self) -> nn.Module:
         """The server's last model, in evaluation mode: normalised inputs -> features, logits.
 
@@ -59,6 +63,7 @@ class Result:
             )
         return fill(self.build(), self.parameters).eval()
 
+    @isolate_settings()
     def client_model(self, client: int) -> nn.Module:
         """Return the model by which a client is evaluated after the last round, as `model` is.
 
@@ -67,6 +72,7 @@ class Result:
         """
         return fill(self.build_own(), self.own_models.parameters(client)).eval()
 
+    @isolate_settings()
     def features(self, samples: Any, client: int | None = None) -> np.ndarray:
         """Return the features (n, D) of samples: what the last layer of the model is given.
 
@@ -75,6 +81,7 @@ class Result:
         model = self.model if client is None else self.client_model(client)
         return prediction.forward(model, self.inputs, samples)[0].numpy()
 
+    @isolate_settings()
     def predict(
         self, samples: Any, probabilities: bool = False, client: int | None = None
     ) -> np.ndarray:
@@ -92,6 +99,16 @@ class Result:
         predicted = prediction.predict(model, self.inputs, samples)
         return (predicted if probabilities else prediction.classes(predicted)).numpy()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: no network of a notebook's Method that cannot be pickled."""
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        try:
+            pickle.dumps(self.build)
+        except Exception:  # of any kind, by the objects that the Method's functions hold
+            problem = UsageError("a copy of this result has no network: its Method does not pickle")
+            state |= dict.fromkeys(("build", "build_own"), partial(fail, problem))
+        return state
+
     @property
     def accuracy(self) -> float:
         """The accuracy of the last evaluated round, in 0..1; NaN if the server has no model."""
@@ -107,29 +124,38 @@ class Result:
 
 
 def read_result(
-    out: Path, method: Method, paths: dict[str, Path], find: Callable[[], Opened]
+    out: Path, own: Method | None, paths: dict[str, Path], find: Callable[[], Opened]
 ) -> Result:
-    """Return the result in the files of a finished run; `find` opens its last state."""
+    """Return the result in the files of a finished run; `find` opens its last state.
+
+    `own` is the Method of a notebook, None for one that the run names.
+    """
     summary = written.read_summary(out)
     tables = {name: read_typed(out / f"{name}.csv") for name in TABLES}
     entries = load_file(out / "model.safetensors")
     data, spec = open_data(paths["data"]), summary["run"]
     statistics = read_statistics(data, spec["protocol"]["normalization"], paths["data"])
     inputs = prediction.inputs_of(data, statistics)
-    build = partial(build_network, spec, method, inputs, data.classes)
-    build_own = partial(build_network, spec, replace(method, served=None), inputs, data.classes)
+    method = own or build_method(spec)
+    build = partial(build_network, spec, own, inputs, data.classes)
+    build_own = partial(build, whole=True)
     kept = () if method.served else method.private
     private = choose_names(kept, build(), entries) if kept else []
     shared = {name: value for name, value in entries.items() if name not in private}
-    own = OwnModels(find, bool(method.private or method.personal or method.begin))
-    facts = {"spec": spec, "summary": summary, "inputs": inputs, "own_models": own}
+    clients = OwnModels(find, bool(method.private or method.personal or method.begin))
+    facts = {"spec": spec, "summary": summary, "inputs": inputs, "own_models": clients}
     facts |= {"build": build, "build_own": build_own}
     return Result(**tables, **facts, parameters=shared, private=private)
 
 
-def build_network(spec: Run, method: Method, inputs: Inputs, classes: int) -> nn.Module:
-    """Build the network of a run's server with initial weights, as the method changes it."""
-    name = spec["protocol"]["model"]
+def build_network(
+    spec: Run, own: Method | None, inputs: Inputs, classes: int, whole: bool = False
+) -> nn.Module:
+    """Build the network of a run's server with initial weights, as the method changes it.
+
+    With `whole` it is that of a client.
+    """
+    name, method = spec["protocol"]["model"], own or build_method(spec)
     made: nn.Module = models.build(name, inputs.shape, classes, tokens=inputs.tokens)
     made = method.architecture(made) if method.architecture else made
-    return method.served(made) if method.served else made
+    return method.served(made) if method.served and not whole else made

@@ -1,23 +1,22 @@
 """Isolates a run from a notebook's global settings, and the notebook from those of the run.
 
-A run uses PyTorch's defaults, whatever the notebook has set, and the notebook's settings are
-restored after it. An interrupted run saves a checkpoint. Edited files are imported again.
+A run uses the settings of a new process, whatever the notebook has set, and the notebook's settings
+are restored after it. An interrupted run saves a checkpoint. Edited files are imported again.
 """
 
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
-
-import torch
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.names import UsageError
+from fedgrid.runtime.process import fresh_state
 from fedgrid.store import identity
 
 IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this process has imported
@@ -25,28 +24,18 @@ IMPORTED: dict[str, bytes] = {}  # the hashes of files whose modules this proces
 
 @contextmanager
 def isolate_settings() -> Iterator[None]:
-    """Run with PyTorch's default settings, and restore the notebook's settings at the end.
+    """Run as in a new process, and restore the notebook's settings at the end.
 
-    They are the number of threads, denormal numbers, random generators, gradients, the default type
-    and device, the handler of SIGTERM, and the environment's variable for own data.
+    They are those of `fresh_state`, the handler of SIGTERM, and the environment's variable for own
+    data.
     """
-    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
-    dtype, given = torch.get_default_dtype(), os.environ.get(own_data.VARIABLE)
-    on_cpu, gpus = torch.get_default_device().type == "cpu", range(torch.cuda.device_count())
-    torch.set_default_dtype(torch.float32)
+    handler, given = signal.getsignal(signal.SIGTERM), os.environ.get(own_data.VARIABLE)
     try:
-        with (
-            torch.random.fork_rng(devices=gpus),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-            nullcontext() if on_cpu else torch.device("cpu"),
-        ):
+        with fresh_state():
             yield
     finally:
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(False)
-        signal.signal(signal.SIGTERM, handler)
+        if signal.getsignal(signal.SIGTERM) is not handler:  # only the main thread may set one
+            signal.signal(signal.SIGTERM, handler)
         restore_variable(own_data.VARIABLE, given)
         remember_imports()
 
@@ -114,8 +103,8 @@ def unload_edited() -> None:
 def remember_imports() -> None:
     """Remember the hash of every imported file that can change results, to notice edits later."""
     for name in [n.removeprefix("fedgrid.") for n in sys.modules if n.startswith("fedgrid.")]:
-        if name not in HARMLESS and source.path(name).exists():
-            IMPORTED.setdefault(name, hash_module(name))
+        if name not in IMPORTED and name not in HARMLESS and source.path(name).exists():
+            IMPORTED[name] = hash_module(name)
 
 
 def hash_module(module: str) -> bytes:

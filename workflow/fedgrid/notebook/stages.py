@@ -25,15 +25,15 @@ from fedgrid.study.command import Machine
 from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.training import results as written
-from fedgrid.training.build import build_engine, build_method
+from fedgrid.training.build import build_engine
 from fedgrid.training.rounds import rounds
 
 
 @contextmanager
-def open_folder(results: str | Path | None) -> Iterator[Path]:
+def open_folder(results: Path | None) -> Iterator[Path]:
     """Yield the folder of results, or one that is removed at the end."""
     if results is not None:
-        yield Path(results).expanduser()
+        yield results
     else:
         with TemporaryDirectory(prefix="fedgrid.") as folder:
             yield Path(folder)
@@ -50,7 +50,7 @@ def train_run(
     with save_on_interrupt():
         run_stage("train", spec, folder, machine)
     out, find = folder / "runs" / RUN.format(**spec["name"]), partial(find_models, spec, paths)
-    return read_result(out, build_method(spec), paths, partial(find, folder))
+    return read_result(out, None, paths, partial(find, folder))
 
 
 def make_inputs(spec: Run, folder: Path, root: Path, machine: Machine) -> dict[str, Path]:

@@ -2,6 +2,5 @@
 
 `evidence` judges the claims of a study at a scale, `making` says what was run, and `sheets` writes
 these tables as CSV files. `sections` arranges them for readers, and `write` renders the page. Every
-number on the page comes from a row of these files, and links to it. `front` is the first page of
-Snakemake's report.
+number on the page comes from a row of these files, and links to it.
 """

@@ -7,17 +7,19 @@ damaged, the page shows the error as a sentence, and the other tables are still 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedgrid.analysis import choice, claim_text, measures, verdicts
 from fedgrid.claim import Claim
-from fedgrid.page import making
+from fedgrid.page import making, untested
 from fedgrid.report import claims, granularity
 from fedgrid.report._product import draw_table, load_product
 from fedgrid.report._product import read_table as read_table
 from fedgrid.runtime.names import UsageError, listed
+from fedgrid.store.measured import find_measured
 from fedgrid.store.tables import collect_finished
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import COLLECTED
@@ -96,7 +98,16 @@ def gather_scale(name: str, scale: str, everything: Grid, results: Path) -> Tabl
     gathered["runs"] = making.count_by_protocol(wanted, finished, said, made_by)
     if finished is not None:
         gathered["made"] = making.count_by_maker(name, scale, finished, results)
+        gathered["untested"] = count_untested(study, of_claims, gathered.get("claims"))
     return {kind: table for kind, table in gathered.items() if len(table)}
+
+
+def count_untested(study: Study, wanted: pd.DataFrame, judged: pd.DataFrame | None) -> pd.DataFrame:
+    """Count the claims that a scale with runs does not test, with the reasons."""
+    judged = pd.DataFrame({"claim": [], "comparisons": []}) if judged is None else judged
+    compared = dict(zip(judged["claim"], judged["comparisons"], strict=True))
+    options = study["products"].get("claims", {}).get("with", {})
+    return untested.count_untested(study, wanted, compared, bool(options.get("best")))
 
 
 def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sources:
@@ -110,6 +121,9 @@ def make_reader(name: str, scale: str, everything: Grid, results: Path) -> Sourc
             asked = (kind, everything, name, scale, grid, results)
             return collect_finished(*asked) if grid in grids else None
         path = results / "studies" / name / scale / f"{source}.csv"
+        if not path.exists() and kind in everything.studies[name]["scales"][scale]:
+            setting = everything.experiment(name, scale, kind)
+            path = find_measured(name, scale, source, setting) or path
         return read_table(path) if path.exists() else None
 
     def read_existing(entry: Product) -> Tables:
@@ -131,7 +145,7 @@ def judge_claims(
     entry = study["products"].get("claims", {"from": {}})
     if not (sources := read(entry)):
         return {}
-    values, missing = measure_by_metric(study, sources, entry.get("with", {}).get("best"), wanted)
+    values, missing = measure_by_metric(study, sources, entry.get("with", {}), wanted)
     measured, printed = next(iter(values.values())), measures.measure_printed(study)
     pairs = {
         number: verdicts.compute_differences(claim, measured)
@@ -151,15 +165,16 @@ def judge_claims(
 
 
 def measure_by_metric(
-    study: Study, sources: Tables, best: dict | None, wanted: pd.DataFrame | None
+    study: Study, sources: Tables, options: dict, wanted: pd.DataFrame | None
 ) -> tuple[Tables, dict[int, int]]:
     """Return what claims compare, by metric, and by claim how many comparisons lack a run."""
-    runs, settings = sources.get("runs"), sources.get("settings")
-    given = {key: sources.get(key) for key in ("runs", "scores", "interpolation")}
+    runs, settings, best = sources.get("runs"), sources.get("settings"), options.get("best")
+    given: dict[str, Any] = {k: sources.get(k) for k in ("runs", "scores", "interpolation")}
+    given["more"] = {key: sources.get(key) for key in measures.OF_SOURCES}
     choose = choice.make_chooser(runs, settings, best)
     values = {
         metric: measures.measure_all(study, **given, choose=choose, way=metric if at else None)
-        for at, metric in enumerate(list_metrics(runs))
+        for at, metric in enumerate(list_metrics(runs, options))
     }
     named = choice.name_families(runs, settings, best)
     return values, verdicts.count_missing(study, wanted, named, bool(best))
@@ -176,13 +191,18 @@ def add_evidence(
     return table.assign(robust=table["claim"].map(find_robust(metrics)).fillna(""))
 
 
-def list_metrics(runs: pd.DataFrame | None) -> list[str]:
+def list_ways(options: dict) -> list[str]:
+    """Return in which ways runs are scored beside that of their protocols."""
+    return [*dict.fromkeys((*METRICS, *listed(options.get("metrics"))))]
+
+
+def list_metrics(runs: pd.DataFrame | None, options: dict) -> list[str]:
     """Return how runs are scored: first the way of their protocols, `own` if they have several."""
     if runs is None:
         return [""]
     own = [*runs["metric"].unique()]
     first = own[0] if len(own) == 1 else OWN
-    return [first, *(name for name in METRICS if name != first)]
+    return [first, *(name for name in list_ways(options) if name != first)]
 
 
 def compare_all(study: Study, values: pd.DataFrame, missing: dict[int, int]) -> pd.DataFrame:
@@ -277,6 +297,6 @@ def draw_controls(name: str, scale: str, study: Study, read: Sources) -> Tables:
     methods = {*sources["runs"]["method"]} if "runs" in sources else set()
     if methods.isdisjoint(method for names in placebos for method in listed(names)):
         return {}
-    options = entry["with"] | {"metrics": [*METRICS]}
+    options = entry["with"] | {"metrics": list_ways(entry["with"])}
     product = load_product(name, "controls", entry | {"with": options})
     return {"controls": draw_table(product, sources, study, scale)}

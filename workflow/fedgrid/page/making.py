@@ -21,10 +21,10 @@ HOUR = 3600
 
 
 def find_grids(study: Study, scale: str, products: Iterable[str] = PRODUCTS) -> list[str]:
-    """Return the grids of a scale of which these products have collected tables."""
+    """Return the grids of a scale of whose runs these products have metrics."""
     entries = (study["products"].get(name, {"from": {}}) for name in products)
     sources = (text.partition("/") for entry in entries for text in entry["from"].values())
-    named = dict.fromkeys(grid for kind, _, grid in sources if kind in COLLECTED)
+    named = dict.fromkeys(grid for kind, _, grid in sources if kind == "runs")
     return [grid for grid in named if grid in study["scales"][scale]["grids"]]
 
 

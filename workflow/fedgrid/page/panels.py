@@ -129,7 +129,7 @@ def is_about(control: Row, contrast: Row) -> bool:
 def write_unit(claim: stated.Claim) -> str:
     """Write what the axis of a claim shows, and its unit."""
     names = stated.measures(claim)
-    points = all(name in stated.OF_RUNS and name != stated.SPEED_UP for name in names)
+    points = {*names} <= {*stated.IN_POINTS}
     named = ("coefficient" if stated.is_coefficient(name) else name for name in names)
     of = " and ".join(dict.fromkeys(named))
     what = "difference in " if "over" in claim else "change of " if "along" in claim else ""

@@ -1,5 +1,6 @@
 """Draw one claim as an SVG file of its own: sentence, test, verdict, plot with placebos, legend."""
 
+import re
 import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -111,9 +112,10 @@ class Writer:
         self.height += LINE
 
     def place(self, drawn: Markup) -> None:
-        """Place a part of the plot at the height reached."""
+        """Place a part of the plot at the height reached, without the page's row that it shows."""
         x, width = PLOT
-        self.parts.append(f'<svg x="{x}" y="{self.height}" width="{width}">{drawn}</svg>')
+        alone = re.sub(r' data-(row|column)="[^"]*"', "", drawn)
+        self.parts.append(f'<svg x="{x}" y="{self.height}" width="{width}">{alone}</svg>')
 
     def draw_legend(self, panel: Panel) -> None:
         """Write what the shapes are."""

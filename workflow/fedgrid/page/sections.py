@@ -7,6 +7,7 @@ from fedgrid import claim as stated
 from fedgrid.page import marks
 from fedgrid.page.panels import Panel, is_about, make_panels
 from fedgrid.page.sheets import Row, Sheet
+from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
 
 BUILT_IN = "quick"  # the scale on small built-in data, which tests no claim
@@ -145,6 +146,19 @@ class Paper:
     def replies(self) -> list[dict]:
         """The answers that are about no single claim."""
         return [reply for reply in self.study.get("replies", []) if "claim" not in reply]
+
+    @property
+    def readings(self) -> list[str]:
+        """The further ways to score its runs, which the study names for its claims."""
+        options = self.study["products"].get("claims", {}).get("with", {})
+        return listed(options.get("metrics"))
+
+    def list_changed(self, scale: str, way: str) -> list[Row]:
+        """Return the verdicts of a scale that change if runs are scored in another way."""
+        sheets = self.scales[scale]
+        own = {row["claim"]: row["our_verdict"] for row in sheets["claims"].rows}
+        scored = sheets["metrics"].find_rows(metric=way)
+        return [row for row in scored if row["our_verdict"] != own[row["claim"]]]
 
     @property
     def has_granularity(self) -> bool:

@@ -9,18 +9,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedgrid import claim as claims
-from fedgrid.analysis import metrics
+from fedgrid.analysis import metrics, placebos
 from fedgrid.page import evidence, marks, totals
 from fedgrid.page.sections import BUILT_IN, Paper, arrange_columns, make_paper
 from fedgrid.page.sheets import Row, Sheet
-from fedgrid.report import controls
 from fedgrid.report.claims import PAPER
 from fedgrid.runtime import files
 from fedgrid.study.grid import Grid
 
 HERE = Path(__file__).parent
 OF_STUDY = ("printed", "granularity", "reference")
-OF_SCALE = ("claims", "contrasts", "controls", "metrics", "seeds", "runs", "made")
+OF_SCALE = ("claims", "contrasts", "controls", "metrics", "seeds", "runs", "made", "untested")
 ABOUT = {
     BUILT_IN: "small built-in data and small networks; it says nothing of the paper's own data",
     "small": "real data, and the paper's clients, partitions and local work as far as two cores "
@@ -45,7 +44,7 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
     page = render_page(
         papers=papers,
         scales=[*dict.fromkeys(scale for paper in papers for scale in paper.run_at)],
-        metrics=evidence.METRICS,
+        metrics=[*dict.fromkeys([*evidence.METRICS, *(w for p in papers for w in p.readings)])],
         tally=tally,
         fact=facts.rows[0],
         sheets=sheets,
@@ -108,7 +107,7 @@ def render_page(**shown: Any) -> str:
     made.globals |= {"marks": marks, "about": ABOUT, "totals": totals, "points": claims.OF_RUNS}
     made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
-    made.globals |= {"better": controls.BETTER, "meanings": controls.MEANINGS}
+    made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
     style = read_part("plot.css") + read_part("page.css")
     made.globals |= {"style": style, "script": read_part("page.js"), **shown}
     return made.get_template("page.html.jinja").render()

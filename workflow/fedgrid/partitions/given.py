@@ -33,6 +33,6 @@ def draw(
     if clients != len(there):
         raise UsageError(
             f"the partition given has {len(there)} clients, and the protocol {clients}: set its "
-            f"`clients` to {len(there)}"
+            f"`clients` to {len(there)}, or to `writers`"
         )
     return of_members(of_owners(which, clients), labels, classes)

@@ -2,7 +2,8 @@
 
 The partition of real writers of Li et al. (ICDE 2022): the writers are put into a random order and
 cut into groups of nearly equal numbers of writers, one group per client. A client has all images of
-its writers. With as many clients as writers, a client is one writer.
+its writers. With as many clients as writers, or `clients: writers`, a client is one writer; fewer
+clients need `merge: true`.
 """
 
 from typing import Any
@@ -11,12 +12,12 @@ import numpy as np
 
 from fedgrid.federation import seeds
 from fedgrid.federation.members import Partition, of_members, of_owners
-from fedgrid.runtime.names import UsageError
 
 PATTERN = "writers"
 EXAMPLE = "writers"
 LABEL = "writers"
 WRITERS = True  # `draw` takes the writer of each sample
+MERGES = True
 
 
 def draw(
@@ -28,16 +29,8 @@ def draw(
     *names: Any,
     writers: np.ndarray,
 ) -> Partition:
-    """Deal out all writers; `names` seed the draw, and no recipe changes it.
-
-    UsageError if there are more clients than writers.
-    """
+    """Deal out all writers; `names` seed the draw, and no recipe changes it."""
     there, which = np.unique(writers, return_inverse=True)
-    if clients > len(there):
-        raise UsageError(
-            f"{clients} clients are more than the {len(there)} writers of the training images: "
-            "lower the protocol's `clients`"
-        )
     order = seeds.generator("writers", clients, *names).permutation(len(there))
     client = np.empty(len(there), np.int64)  # of each writer
     client[order] = np.repeat(np.arange(clients), [*map(len, np.array_split(order, clients))])

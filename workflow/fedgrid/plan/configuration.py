@@ -1,19 +1,28 @@
 """The plan that all rules share: the configuration, the studies and their runs, and kept runs."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from fedgrid.plan.invocation import Invocation
 from fedgrid.runtime.code import own_data
-from fedgrid.runtime.names import within
+from fedgrid.runtime.names import UsageError, within
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.kept import Entry, read_index, store_folder
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
-from fedgrid.study.reading import add_products, check_config, read_studies
+from fedgrid.study.reading import (
+    GIVEN,
+    Studies,
+    add_products,
+    check_config,
+    read_studies,
+    use_studies,
+)
 from fedgrid.study.records import Study
 
 WHOLE = "results/studies/{study}/{scale}"  # the products of a study, and its experiments
@@ -26,7 +35,7 @@ class Plan:
     """What is asked for, and what there is: it does not change once it is made."""
 
     config: dict
-    studies: dict[str, Study]
+    studies: Studies
     grid: Grid
     kept: dict[tuple[str, str], dict[str, Entry]]  # indices of kept runs by study and scale
     snakemake: Invocation
@@ -57,25 +66,35 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
     UsageError for a mistake in the configuration, in a study or in an index of kept runs.
     """
     config = own_data.give(read_given(config, files))
-    check_config("config.yaml or --config", config)
+    check_config(GIVEN, config)
     asked_trackers = trackers.chosen(config.get("log"))
     if snakemake.python == sys.executable:
         trackers.check_installed(asked_trackers)
     studies = read_studies()
     add_products(studies, config)
-    grid = Grid(studies, config)
-    kept = read_indices(studies) if config.get("kept", True) else {}
-    check_experiments(studies, checks)
-    return Plan(config, studies, grid, kept, snakemake)
+
+    def plan(studies: Studies) -> Plan:
+        grid = Grid(studies, config)
+        kept = read_indices(studies) if config.get("kept", True) else {}
+        check_experiments(studies, checks)
+        return Plan(config, grid.studies, grid, kept, snakemake)
+
+    return use_studies(studies, plan, config["study"], partial(snakemake.say, level=WARNING))
 
 
-def read_indices(studies: dict[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
+def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
     """Return the indices of the runs that are kept with studies, by study and scale."""
     places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
-    return {place: read_index(store_folder(*place)) for place in places}
+    found = {}
+    for study, scale in places:
+        try:
+            found[study, scale] = read_index(store_folder(study, scale))
+        except UsageError as problem:
+            raise problem.restated(str(problem), f"{study}.yaml") from None
+    return found
 
 
-def check_experiments(studies: dict[str, Study], checks: Checks) -> None:
+def check_experiments(studies: Mapping[str, Study], checks: Checks) -> None:
     """Raise a UsageError for a wrong setting of an experiment of a study."""
     for study, about in studies.items():
         for scale, of in about["scales"].items():

@@ -17,7 +17,6 @@ from fedgrid.study.jobs import STATES_READ
 def variables(plan: Plan) -> dict[str, str]:
     """Return the variables of the environment that a plan's jobs read."""
     config = plan.config
-    states = plan.grid.blocks_of_kind("interpolation", config["study"], config["scale"])
     is_warm = config["warm"] and not plan.snakemake.runs_one_job
     return {
         "FEDGRID_CODE": str(PACKAGE.parent),
@@ -28,6 +27,6 @@ def variables(plan: Plan) -> dict[str, str]:
         "FEDGRID_TRACK": ",".join(trackers.chosen(config.get("log"))),
         "FEDGRID_DATA": config["data_root"],
         "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
-        STATES_READ: json.dumps(states),
+        STATES_READ: json.dumps(plan.grid.blocks_of_kind("interpolation")),
         "FEDGRID_WARM": str(os.getpid() if is_warm else ""),
     }

@@ -1,15 +1,18 @@
 """Measurements of a study besides its runs: fidelity of maps to images, cost of encoding."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from snakemake.io import ancient
 
 from fedgrid.plan.arguments import shorten
 from fedgrid.plan.asked import Asked, asked
-from fedgrid.plan.configuration import Plan
+from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime.code import source
+from fedgrid.runtime.files import checksum
 from fedgrid.runtime.hashes import hash_facts
+from fedgrid.store.measured import find_measured
 
 # The modules of experiments, which do not belong to a grid.
 MODULES = {
@@ -31,14 +34,7 @@ class Experiments:
 
     def find_setting(self, kind: str, wildcards) -> dict[str, Any]:
         """Return the setting of an experiment of a path's study and scale."""
-        return self.setting_of(kind, wildcards.study, wildcards.scale)
-
-    def setting_of(self, kind: str, study: str, scale: str) -> dict[str, Any]:
-        """Return the setting of an experiment of a study and scale."""
-        if kind == "fidelity":
-            return self.plan.grid.fidelity(study, scale)
-        found: dict[str, Any] = {**self.plan.studies[study]["scales"][scale]}
-        return found[kind]
+        return self.plan.grid.experiment(wildcards.study, wildcards.scale, kind)
 
     def code(self, module: str, network: str) -> Asked:
         """Return a hash of the code of an experiment and of a network that its setting names."""
@@ -82,8 +78,26 @@ class Experiments:
         pairs = self.maps(wildcards).items()
         return shorten(self.plan, [f"{name}={path}" for name, path in pairs])
 
-    def hash_experiment(self, kind: str, study: str, scale: str) -> str:
-        """Return a hash of an experiment's setting and of its code."""
-        setting = self.setting_of(kind, study, scale)
+    def file(self, study: str, scale: str, text: str) -> str:
+        """Return the table of a source, such as fidelity/scores: a kept one if none is made yet."""
+        kept = self.kept_file(study, scale, text)
+        if kept:
+            return ancient(str(path_from_here(kept)))
+        return f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
+
+    def kept_file(self, study: str, scale: str, text: str) -> Path | None:
+        """Return the kept table of a source with today's setting that is not in results/."""
+        made = f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
+        if (study, scale) not in self.plan.kept or Path(made).exists():
+            return None
+        setting = self.plan.grid.experiment(study, scale, text.partition("/")[0])
+        return find_measured(study, scale, text, setting)
+
+    def hash_source(self, study: str, scale: str, text: str) -> str:
+        """Return a hash of a source: of a kept table, or of its experiment's setting and code."""
+        if kept := self.kept_file(study, scale, text):
+            return checksum(kept)
+        kind = text.partition("/")[0]
+        setting = self.plan.grid.experiment(study, scale, kind)
         networks = {f"models.{setting[key]}" for key in NETWORKS if key in setting}
         return hash_facts([setting, source.fingerprint(*MODULES[kind], *sorted(networks))])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedgrid.runtime import forced, groups, timers
-from fedgrid.runtime.watch import remaining
+from fedgrid.runtime.watch import failures, remaining
 from fedgrid.study.protocol import STAGES
 
 OWN_PYTHON = {"CONDA", "APPTAINER"}  # deployments in which jobs have a Python of their own
@@ -55,12 +55,14 @@ class Invocation:
         return self._workflow.get_rule(self.rules[stage]).group is not None
 
     def mend_snakemake(self) -> None:
-        """Correct timers, groups and progress of Snakemake (`runtime/`)."""
+        """Correct timers, groups, progress and the end of Snakemake (`runtime/`)."""
         timers.merge()
         groups.pass_on()
         if not self._workflow.remote_exec:
             manager = getattr(self._workflow, "logger_manager", None)
             remaining.show(getattr(manager, "plugin_handlers", ()))
+            if self._workflow.is_main_process:
+                failures.show()
 
     def prepare(self) -> None:
         """Tell the jobs what is forced, and keep going in a group; every planned job calls this."""

@@ -19,12 +19,11 @@ from fedgrid.study.tries import describe_uneven_tries
 
 # Keys of a study that its products show, besides its runs.
 SHOWN = ("title", "main", "published", "reference", "curves", "claims", "labels")
-# Files that are no code, and say how figures and the front page look.
-LOOKS = ("report/paper.mplstyle", "page/front.html.jinja")
+LOOKS = "report/paper.mplstyle"  # no code, and says how figures look
 
 
 class Products:
-    """The products of a plan's studies: tables and figures, and the front page of each study."""
+    """The products of a plan's studies: tables and figures."""
 
     def __init__(self, plan: Plan, tables: Tables, experiments: Experiments):
         self.plan, self.tables, self.experiments = plan, tables, experiments
@@ -35,10 +34,6 @@ class Products:
     def path(self, study: str, product: str) -> str:
         """Return the path of a product without its ending, and with the wildcard {scale}."""
         return f"{self.plan.folder}/{product}".replace("{study}", study)
-
-    def front_page(self, study: str) -> str:
-        """Return the path of the front page of a study's report, with the wildcard {scale}."""
-        return f"{self.path(study, 'front')}.html"
 
     def files(self, study: str, product: str) -> Iterator[tuple[str, dict[str, str]]]:
         """Return each file of a product with its labels in the report."""
@@ -57,7 +52,7 @@ class Products:
     def whole_study(self, study: str) -> Asked:
         """Return all products of a study as an input function: not every study has the scale."""
         folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
-        return asked(lambda wildcards: [*self.all_files(study, folder), f"{folder}/front.html"])
+        return asked(lambda wildcards: self.all_files(study, folder))
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
@@ -104,16 +99,12 @@ class Products:
 
     def source_files(self, study: str, scale: str, texts: dict[str, str]) -> dict[str, str]:
         """Return the files of sources by name: collected tables, or experiments."""
-        names = {"study": study, "scale": scale}
         return {
-            name: f"{self.source_folder(text)}/{text}.csv".format(**names)
+            name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
+            if text.partition("/")[0] in COLLECTED
+            else self.experiments.file(study, scale, text)
             for name, text in texts.items()
         }
-
-    def source_folder(self, text: str) -> str:
-        """Return the folder of a product's source: of collected tables, or of experiments."""
-        is_table = text.partition("/")[0] in COLLECTED
-        return self.plan.folder if is_table else self.plan.experiments_folder
 
     # -- what makes a product stale --------------------------------------------------------------
 
@@ -156,12 +147,12 @@ class Products:
         kind, _, grid = text.partition("/")
         if kind in COLLECTED:
             return self.tables.hash_grid(kind, study, scale, grid)
-        return self.experiments.hash_experiment(kind, study, scale)
+        return self.experiments.hash_source(study, scale, text)
 
     @remember_answers  # every product of a study asks for it
     def facts(self, study: str) -> str:
         """Return a hash of what products are drawn with, besides runs: parts of a study, looks."""
-        looks = [(PACKAGE / path).read_text("utf-8") for path in LOOKS]
+        looks = (PACKAGE / LOOKS).read_text("utf-8")
         return hash_facts([{key: self.plan.studies[study].get(key) for key in SHOWN}, looks])
 
     def code(self, study: str, product: str) -> Asked:
@@ -218,55 +209,3 @@ class Products:
         if not (grid and self.plan.grid.part() and self.is_by_claim(study, product)):
             return {}
         return {"grid": self.plan.grid.judged_blocks(study, scale, grid)}
-
-    # -- front pages -----------------------------------------------------------------------------
-
-    def front_files(self, study: str) -> Asked:
-        """Return the files that the front page of a study is made of."""
-
-        @asked
-        def find_files(wildcards) -> dict[str, str]:
-            parts = self.front_parts(study, wildcards.scale).items()
-            return {part: path for part, (_, path) in parts}
-
-        return find_files
-
-    def front_options(self, study: str) -> Asked:
-        """Return the files of the front page as options of its command."""
-
-        @asked
-        def find_options(wildcards) -> list[str]:
-            parts = self.front_parts(study, wildcards.scale).items()
-            return [
-                word
-                for part, (name, path) in parts
-                for word in (f"--{part}", path if part == "claims" else f"{name}={path}")
-            ]
-
-        return find_options
-
-    def front_parts(self, study: str, scale: str) -> dict[str, tuple[str, str]]:
-        """Return what a front page shows, by the options of its command: product and path.
-
-        Products for which the configuration leaves no runs are left out.
-        """
-        products, drawn = (
-            self.plan.studies[study]["products"],
-            self.plan.grid.products(study, scale),
-        )
-        return {
-            part: (name, f"{self.path(study, name)}.{ext}".format(scale=scale))
-            for part, (name, ext) in self.front_products(study).items()
-            if name in drawn and ext in products[name]["formats"]
-        }
-
-    def front_products(self, study: str) -> dict[str, tuple[str, str]]:
-        """Return the product and the format of each part of a front page."""
-        about = self.plan.studies[study].get("front", {})
-        products = self.plan.studies[study]["products"]
-        figures = [name for name in products if "svg" in products[name]["formats"]]
-        return {
-            "table": (about.get("table", "table1"), "csv"),
-            "claims": ("claims", "csv"),
-            "figure": (about.get("figure", *figures[:1]), "svg"),
-        }

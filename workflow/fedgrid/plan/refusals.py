@@ -38,6 +38,8 @@ def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
     products = {name for about in plan.studies.values() for name in about["products"]}
     bare = products - {*plan.studies}  # a study's name is a target
     for word in words:
+        if word in plan.studies.left_out and is_target(word, words):
+            plan.studies.named(word)
         file = COPIED.fullmatch(word)
         if word in bare and is_target(word, words):
             raise UsageError(f"{word} is a product: ask for its file, results/{word}.csv")
@@ -60,20 +62,18 @@ def refuse_product(
     if Path(part or "").name in COLLECTED:
         return  # a collected table, which may have the name of a product
     name = study or plan.config["study"]
+    if name in plan.studies.left_out:
+        plan.studies.named(name)  # it raises the mistake
     if product in plan.studies.get(name, {"products": ()})["products"]:
         plan.grid.check_product(name, scale or plan.config["scale"], product)
         if study and (part or "") != plan.grid.part():
-            refuse_part(plan.folder.format(study=study, scale=scale), product, file)
+            # Snakemake would say that the product of the whole study is up to date.
+            folder = plan.folder.format(study=study, scale=scale)
+            raise UsageError(
+                f"with this configuration {product} is in {folder}: ask for {folder}/{file}"
+            )
     elif not study:
         refuse_of_other(plan, product)
-
-
-def refuse_part(folder: str, product: str, file: str) -> None:
-    """Refuse a product of another part of its study than the configuration's.
-
-    Snakemake would say that the product of the whole study is up to date.
-    """
-    raise UsageError(f"with this configuration {product} is in {folder}: ask for {folder}/{file}")
 
 
 def refuse_of_other(plan: Plan, product: str) -> None:

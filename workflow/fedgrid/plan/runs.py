@@ -4,18 +4,28 @@ Most methods of `Runs` return a function of a job's wildcards, as Snakemake's di
 """
 
 import json
+import os
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from snakemake.io import ancient
 
+from fedgrid.partitions import (
+    EACH_WRITER,
+    check_merged,
+    count_clients,
+    describe_clients,
+    takes_writers,
+)
 from fedgrid.plan.asked import Asked, asked
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime import forced, machine
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Names, Run
+from fedgrid.runtime.watch.failures import say_last
 from fedgrid.store.identity import is_finished
 from fedgrid.store.kept import Entry, find_kept
 from fedgrid.study.jobs import (
@@ -27,9 +37,10 @@ from fedgrid.study.jobs import (
     run_of_stage,
     state_gb,
 )
-from fedgrid.study.paths import RUN, held_fields, input_paths
+from fedgrid.study.paths import PARTITION, RUN, held_fields, input_paths
 from fedgrid.study.protocol import ANY, ANY_METHOD, AXES, known_before
 from fedgrid.study.resolving import remember_answers
+from fedgrid.study.selection import read_seed
 
 # The files of a run, by the name of the output.
 FILES = {
@@ -58,7 +69,7 @@ class Runs:
         names: dict[str, Any] = {"method": ANY_METHOD, **wildcards}
         if "cell" in names:
             names["protocol"] = self.plan.grid.protocol_of_cell(names["cell"])
-        names["seed"] = int(names["seed"])
+        names["seed"] = read_seed(names["seed"])
         return self.resolve_names(tuple((axis, names[axis]) for axis in AXES))
 
     @remember_answers  # a job needs this for its input, its spec and its code
@@ -102,6 +113,42 @@ class Runs:
             return self.inputs(*names)(wildcards)
 
         return find_inputs
+
+    def inputs_of_partition(self, wildcards) -> dict[str, str]:
+        """Return the decoded dataset of a partition that does not exist; say who its clients are.
+
+        UsageError if writers would be merged without the protocol's `merge`.
+        """
+        names = dict(wildcards.items())
+        asked = names["partition"], names["dataset"], read_clients(names["clients"])
+        path = Path(f"results/partition/{PARTITION.format(**names)}.npz")
+        if takes_writers(names["partition"]) and not path.exists():
+            writers = count_writers(names["dataset"])
+            if writers is not None:
+                check_merged(*asked, writers, held_fields(names["held"]).get("merge"))
+            self.say_once(describe_clients(*asked, writers))
+        return {"data": f"results/data/{names['dataset']}/meta.json"}
+
+    @remember_answers
+    def say_once(self, sentence: str) -> None:
+        """Say a sentence, unless this command has said it."""
+        self.plan.snakemake.say(sentence)
+
+    def check_data(self, wildcards) -> list[str]:
+        """Return no inputs of the decoded data; refuse files that are missing and not downloaded.
+
+        A dry run warns: the files may be on another machine.
+        """
+        module = f"datasets.{wildcards.dataset}"
+        root = os.path.expanduser(self.plan.config["data_root"])
+        patterns = source.literal(module, "GIVEN", ())
+        is_made = Path(f"results/data/{wildcards.dataset}/meta.json").exists()
+        if patterns and not (is_made or any(one for p in patterns for one in Path(root).glob(p))):
+            sentence = source.literal(module, "MISSING", "{}").format(root)
+            if self.plan.snakemake.will_run:
+                raise UsageError(sentence)
+            say_last(f"warning: {sentence}")
+        return []
 
     def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
@@ -220,6 +267,16 @@ def input_file(name: str, path: str) -> str:
     return f"results/{path}/meta.json" if name == "data" else f"results/{path}"
 
 
+def count_writers(dataset: str) -> int | None:
+    """Return the number of writers of a dataset that is decoded, or always the same; else None."""
+    import numpy as np  # which a plan without whole writers need not import
+
+    with suppress(OSError, ValueError):
+        return len(np.unique(np.load(f"results/data/{dataset}/train_writers.npy", mmap_mode="r")))
+    is_fixed = source.literal(f"datasets.{dataset}", "TRAIN")
+    return count_clients(EACH_WRITER, dataset) if is_fixed else None
+
+
 # -- what runs share -----------------------------------------------------------------------------
 
 
@@ -235,11 +292,16 @@ def published_weights(wildcards) -> Any:
     return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
 
 
+def read_clients(text: str) -> int | str:
+    """Return the number of clients in a partition's path, or EACH_WRITER."""
+    return text if text == EACH_WRITER else int(text)
+
+
 @asked
 def partition_specification(wildcards) -> str:
     """Return the run of a partition's path as JSON; protocols with equal fields share it."""
     names = dict(wildcards.items())
-    protocol = {"recipe": names["recipe"], "clients": int(names["clients"])}
+    protocol = {"recipe": names["recipe"], "clients": read_clients(names["clients"])}
     return json.dumps(
         {
             "name": {axis: names.get(axis, ANY) for axis in AXES},
@@ -247,7 +309,7 @@ def partition_specification(wildcards) -> str:
             "dataset": names["dataset"],
             "partition": names["partition"],
             "method": {},
-            "seed": int(names["seed"]),
+            "seed": read_seed(names["seed"]),
         },
         sort_keys=True,
     )

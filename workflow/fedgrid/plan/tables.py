@@ -32,8 +32,9 @@ class Tables:
         @asked
         def find_inputs(wildcards) -> list[str]:
             place = place_of_table(wildcards)
-            kept_tables = store_tables(kind, *place[:2]) if self.kept_ids(kind, *place) else []
-            return self.run_files(kind, *place) + [ancient(path) for path in kept_tables]
+            kept_tables = [INDEX, f"{kind}.csv"] if self.kept_ids(kind, *place) else []
+            folder = path_from_here(Path(store_folder(*place[:2])))
+            return self.run_files(kind, *place) + [ancient(str(folder / n)) for n in kept_tables]
 
         return find_inputs
 
@@ -111,9 +112,3 @@ def place_of_table(wildcards) -> tuple[str, str, str]:
     """Return study, scale and grid of a table's path."""
     names = dict(wildcards.items())
     return names["study"], names["scale"], names["grid"]
-
-
-def store_tables(kind: str, study: str, scale: str) -> list[str]:
-    """Return the index and the table of a kind of kept runs, below this folder if possible."""
-    folder = path_from_here(Path(store_folder(study, scale)))
-    return [str(folder / INDEX), str(folder / f"{kind}.csv")]

@@ -1,11 +1,12 @@
 """Write a product's files: CSV, TeX, HTML, figures and their captions."""
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from fedgrid.report._product import drop_kept, lay_out
-from fedgrid.runtime import files
+from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.products import FIGURES
 from fedgrid.study.records import Study
@@ -13,6 +14,9 @@ from fedgrid.study.records import Study
 
 def write_product(product, table, study: Study, paths: list[Path]) -> None:
     """Write the product to each path, in the format of the path's suffix."""
+    from fedgrid.analysis import figures
+
+    study = figures.tell_apart(study, table)
     for path in paths:
         known("format", path.suffix, WRITERS)
         if path.suffix in FIGURES and not hasattr(product, "plot"):
@@ -32,6 +36,11 @@ def write_tex(product, table, path: Path, study: Study) -> None:
 
     caption, order = product.caption(table), find_order(product, table)
     text = latex.write_table(lay_out(product, table), study, caption, path.stem, *order)
+    if foreign := latex.list_foreign(text):
+        need = f"pdflatex cannot print the letters {foreign} of this table: compile it with"
+        need += " lualatex or xelatex and a font that has them"
+        cli.warn(f"{path.stem}: {need}")
+        text = f"% {need}.\n{text}"
     path.write_text(f"% {' '.join(caption.split())}\n{text}", encoding="utf-8")
 
 
@@ -39,16 +48,11 @@ def write_html(product, table, path: Path, study: Study) -> None:
     """Write a page for the report, which needs no other file."""
     from html import escape
 
-    body = write_body(product, table, study)
-    page = PAGE.format(caption=escape(product.caption(table), quote=False), body=body)
-    path.write_text(page, encoding="utf-8")
-
-
-def write_body(product, table, study: Study, kind: str = "product") -> str:
-    """Return the product's table as HTML, of the class `kind`, with labels and the best bold."""
     from fedgrid.analysis import html
 
-    return html.write_table(lay_out(product, table), study, *find_order(product, table), kind)
+    body = html.write_table(lay_out(product, table), study, *find_order(product, table))
+    page = PAGE.format(caption=escape(product.caption(table), quote=False), body=body)
+    path.write_text(page, encoding="utf-8")
 
 
 def find_order(product, table) -> tuple[Callable[..., bool], bool]:
@@ -72,7 +76,9 @@ def write_figure(product, table, path: Path, study: Study, form: str) -> None:
     """
     from fedgrid.analysis import figures
 
-    with figures.use_style(getattr(product, "size", None)):
+    text = table.to_csv() + str(study.get("labels"))
+    with figures.use_style(getattr(product, "size", None), text), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # `use_style` has said it in a sentence
         figure = product.plot(drop_kept(table), study)
         figures.save_figure(figure, path, form, product.caption(table))
 

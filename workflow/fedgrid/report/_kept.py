@@ -1,6 +1,7 @@
 """Say in a caption how many of a product's runs are kept with the study, and what made them.
 
-It also says what has changed in the code since they were made (`store/identity.py`).
+It also says what has changed in the code since they were made (`store/identity.py`), and whether
+runs of a seed were made on different processors.
 """
 
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from fedgrid.study.paths import OF_RUN, RUN, collecting_stage
 from fedgrid.study.protocol import AXES
 
 KEPT = "kept"  # the column of a collected table, and that of a product
+PAIRED = ["dataset", "partition", "seed"]  # runs that are compared as pairs have these in common
 NAMED = 12  # methods that a sentence names; more are counted
 Sources = Iterable[tuple[str, pd.DataFrame]]  # collected tables with their kinds
 
@@ -39,12 +41,39 @@ def describe_kept(sources: Sources, index: dict[str, Entry]) -> str:
     )
 
 
+def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
+    """Say that kept runs of the same data and seed were made on different processors; or "".
+
+    The index has the processor of a kept run; collected tables do not have that of other runs.
+    """
+    kept = [table[table[KEPT]][[*AXES]] for kind, table in sources if is_of_runs(kind, table)]
+    runs = pd.concat(kept or [pd.DataFrame(columns=[*AXES])]).drop_duplicates()
+    paths = [f"runs/{RUN.format(**names)}" for names in runs.to_dict("records")]
+    runs["device"] = [index[path]["device"] if path in index else None for path in paths]
+    several = runs.groupby(PAIRED)["device"].transform("nunique") > 1
+    counts = runs.loc[several, "device"].value_counts()
+    if counts.empty:
+        return ""
+    counted = ", ".join(
+        f"{name}: {number} run{'s' * (number > 1)}" for name, number in counts.items()
+    )
+    return (
+        f"Runs of one seed were made on different processors ({counted}), whose roundings can move "
+        "an accuracy by more than a point."
+    )
+
+
+def is_of_runs(kind: str, table: pd.DataFrame) -> bool:
+    """Whether a table has a row or more for each run, and says which of them are kept."""
+    return kind in OF_RUN and {KEPT, *AXES} <= {*table}
+
+
 def describe_changes(sources: Sources) -> list[str]:
     """Write a sentence for each change of the code since kept runs were made."""
     tables = [
         table[table[KEPT]].assign(changed=table[CHANGED].fillna(""))
         for kind, table in sources
-        if kind in OF_RUN and {KEPT, CHANGED, *AXES} <= {*table}
+        if is_of_runs(kind, table) and CHANGED in table
     ]
     if not tables:
         return []

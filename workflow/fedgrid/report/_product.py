@@ -4,7 +4,7 @@ import inspect
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract
 from fedgrid.runtime.names import NothingToDrawError, UsageError, listed
 from fedgrid.store.kept import CHANGED, read_index
-from fedgrid.study.paths import COLLECTED, OF_RUN
+from fedgrid.study.paths import COLLECTED, OF_RUN, TEXTS
 from fedgrid.study.products import (
     BEST,
     GIVEN,
@@ -30,14 +30,6 @@ CITED = "cited"  # the column with the citations of published values (`analysis/
 
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
 NO_ROWS = "There is nothing to draw: {}."
-
-
-# Columns of names, which stay text if they look like numbers, such as the dataset 007, or like a
-# missing value, such as NA.
-NAMES = (
-    *("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method"),
-    *("as_protocol", "family", "setting", "series", "code", "class_label", "taken_for_label"),
-)
 
 
 def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked: Namespace):
@@ -118,7 +110,9 @@ def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Pat
     changes = kept.describe_changes(sources)
     for sentence in changes:
         cli.warn(f"{product}: {sentence} To train them again, add --config kept=false")
-    return " ".join([kept.describe_kept(sources, read_index(store)), *changes])
+    index = read_index(store)
+    said = [kept.describe_kept(sources, index), *changes, kept.describe_processors(sources, index)]
+    return " ".join(filter(None, said))
 
 
 def add_kept_column(table, said: str):
@@ -159,6 +153,9 @@ def add_choice(caption: Callable, best: dict, table) -> str:
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):
     """Draw the product's table; with `best` from the best runs only, with what was chosen."""
+    from fedgrid.analysis import figures
+
+    study = reduce(figures.tell_apart, tables.values(), study)
     if not product.best:
         return product.draw(**tables, study=study, scale=scale)
     from fedgrid.analysis import choice
@@ -207,7 +204,7 @@ def read_table(path: Path):
 
     as_text = {"dtype": str, "keep_default_na": False, "na_values": [""]}
     try:
-        names = pd.read_csv(path, usecols=lambda column: column in NAMES, **as_text)
+        names = pd.read_csv(path, usecols=lambda column: column in TEXTS, **as_text)
         return pd.read_csv(path).assign(**names.dropna(axis="columns", how="all"))
     except (OSError, ValueError) as problem:
         raise UsageError(f"{path} cannot be read as a table ({problem})") from problem

@@ -3,7 +3,9 @@
 import pandas as pd
 
 from fedgrid.analysis import tables, verdicts
+from fedgrid.analysis.gains import PAIRS
 from fedgrid.analysis.scores import SETTING, mean_over_seeds, pair_runs, score_runs
+from fedgrid.report.gains import write_gain
 from fedgrid.study.records import Study
 
 OPTIONS = {"reference": "method"}  # what they name (study/options.py)
@@ -24,10 +26,13 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
     gaps = pairs.assign(gap=-pairs["accuracy"]).groupby(["over", *SETTING], sort=False)
     differences = pd.DataFrame(
         [
-            (*key, values.mean(skipna=False), *verdicts.confidence_interval(values.to_numpy()))
+            (
+                *(*key, values.mean(skipna=False)),
+                *(*verdicts.confidence_interval(values.to_numpy()), len(values)),
+            )
             for key, values in gaps["gap"]
         ],
-        columns=[*KEYS, "difference", "low", "high"],
+        columns=[*KEYS, "difference", "low", "high", PAIRS],
     )
     table = table.merge(clients, on=KEYS).merge(differences, how="left", on=KEYS)
     table = table.assign(reference=reference, scale=scale)
@@ -38,10 +43,9 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per variant, a column per dataset and partition: accuracy and difference."""
     accuracy = tables.lay_out(table)
-    known = table.assign(diverged=0)
-    gap = tables.lay_out(known, "{difference:+.2f} [{low:.2f}, {high:.2f}]", "").replace(
-        r"\+?nan \[nan, nan\]", "", regex=True
-    )
+    columns = table[["difference", "low", "high", PAIRS, "seeds"]].itertuples(index=False)
+    known = table.assign(gap=[write_gain(*row) for row in columns], diverged=0, seeds=1)
+    gap = tables.lay_out(known, "{gap}", "")
     clients = tables.lay_out(known, "{effective_clients:.1f}", "")
     parts = {
         "accuracy (%)": accuracy,
@@ -54,8 +58,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     return (
-        f"Test accuracy, mean ± standard deviation over seeds of the mean of the last "
-        f"{tables.join_values(table, 'tail')} rounds, the difference to "
-        f"{tables.join_values(table, 'reference')} by pairs of runs, and effective clients in a "
-        f"round: {tables.describe_scope(table)}."
+        f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds, the "
+        f"difference to {tables.join_values(table, 'reference')} by pairs of runs, and effective "
+        f"clients in a round: {tables.describe_scope(table)}."
     )

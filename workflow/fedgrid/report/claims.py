@@ -44,6 +44,8 @@ def draw(
     best: dict | None = None,
     metrics: str | list[str] | None = None,
     grid: list[dict] | None = None,
+    costs: pd.DataFrame | None = None,
+    predictions: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return a row per claim, or the row of one `claim`; `scores` are of the fidelity study.
 
@@ -51,10 +53,12 @@ def draw(
     metric of each measure, and needs the runs' `settings`. `metrics` are further ways to score a
     run (`scores.WAYS`); each adds a column with its verdict. If `runs` are only a part of the
     study's grid, `grid` has the blocks of the whole grid: comparisons that need other runs are
-    `missing`, and count as undecided.
+    `missing`, and count as undecided. `costs` are the summaries of runs that count operations, and
+    `predictions` those of the server's models.
     """
     choose = choice.make_chooser(runs, settings, best)
-    values = measures.measure_all(study, runs, scores, interpolation, choose)
+    more = {"costs": costs, "predictions": predictions}
+    values = measures.measure_all(study, runs, scores, interpolation, choose, more=more)
     printed = measures.measure_printed(study)
     speaks_of = f"{scale} scale" + ("" if scale == PAPER else " only")
     if runs is not None:
@@ -67,7 +71,7 @@ def draw(
     table = table.assign(speaks_of=speaks_of, scale=scale)
     if metrics:
         others = verdicts.other_metrics(runs, metrics)
-        given = scores, interpolation, choose, missing
+        given = scores, interpolation, choose, missing, more
         judged = verdicts.judge_by_metric(study, runs, others, *given)
         table = add_verdicts(table, judged, others)
     return table
@@ -115,6 +119,7 @@ def judge_claim(
     verdict = verdicts.combine_verdicts(ours, claim.get("share"), missing)
     final = theirs["published_verdict"]
     differs = scale != PAPER and verdict not in (verdicts.HOLDS, verdicts.UNDECIDED)
+    sized = claim_text.write_caution(claim) if differs else ""
     return {
         **theirs,
         "ours": describe_evidence(ours, missing),
@@ -122,7 +127,7 @@ def judge_claim(
         "missing": missing,
         **verdicts.find_deciding(ours, verdict),
         "verdict": final if final in verdicts.AGAINST else verdict,
-        "caution": claim_text.write_caution(claim) if differs else "",
+        "caution": " ".join(filter(None, [sized, claim_text.write_explained(claim, values)])),
     }
 
 

@@ -40,8 +40,7 @@ def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     means: dict[str, Any] = {name: (name, strict_mean) for name in names}
     means |= {f"{name}_std": (name, lambda run: run.std(skipna=False)) for name in names}
     table = runs.groupby(CELL, sort=False).agg(**facts, **means).reset_index()
-    for axis in ("method", "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(scale=scale).round(4)
 
 
@@ -135,8 +134,9 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     lost = " A setting with a run that diverged has no numbers." * bool(table["diverged"].any())
     return (
-        "Accuracy over clients on their own test sets after round "
-        f"{tables.join_values(table, 'round')}, in percent{tables.describe_spread(table)}: "
+        f"Accuracy over {tables.join_values(table, 'clients')} clients on their own test sets "
+        f"after round {tables.join_values(table, 'round')}, in percent"
+        f"{tables.describe_spread(table)}: "
         f"{tables.describe_scope(table)}. Solid: each client's own model. Dashed: the server's "
         f"model.{convergence.describe_bands(table)}{lost}"
     )

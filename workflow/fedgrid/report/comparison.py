@@ -1,4 +1,4 @@
-"""Best, last and smoothed accuracy of methods, speed-up over another method, and published values.
+"""Accuracy of methods, after the last round, smoothed; speed-up over one of them; published values.
 
 The speed-up is FedLMD's (section 5.3), as the mean over seeds. Let the reference method have its
 best accuracy first after round T, and let another method have at least that accuracy first after
@@ -33,8 +33,7 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, over: str = "fedavg") -> 
     table = table.assign(scale=scale, over=over)
     table["difference"] = table["mean"] - table["published"]
     table["smoothed_difference"] = table["smoothed"] - table["published"]
-    for axis in ("method", "protocol", "dataset", "over"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "protocol", "dataset", "over"))
     return table.round(4)
 
 
@@ -43,7 +42,11 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     columns = ["dataset_label", "partition"]
     if tables.is_in_heading(table, "protocol"):
         columns.append("protocol_label")
-    texts = {"ours": table.apply(write_ours, axis=1), "last round": table.apply(write_last, axis=1)}
+    cells = tables.write_cells(table)
+    texts = {
+        "ours": table.assign(cell=cells).apply(write_ours, axis=1),
+        "last round": table.apply(write_last, axis=1),
+    }
     texts["smoothed"] = table.apply(write_smoothed, axis=1)
     texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
     texts["published"] = table.apply(write_published, axis=1)
@@ -68,8 +71,7 @@ def write_ours(row: pd.Series) -> str:
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
-    text = tables.write_cell(row)
-    return text + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
+    return row["cell"] + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
 def write_last(row: pd.Series) -> str:

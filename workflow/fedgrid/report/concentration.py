@@ -72,8 +72,7 @@ def draw(
         return pd.DataFrame(columns=["role", *CELL, EFFECTIVE, "mean", "scale"])
     parts = [place_methods(part, roles, metric) for part in settings if len(part)]
     table = pd.concat(parts, ignore_index=True).assign(scale=scale)
-    for axis in ("method", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "protocol"))
     return tables.add_alpha(table).round(4)
 
 

@@ -46,8 +46,7 @@ def draw(
     for name in PAIR:
         pairs = zip(table["dataset"], table[name], strict=True)
         table[f"{name}_label"] = [names.get(pair, str(pair[1])) for pair in pairs]
-    for axis in ("method", "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(model=model, scale=scale).round({"mean": 4, "std": 4})
 
 

@@ -30,12 +30,15 @@ def draw(
     best: dict | None = None,
     metrics: str | list[str] | None = None,
     grid: list[dict] | None = None,
+    costs: pd.DataFrame | None = None,
+    predictions: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return a row per comparison, numbered by its claim; arguments as for `claims`."""
     choose = choice.make_chooser(runs, settings, best)
-    values = measures.measure_all(study, runs, scores, interpolation, choose)
+    more = {"costs": costs, "predictions": predictions}
+    values = measures.measure_all(study, runs, scores, interpolation, choose, more=more)
     others = {
-        way: measures.measure_all(study, runs, scores, interpolation, choose, way)
+        way: measures.measure_all(study, runs, scores, interpolation, choose, way, more)
         for way in verdicts.other_metrics(runs, metrics)
     }
     named = choice.name_families(runs, settings, best)

@@ -6,22 +6,8 @@ example, with the same weights given to other clients. `placebos` names those of
 mechanism only if the placebo does not have it. A row is about a method, one of its placebos and a
 setting, and has three differences between runs of the same seed: method minus plain, placebo minus
 plain, and method minus placebo. Their 95 % intervals (Student's, of the mean over seeds) decide the
-verdict:
+verdict (`analysis/placebos.py`).
 
-    the mechanism           method minus plain and method minus placebo are above 0, and placebo
-                            minus plain is not
-    partly the mechanism    all three are above 0
-    the placebo gains, too  method minus plain and placebo minus plain are above 0, and method minus
-                            placebo is neither above nor below 0
-    the placebo gains more  method minus plain and placebo minus plain are above 0, and method minus
-                            placebo is below 0
-    no gain                 method minus plain is at or below 0
-    a run diverged          not `no gain`, and a difference has no mean because a run diverged
-    undecided               anything else; more seeds can decide
-
-Above 0 is an interval that lies above 0 as a whole; one seed has no interval, and decides nothing.
-For a metric that is better if it is lower, above and below are exchanged. Each interval stands for
-itself, without a correction for their number: of many rows, some are on the wrong side by chance.
 `gain_by_seed` and so on have the differences of the seeds, which show whether one of them carries
 the mean. A setting without a pair of runs for each of the three differences has no row. `metrics`
 are further ways to score a run: each has a column with its verdict.
@@ -30,13 +16,14 @@ are further ways to score a run: each has a column with its verdict.
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedgrid import claim as claims
 from fedgrid.analysis import choice, figures, tables, verdicts
 from fedgrid.analysis.metrics import describe_metric, in_percent, lower_is_better
+from fedgrid.analysis.placebos import BETTER, DIFFERENCES, DIVERGED, MEANINGS, decide_verdict
 from fedgrid.analysis.scores import (
+    FROM_RUNS,
     SETTING,
     check_metric,
     mean_over_seeds,
@@ -52,27 +39,7 @@ from fedgrid.study.records import Study
 
 # What they name (study/options.py).
 OPTIONS = {"placebos": "method", "over": "method", "metric": "metric", "metrics": "way"}
-MECHANISM, PARTLY, NO_GAIN = "the mechanism", "partly the mechanism", "no gain"
-PLACEBO, MORE = "the placebo gains, too", "the placebo gains more"
-DIVERGED, UNDECIDED = "a run diverged", "undecided"
-MEANINGS = {
-    MECHANISM: "the method is better than the plain method and than its placebo, and the placebo "
-    "is not shown to be better than the plain method",
-    PARTLY: "the method is better than its placebo, and both are better than the plain method",
-    PLACEBO: "both are better than the plain method, and which of the two is better is open",
-    MORE: "both are better than the plain method, and the placebo is better than the method",
-    NO_GAIN: "the whole interval says that the method is not better than the plain method",
-    DIVERGED: "a difference has no mean, because a run diverged",
-    UNDECIDED: "anything else",
-}
-BETTER = "One method is better than another if the whole interval of their difference is on the "
-BETTER += "better side of zero. The intervals are not corrected for their number."
 ROLES = ("method", "plain", "placebo")
-DIFFERENCES = {  # by column: the roles of the two runs
-    "gain": ("method", "plain"),
-    "placebo_gain": ("placebo", "plain"),
-    "beyond_placebo": ("method", "placebo"),
-}
 LABELLED = (*ROLES, "dataset", "protocol")
 Names = str | list[str]
 
@@ -103,8 +70,7 @@ def draw(
     table = pd.DataFrame(rows).assign(scale=scale)
     if metrics:
         table = add_verdicts(table, chosen, trios, verdicts.other_metrics(runs, metrics))
-    for axis in LABELLED:
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, LABELLED)
     return tables.add_alpha(table).round(4)
 
 
@@ -156,7 +122,7 @@ def collect_scores(means: list[pd.Series]) -> dict:
         for role, row in zip(ROLES, means, strict=True)
         for name in ("mean", "std", "seeds", "diverged")
     }
-    return facts | means[0][["rounds", "metric", "tail", "of"]].to_dict()
+    return facts | {name: means[0][name] for name in FROM_RUNS if name in means[0]}
 
 
 def add_verdicts(
@@ -185,28 +151,6 @@ def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
             f"{name}_by_seed": tables.write_seed_differences(pair, "accuracy"),
         }
     return facts | {"verdict": decide_verdict(facts, lower=lower_is_better(metric))}
-
-
-def decide_verdict(facts: dict, lower: bool) -> str:
-    """Decide the verdict of a row by its three intervals (see the docstring of this file)."""
-    (gain_low, gain_high), placebo_gain, beyond = (
-        orient_interval(facts, n, lower) for n in DIFFERENCES
-    )
-    if gain_high <= 0:
-        return NO_GAIN
-    if np.isnan([facts[name] for name in DIFFERENCES]).any():
-        return DIVERGED
-    if gain_low > 0 and beyond[0] > 0:
-        return PARTLY if placebo_gain[0] > 0 else MECHANISM
-    if gain_low > 0 and placebo_gain[0] > 0:
-        return MORE if beyond[1] < 0 else PLACEBO
-    return UNDECIDED
-
-
-def orient_interval(facts: dict, name: str, lower: bool) -> tuple[float, float]:
-    """Return the interval of a difference, turned so that a positive number is better."""
-    low, high = facts[f"{name}_low"], facts[f"{name}_high"]
-    return (-high, -low) if lower else (low, high)
 
 
 # -- for readers ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, looks, metrics, tables
 from fedgrid.analysis.scores import CELL, add_metric_name, check_metric
 from fedgrid.runtime.names import in_words
+from fedgrid.study.paths import UNTESTED
 from fedgrid.study.records import Study
 
 OPTIONS = {"metric": "metric"}  # what they name (study/options.py)
@@ -26,7 +27,7 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, metric: str = "accuracy")
     recorded = ~find_lost(values) & values["value"].notna()
     table = values[recorded].groupby([*CELL, "round"], sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
-        rounds=("rounds", "first"),
+        rounds=("rounds", "first"), **{n: (n, "first") for n in (UNTESTED,) if n in values},
     ).reset_index()  # fmt: skip
     all_seeds = runs.groupby(CELL).agg(
         all_seeds=("seed", "nunique"), ended_early=("diverged", "any")
@@ -76,8 +77,9 @@ def caption(table: pd.DataFrame) -> str:
     """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
-    words = metrics.describe_metric(tables.find_metric(table))
-    what = f"{words[0].upper()}{words[1:]}{tables.describe_spread(table)}"
+    words = metrics.describe_metric(metric := tables.find_metric(table))
+    what = f"{words[0].upper()}{words[1:]}{tables.describe_untested(table, metric)}"
+    what += tables.describe_spread(table)
     return f"{what}: {tables.describe_scope(table)}.{describe_bands(table)}{describe_ends(table)}"
 
 

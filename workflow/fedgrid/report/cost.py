@@ -2,15 +2,18 @@
 
 Operations are counted in a real local step of the method (`engine/operations.py`), with all passes
 that it makes, if the protocol has `metrics: [operations]`. They are multiplied by the samples that
-a client goes through in a round. What a method computes before and after its local steps, on the
-server and in evaluations costs seconds, and is not in the operations. Seconds and memory are those
-of the machine that trained the run, with evaluations. Runs that trained beside others on the same
+a client goes through in a round. What a client computes before and after its local steps is added,
+and what it computed before the first round, such as FedSLS's pretraining and encoding, has a column
+of its own. What the server and evaluations compute costs seconds, and is not in the operations. A
+run of one round has them all, so a study may count in short runs. Seconds and memory are those of
+the machine that trained the run, with evaluations. Runs that trained beside others on the same
 machine took longer than alone.
 """
 
 import pandas as pd
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.measures import COUNTED
 from fedgrid.analysis.scores import CELL, list_cohort_sizes, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError
@@ -18,7 +21,7 @@ from fedgrid.study.records import Study
 
 GIGA, TERA = 1e9, 1e12
 NEEDED = ("parameters", "samples_per_round")  # of a summary; earlier ones lack them
-MEANS = ("client_gflop", "total_tflop", "seconds_per_round", "training_seconds")
+MEANS = ("client_gflop", "before_gflop", "total_tflop", "seconds_per_round", "training_seconds")
 PEAKS = ("peak_memory_mb", "peak_gpu_memory_mb")
 MACHINE = ("device", "threads")
 
@@ -32,11 +35,10 @@ def draw(seconds: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
         )
     groups = compute_costs(seconds).groupby(CELL, sort=False)
     table = groups[[*MEANS]].agg(strict_mean)
-    table = table.join(groups[["parameters", "samples_per_round", *PEAKS]].max())
+    table = table.join(groups[["parameters", "samples_per_round", "rounds_done", *PEAKS]].max())
     table = table.join(groups[[*MACHINE]].agg(join_machines))
     table = table.assign(seeds=groups["seed"].nunique()).reset_index()
-    for axis in ("method", "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(scale=scale).round(9)
 
 
@@ -44,12 +46,15 @@ def compute_costs(seconds: pd.DataFrame) -> pd.DataFrame:
     """Add the costs of every run; a resumed run knows only the seconds of its last part."""
     timed = seconds["rounds_done"] - seconds["resumed_at"]
     each = seconds["seconds"] / timed.where(timed > 0)
-    per_sample = seconds.get("flops_per_sample", pd.Series(float("nan"), seconds.index))
-    client = per_sample * seconds["samples_per_round"]
+    steps, around, before = (
+        seconds.get(name, pd.Series(float("nan"), seconds.index)) for name in COUNTED
+    )
+    client = steps * seconds["samples_per_round"] + around
     clients = seconds["rounds_done"] * list_cohort_sizes(seconds)
     return seconds.assign(
         client_gflop=client / GIGA,
-        total_tflop=client * clients / TERA,
+        before_gflop=before / GIGA,
+        total_tflop=(client * clients + before * seconds["clients"]) / TERA,
         seconds_per_round=each,
         training_seconds=each * seconds["rounds_done"],
     )
@@ -65,6 +70,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     form = "{:.4g}".format
     columns = {
         "GFLOP, a client and round": table["client_gflop"],
+        "GFLOP, a client, once": table["before_gflop"].where(table["before_gflop"] > 0),
         "TFLOP in all": table["total_tflop"],
         "s, a round": table["seconds_per_round"],
         "s in all": table["training_seconds"],
@@ -87,11 +93,12 @@ def caption(table: pd.DataFrame) -> str:
     machines = tables.join_values(table, "device")
     others = " Seconds of different machines cannot be compared." * (" or " in machines)
     return (
-        "Operations of a client's local steps (a multiplication and its addition are two; nothing "
-        f"that a method computes before or after them), {write_counted(table)}; seconds "
+        "Operations of a client in a round, and once before the first one (a multiplication and "
+        f"its addition are two; nothing of the server), {write_counted(table)}; seconds "
         "with evaluations and the peak memory of the process, measured on "
-        f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, "
-        f"{tables.join_values(table, 'scale')} scale." + others
+        f"{machines}, {count(table, 'thread')}: {count(table, 'seed')}, rounds: "
+        f"{tables.join_values(table, 'rounds_done')}, {tables.join_values(table, 'scale')} scale."
+        + others
     )
 
 

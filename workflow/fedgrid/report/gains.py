@@ -43,8 +43,7 @@ def draw(
     table = pd.concat([table, more], ignore_index=True)
     for name in ("original", "changed", "gain"):
         table[f"{name}_difference"] = table[name] - table[f"printed_{name}"]
-    for axis in ("method", "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return tables.add_alpha(table.assign(scale=scale)).round(4)
 
 

@@ -1,16 +1,24 @@
 """Methods in the order of their ranks: each with its best candidate, chosen on validation data.
 
 In each cell, a dataset, partition and setting, the tuned methods are ranked by their mean score on
-test data; the best has rank 1, and equal ones share their mean rank. Placebos and methods outside
-the comparison have no rank. Friedman's test says whether the mean ranks differ by more than chance,
-and two methods differ if their mean ranks are further apart than Nemenyi's critical difference
-(Demšar, JMLR 2006). With few cells both tests find little.
+test data; the best has rank 1, and equal ones share their mean rank. Placebos, controls and methods
+outside the comparison have no rank. Friedman's test says whether the mean ranks differ by more than
+chance, and two methods differ if their mean ranks are further apart than Nemenyi's critical
+difference (Demšar, JMLR 2006). With few cells both tests find little.
 
-The difference to the baseline and to a method's placebo is taken seed by seed in each cell.
+The difference to the baseline and to a method's placebo is taken seed by seed in each cell. Whether
+chance explains the difference to the baseline is tested in a model of all ranked families of the
+cell, with Holm's correction for their number (`analysis/inference.py`). Placebos are not in the
+model, because one that harms has a deviation of its own; nor is a family with a run that diverged,
+or with other seeds.
+
+Controls are trivial methods that a new one must beat, such as a mean of the server's last models.
+The best control of a cell is the one with the best mean score on the same test data. So it is too
+good by chance, which favours the control: a method that is better is better than each of them.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,16 +27,28 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from fedgrid.analysis import choice, figures, looks, metrics, tables
-from fedgrid.analysis.verdicts import confidence_interval
+from fedgrid.analysis.inference import compare_in_blocks, correct_by_holm
+from fedgrid.analysis.placebos import NO_CONTROL, decide_verdict
+from fedgrid.analysis.scores import RUN, SCORED, score_runs, select_scored
+from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, in_words, known, listed, registered
 from fedgrid.study.records import Study
 
 OPTIONS = {"over": "field", "metric": "metric"}  # what they name (study/options.py)
 CELL = ["dataset", "partition", "setting"]
-LEVEL = 0.05  # of Nemenyi's test
+TESTS = ("p", "p_holm", "control_p", "control_p_holm", "friedman_p")  # columns
 PANEL = 0.95  # inches
 RING: dict[str, Any] = dict(color=looks.PALE, markersize=5, markerfacecolor="white", zorder=1)
+
+
+class Roles(NamedTuple):
+    """Which families others are compared with, and which have no rank."""
+
+    baseline: str
+    placebos: dict[str, str]  # by the method's family
+    controls: list[str]
+    unranked: set[str]  # with all placebos and controls
 
 
 def draw(
@@ -41,47 +61,88 @@ def draw(
     baseline: str = "fedavg",
     placebos: dict[str, str] | None = None,
     unranked: list[str] | None = None,
+    controls: list[str] | None = None,
+    averaged: dict[str, str] | None = None,
 ) -> pd.DataFrame:
     """Return a row per family and cell, in the order of mean ranks.
 
     `over` has fields of the protocol that were tuned, too; `placebos` names a placebo's family for
-    that of a method; families in `unranked` are shown without a rank.
+    that of a method; families in `unranked` are shown without a rank. So are `controls`; a method
+    among them, such as `moon-mu0`, is a family of its own. `averaged` has new families by name, and
+    whose chosen runs they are: they are scored by the mean of the server's last models. A new
+    family is left out if no run has this score.
     """
     deciding = metrics.validation_of(metric)
     choice.check_validation(runs, deciding)
-    scores = choice.choose_candidates(runs, settings, listed(over), metric, deciding)
-    families, others = [*dict.fromkeys(scores["family"])], placebos or {}
-    for name in (baseline, *(unranked or ())):
-        known("family of methods of these runs", name, families)
-    for name in (*others, *others.values()):  # a part of the grid may lack them
-        parts = [name] if name in families else name.split("+")
-        for part in parts:
-            known("method in `placebos`", part, {*families, *registered("methods")})
-    left_out = {*others.values(), *(unranked or ())}
-    rows = [
-        row for _, cell in scores.groupby(CELL, sort=False)
-        for row in describe_cell(cell, metric, baseline, others, left_out)
-    ]  # fmt: skip
+    pairs, trivial, new = placebos or {}, listed(controls), averaged or {}
+    scores = choice.choose_candidates(runs, settings, listed(over), metric, deciding, trivial)
+    families = [*scores["family"].unique(), *new]
+    check_names(families, [baseline, *(unranked or ()), *new.values()], pairs, trivial)
+    scores = add_averaged(scores, runs, metric, new)
+    without_rank = {*pairs.values(), *(unranked or ()), *trivial}
+    roles = Roles(baseline, pairs, trivial, without_rank)
+    cells = [cell for _, cell in scores.groupby(CELL, sort=False)]
+    rows = [row for cell in cells for row in describe_cell(cell, metric, roles)]
     table = add_tests(pd.DataFrame(rows))
     for axis, name in {"method": "family", "dataset": "dataset"}.items():
         table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
-    rounded = {name: 4 for name in table if name != "p"}
+    rounded = {name: 4 for name in table if name not in TESTS}
     return table.assign(of=metric, scale=scale).round(rounded)
+
+
+def check_names(
+    families: list[str], needed: list[str], placebos: dict[str, str], controls: list[str]
+) -> None:
+    """Raise a UsageError for a name in an option that is no family.
+
+    A part of the grid may lack placebos, their methods and controls.
+    """
+    for name in needed:
+        known("family of methods of these runs", name, families)
+    possible = {"placebos": [*placebos, *placebos.values()], "controls": controls}
+    for option, names in possible.items():
+        for part in [part for name in names if name not in families for part in name.split("+")]:
+            file = part.partition("-")[0]
+            known(f"method in `{option}`", file, {*families, *registered("methods")})
+
+
+def add_averaged(
+    scores: pd.DataFrame, runs: pd.DataFrame, metric: str, averaged: dict[str, str]
+) -> pd.DataFrame:
+    """Add the families of `averaged`: chosen runs with the score of the mean of the last models."""
+    if taken := {*averaged} & {*scores["family"]}:
+        raise UsageError(
+            f"`averaged` makes the family {min(taken)}, and these runs have one: write another name"
+        )
+    column = f"{metrics.AVERAGED}{metric}"
+    if column not in runs or runs[column].isna().all():
+        return scores
+    of_mean = score_runs(select_scored(runs, column), column)[[*RUN, column]]
+    parts = [
+        scores[scores["family"] == family].merge(of_mean, on=RUN).assign(family=new)
+        for new, family in averaged.items()
+    ]
+    added = [part.assign(**{metric: part[column]}).drop(columns=column) for part in parts]
+    return pd.concat([scores, *added], ignore_index=True)
 
 
 # -- rows -----------------------------------------------------------------------------------------
 
 
-def describe_cell(
-    cell: pd.DataFrame, metric: str, baseline: str, placebos: dict[str, str], left_out: set[str]
-) -> Iterator[dict]:
-    """Yield a row per family of a cell: what was chosen, its score, rank and differences."""
+def describe_cell(cell: pd.DataFrame, metric: str, roles: Roles) -> Iterator[dict]:
+    """Yield a row per family of a cell: what was chosen, its score, rank, differences and p."""
     of_seeds = {name: runs.set_index("seed")[metric] for name, runs in cell.groupby("family")}
     means = pd.Series({name: own.mean(skipna=False) for name, own in of_seeds.items()})
-    ranked = means.drop([name for name in means.index if name in left_out])
-    ranks = ranked.rank(ascending=metrics.lower_is_better(metric), na_option="bottom")
+    ranked, lowest = means.drop({*means.index} & roles.unranked), metrics.lower_is_better(metric)
+    ranks = ranked.rank(ascending=lowest, na_option="bottom")
+    control = find_best(means.reindex(roles.controls), lowest)
+    tested = [name for name in ranked.index if name != roles.baseline]
+    tests = find_p(of_seeds, tested, p=roles.baseline, control_p=control)
     for name, runs in cell.groupby("family", sort=False):
-        first = runs.iloc[0]
+        first, placebo = runs.iloc[0], roles.placebos.get(name, "")
+        gain = subtract("gain", of_seeds, name, roles.baseline)
+        beyond = subtract("beyond_placebo", of_seeds, name, placebo)
+        both = gain | beyond | subtract("placebo_gain", of_seeds, placebo, roles.baseline)
         yield {
             "family": name,
             **first[[*CELL, *choice.CHOSEN]].to_dict(),
@@ -89,17 +150,44 @@ def describe_cell(
             "std": of_seeds[name].std(skipna=False),
             "seeds": runs["seed"].nunique(),
             "diverged": int(runs["diverged"].sum()),
+            **{name: first[name] for name in SCORED if name in first},
             "rank": ranks.get(name, np.nan),
-            **subtract("gain", of_seeds, name, baseline),
-            **subtract("beyond_placebo", of_seeds, name, placebos.get(name)),
+            **gain,
+            **beyond,
+            "placebo_verdict": decide_verdict(both, lowest) if placebo in of_seeds else np.nan,
+            "control": control or np.nan,
+            **subtract("beyond_control", of_seeds, name, control),
+            **tests.loc[name],
         }
 
 
+def find_best(means: pd.Series, lowest: bool) -> str:
+    """Return the name of the best mean; empty if there is none."""
+    means = means.dropna()
+    return "" if means.empty else str(means.idxmin() if lowest else means.idxmax())
+
+
+def find_p(of_seeds: dict[str, pd.Series], tested: list[str], **over: str) -> pd.DataFrame:
+    """Return p of the differences to another family, by family; a column for each of `over`.
+
+    Beside it is p corrected by Holm for the families `tested`. The model has these and those
+    of `over`, if they have the seeds of the other one.
+    """
+    columns: dict[str, pd.Series] = {}
+    for column, name in over.items():
+        seeds = {*of_seeds[name].index} if name in of_seeds else set()
+        model = dict.fromkeys([*tested, *over.values()])
+        alike = {n: of_seeds[n] for n in model if n in of_seeds and {*of_seeds[n].index} == seeds}
+        p = compare_in_blocks(pd.DataFrame(alike), name).reindex(tested)
+        columns |= {column: p, f"{column}_holm": correct_by_holm(p)}
+    return pd.DataFrame(columns, index=[*of_seeds])
+
+
 def subtract(
-    column: str, of_seeds: dict[str, pd.Series], name: str, other: str | None
+    column: str, of_seeds: dict[str, pd.Series], name: str, other: str
 ) -> dict[str, float]:
     """Return the mean difference to another family over seeds, with its 95 % interval."""
-    if other == name or other not in of_seeds:
+    if other == name or not {name, other} <= {*of_seeds}:
         return dict.fromkeys((column, f"{column}_low", f"{column}_high"), np.nan)
     apart = (of_seeds[name] - of_seeds[other]).to_numpy()
     known_spread = len(apart) > 1 and np.isfinite(apart).all()
@@ -115,7 +203,10 @@ def add_tests(table: pd.DataFrame) -> pd.DataFrame:
     p = stats.friedmanchisquare(*ranks.to_numpy().T).pvalue if several else np.nan
     apart = critical_difference(len(mean), len(ranks)) if several else np.nan
     table = table.assign(
-        mean_rank=table["family"].map(mean), cells=len(ranks), p=p, critical_difference=apart
+        mean_rank=table["family"].map(mean),
+        cells=len(ranks),
+        friedman_p=p,
+        critical_difference=apart,
     )
     return table.sort_values("mean_rank", kind="stable", na_position="last", ignore_index=True)
 
@@ -142,8 +233,11 @@ def wide(table: pd.DataFrame, baseline: str = "fedavg") -> pd.DataFrame:
         facts = own.to_dict("records")
         texts = [tables.write_cell(row, "{mean:.2f}") for row in facts]
         shown[name, score] = pd.Series(texts, own.index)
-        shown[name, f"minus {over}"] = write_differences(own, "gain")
-        shown[name, "minus its placebo"] = write_differences(own, "beyond_placebo")
+        shown[name, f"minus {over}"] = write_differences(own, "gain", "p_holm")
+        marks = own["placebo_verdict"].map({NO_CONTROL: f", {NO_CONTROL}"}).fillna("")
+        shown[name, "minus its placebo"] = write_differences(own, "beyond_placebo") + marks
+        beyond = write_differences(own, "beyond_control", "control_p_holm")
+        shown[name, "minus the best control"] = beyond
     found = pd.DataFrame(shown, head.index).fillna("").set_axis(head["family_label"])
     return found.loc[:, (found != "").any()].rename_axis("method")
 
@@ -161,17 +255,23 @@ def find_label(table: pd.DataFrame, family: str) -> str:
     return table.loc[table["family"] == family, "family_label"].iloc[0]
 
 
-def write_differences(rows: pd.DataFrame, column: str) -> pd.Series:
-    """Write differences with their intervals; empty where there is none."""
+def write_differences(rows: pd.DataFrame, column: str, p: str = "") -> pd.Series:
+    """Write differences with their intervals, and the p of a column; empty where there is none."""
     texts = [
-        "" if pd.isna(mean) else tables.write_interval(mean, low, high, sign="+")
-        for mean, low, high in rows[[column, f"{column}_low", f"{column}_high"]].to_numpy()
+        tables.write_interval(row[column], row[f"{column}_low"], row[f"{column}_high"], sign="+")
+        + (f", p = {row[p]:.2g}" if p and pd.notna(row[p]) else "")
+        for row in rows.to_dict("records")
     ]
     return pd.Series(texts, rows.index)
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the mean ranks, the best at the top, and beside them each cell's gains."""
+    """Draw the mean ranks, the best at the top, and beside them each cell's gains.
+
+    A filled mark has a corrected p below LEVEL; without any p, all marks are filled.
+    """
+    p = table["p_holm"]
+    table = table.assign(filled=(p < LEVEL) | p.isna().all())
     ranked = table.dropna(subset="mean_rank").drop_duplicates("family")
     if ranked.empty:
         return figures.make_blank()
@@ -183,8 +283,10 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
     look = looks.list_looks(ranked["family"], study, styles=looks.POINTS, marks=looks.MARKS[1:])
     plot_ranks(first, ranked, look)
     for axes, (name, rows) in zip(others, cells, strict=True):
-        own = rows.set_index("family").reindex(ranked["family"])
-        plot_gains(axes, own.reset_index().to_dict("records"), look)
+        by_family = rows.set_index("family")
+        own = by_family.reindex(ranked["family"]).reset_index().to_dict("records")
+        control = by_family["gain"].get(rows["control"].iloc[0], np.nan)
+        plot_gains(axes, own, look, control)
         axes.set_title(name.replace(", ", ",\n"))
         axes.set_xlabel("gain")
     return figure
@@ -206,17 +308,20 @@ def plot_ranks(axes: Axes, ranked: pd.DataFrame, look: dict[str, dict]) -> None:
         axes.set_xlim(right=len(ranked) + 1)
 
 
-def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict]) -> None:
+def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict], control: float) -> None:
     """Draw each family's gain in a cell with its interval, and its placebo's gain as a ring.
 
-    The axis has all gains of methods; intervals and placebos may go beyond it.
+    A dashed line is at the gain `control` of the best control. The axis has all gains of methods;
+    intervals, placebos and the control may go beyond it.
     """
     axes.axvline(0, color="0.5", linewidth=0.8, zorder=0)
     axes.margins(x=0.15)
     for place, row in enumerate(rows):
         style = look[row["family"]] | {"markevery": 1, "markersize": 4}
-        axes.plot(row["gain"], place, **style)
+        face = style["color"] if row["filled"] else "white"
+        axes.plot(row["gain"], place, **style, markerfacecolor=face, markeredgewidth=0.6)
     axes.set_xlim(axes.get_xlim())
+    axes.axvline(control, color=looks.PALE, linewidth=0.8, linestyle="--", zorder=0)
     for place, row in enumerate(rows):
         colour = look[row["family"]]["color"]
         axes.hlines(place, row["gain_low"], row["gain_high"], color=colour, linewidth=1)
@@ -232,53 +337,99 @@ def describe_panels(table: pd.DataFrame, baseline: str) -> str:
     """Say what the figure has beside the ranks; empty if it has nothing more."""
     if table["gain"].isna().all():
         return ""
-    several = ", with its 95 % interval over seeds" * bool(table["gain_low"].notna().any())
-    rings = " A ring is the gain of the method's placebo." * bool(
-        table["beyond_placebo"].notna().any()
-    )
-    over = find_label(table, baseline)
-    return f" A gain is the difference to {over} in a cell{several}.{rings}"
+    has = table.notna().any()
+    several = ", with its 95 % interval over seeds" * bool(has["gain_low"])
+    said = f" A gain is the difference to {find_label(table, baseline)} in a cell{several}."
+    said += f" Filled marks have a corrected p below {LEVEL:g}." * bool(has["p_holm"])
+    said += " A ring is the gain of the method's placebo." * bool(has["beyond_placebo"])
+    return said + " A dashed line is the gain of the best control." * bool(has["control"])
 
 
 def describe_better(table: pd.DataFrame, baseline: str) -> str:
-    """Name the methods that are better than the baseline, or than their placebo, in each cell."""
-    text, over = "", find_label(table, baseline)
-    for name, rows in split_cells(table[table["mean_rank"].notna() & table["gain_low"].notna()]):
-        text += f" {name}: {name_better(rows, 'gain')} better than {over}"
-        known_beyond = rows["beyond_placebo_low"].notna().any()
-        beyond = f", and {name_better(rows, 'beyond_placebo')} better than the placebo"
-        text += f"{beyond * bool(known_beyond)}."
-    note = " Better means by the whole interval, which is not corrected for the number of methods."
-    return text + note * bool(text)
+    """Name in each cell the methods that are better than others, and what that means."""
+    methods = table[table["rank"].notna() & table["gain_low"].notna()]
+    cells = [
+        f" {name}: {describe_better_in(rows, table, baseline)}"
+        for name, rows in split_cells(methods)
+    ]
+    if not cells:
+        return ""
+    text = (
+        f"{''.join(cells)} Better means p below {LEVEL:g} in a model of all methods and seeds of "
+        "the cell, corrected by Holm for its methods"
+    )
+    if table["beyond_placebo_low"].notna().any():
+        text += "; than a placebo, the whole interval, which is not corrected"
+    chosen = " The best control is chosen by the same scores, which favours it."
+    return f"{text}.{chosen * bool(table['control'].notna().any())}"
 
 
-def name_better(rows: pd.DataFrame, column: str) -> str:
-    """Name the methods of which the whole interval of a difference is on the better side."""
-    lowest = metrics.lower_is_better(rows["of"].iloc[0])
-    better = rows[f"{column}_high"] < 0 if lowest else rows[f"{column}_low"] > 0
-    names = [*rows.loc[better, "family_label"]]
+def describe_better_in(rows: pd.DataFrame, table: pd.DataFrame, baseline: str) -> str:
+    """Name the methods of a cell that are better than the baseline, the control and a placebo."""
+    parts = [name_better(rows, "gain", "p", find_label(table, baseline))]
+    if rows["control"].notna().any():
+        control = f"the best control {find_label(table, rows['control'].iloc[0])}"
+        parts.append(name_better(rows, "beyond_control", "control_p", control))
+    harmful = rows["placebo_verdict"] == NO_CONTROL
+    if rows["beyond_placebo_low"].notna().any():
+        better = orient(rows, "beyond_placebo_low", "beyond_placebo_high") > 0
+        parts.append(f"{name_rows(rows[better & ~harmful])} better than the placebo")
+    text = f"{in_words(parts)}."
+    if harmful.any():
+        placebos = in_words(rows.loc[harmful, "family_label"])
+        text += f" No control, because it is worse than {find_label(table, baseline)}: the placebo "
+        text += f"of {placebos}."
+    return text
+
+
+def name_better(rows: pd.DataFrame, column: str, p: str, than: str) -> str:
+    """Name the methods with a better score and a corrected p below LEVEL, and count without it."""
+    ahead = orient(rows, column, column) > 0
+    without = (ahead & (rows[p] < LEVEL)).sum()
+    better = ahead & (rows[f"{p}_holm"] < LEVEL)
+    return f"{name_rows(rows[better])} better than {than} ({without} without correction)"
+
+
+def orient(rows: pd.DataFrame, low: str, high: str) -> pd.Series:
+    """Return the lower end of a difference, turned so that a positive number is better."""
+    return -rows[high] if metrics.lower_is_better(rows["of"].iloc[0]) else rows[low]
+
+
+def name_rows(rows: pd.DataFrame) -> str:
+    """Name the methods of rows, with their verb."""
+    names = [*rows["family_label"]]
     return f"{in_words(names or ['no method'])} {'are' if len(names) > 1 else 'is'}"
 
 
-def caption(table: pd.DataFrame, baseline: str = "fedavg") -> str:
+def describe_missing(table: pd.DataFrame, averaged: dict[str, str]) -> str:
+    """Say which families of means of the last models are not there; empty if none is missing."""
+    missing = [name for name in averaged if name not in {*table["family"]}]
+    why = "no run has a score of the mean of the last models (`average_last` of the protocol)"
+    return f" Without {in_words(missing)}: {why}." if missing else ""
+
+
+def caption(
+    table: pd.DataFrame, baseline: str = "fedavg", averaged: dict[str, str] | None = None
+) -> str:
     """Say how methods were tuned and ranked, and what the tests say."""
     if table.empty:
         raise UsageError("there are no runs to rank")
-    words = metrics.describe_metric(table["of"].iloc[0])
+    score = tables.describe_score(table)
     deciding = metrics.describe_metric(metrics.validation_of(table["of"].iloc[0]))
     first = table.iloc[0]
     fewest, most = table["candidates"].min(), table["candidates"].max()
     text = (
-        f"Ranks by {words}: of each method the candidate with the best mean {deciding}, over "
+        f"Ranks by {score}: of each method the candidate with the best mean {deciding}, over "
         f"{write_cells(first['cells'])}, {tables.join_values(table, 'scale')} scale. The best has "
         f"rank 1.{describe_panels(table, baseline)}{describe_better(table, baseline)}"
     )
     if fewest < most:
         text += f" Methods had different numbers of candidates: {fewest} to {most}."
-    if pd.isna(first["p"]):
+    text += describe_missing(table, averaged or {})
+    if pd.isna(first["friedman_p"]):
         return f"{text} Ranks are tested from two cells and three methods on."
     return (
-        f"{text} Friedman's test: p = {first['p']:.2g}. Mean ranks within "
+        f"{text} Friedman's test: p = {first['friedman_p']:.2g}. Mean ranks within "
         f"{first['critical_difference']:.1f} of the best one, shaded, do not differ from it by "
         "Nemenyi's test at 0.05."
     )

@@ -31,8 +31,7 @@ def draw(study: Study, scale: str) -> pd.DataFrame:
     table = table.drop(columns=["published_std", "published_speedup"])
     table = table.assign(difference=table["mean"] - table["published"])
     table = pd.concat([table, curves.read_curves(study)], ignore_index=True)
-    for axis in ("method", "dataset"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, ("method", "dataset"))
     return table.astype(dict.fromkeys(WHOLE, "Int64")).round(4)
 
 

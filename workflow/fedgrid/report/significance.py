@@ -22,7 +22,8 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from fedgrid.analysis import figures, looks, metrics, tables
-from fedgrid.analysis.scores import score_runs
+from fedgrid.analysis.inference import correct_by_holm
+from fedgrid.analysis.scores import SCORED, score_runs
 from fedgrid.analysis.verdicts import LEVEL, confidence_interval
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import NothingToDrawError, in_words, known, registered
@@ -55,8 +56,7 @@ def draw(
         raise NothingToDrawError(f"this needs runs of {methods} with the same seeds in a cell")
     table = pd.DataFrame(rows)
     table["p_holm"] = table.groupby("test")["p"].transform(correct_by_holm)
-    for axis in (*PAIR, "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, (*PAIR, "dataset", "protocol"))
     rounded = dict.fromkeys(("difference", "low", "high"), 4)
     return table.assign(of=metric, scale=scale).round(rounded)
 
@@ -74,16 +74,15 @@ def list_pairs(methods: list[str], baseline: str | None) -> list[tuple[str, str]
 
 def compare_pair(scores: pd.DataFrame, method: str, over: str) -> Iterator[dict]:
     """Yield a row per cell that has runs of both methods, and one over these cells."""
-    ours, theirs = (
-        scores.loc[scores["method"] == name, [*CELL, "seed", "score"]] for name in (method, over)
-    )
-    pairs = ours.merge(theirs, on=[*CELL, "seed"])
+    theirs = scores.loc[scores["method"] == over, [*CELL, "seed", "score"]]
+    pairs = scores[scores["method"] == method].merge(theirs, on=[*CELL, "seed"])
     pairs = pairs.assign(apart=pairs["score_x"] - pairs["score_y"])
+    facts = [name for name in SCORED if name in pairs]
     means, names = [], {"method": method, "over": over}
     for cell, rows in pairs.groupby(CELL, sort=False):
         row = describe_sample(rows["apart"].to_numpy(), T_TEST, run_t_test)
         means.append(row["difference"])
-        yield names | dict(zip(CELL, cell, strict=True)) | row
+        yield names | dict(zip(CELL, cell, strict=True)) | row | rows[facts].iloc[0].to_dict()
     if len(means) >= LEAST:
         yield names | describe_sample(np.array(means), WILCOXON, run_wilcoxon)
 
@@ -109,13 +108,6 @@ def run_t_test(apart: np.ndarray) -> float:
 def run_wilcoxon(apart: np.ndarray) -> float:
     """Return p of Wilcoxon's two-sided signed-rank test; differences of 0 are left out."""
     return float(stats.wilcoxon(apart).pvalue)
-
-
-def correct_by_holm(p: pd.Series) -> pd.Series:
-    """Return p-values corrected by Holm for their number; missing ones do not count."""
-    ordered = p.dropna().sort_values()
-    factors = np.arange(len(ordered), 0, -1)
-    return (ordered * factors).cummax().clip(upper=1).reindex(p.index)
 
 
 # -- forms ----------------------------------------------------------------------------------------
@@ -192,10 +184,10 @@ def write_points(table: pd.DataFrame) -> str:
 
 def caption(table: pd.DataFrame) -> str:
     """Say what was tested, with how many pairs, and how small p can be at most."""
-    words = metrics.describe_metric(table["of"].iloc[0])
+    score = tables.describe_score(table)
     others = " or ".join(dict.fromkeys(table["over_label"]))
     return (
-        f"Differences of the {words}{write_points(table)} to {others}, with 95 % intervals. In "
+        f"Differences of the {score}{write_points(table)} to {others}, with 95 % intervals. In "
         f"each cell {describe_test(table, T_TEST, 'seed')}{describe_cells(table)}. Each p is "
         "corrected by Holm for the tests of its kind. In the figure, cells are grey, the last mark "
         f"of a method has its colour, and filled marks have a p below {LEVEL:g}: "

@@ -38,8 +38,7 @@ def draw(
     scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
     refuse_mixtures(scores, names)
     table = mean_over_seeds(scores, names, metric)
-    for axis in (name for name in names if name in LABELLED):
-        table[f"{axis}_label"] = label_names(study, table[axis], axis)
+    figures.add_labels(table, study, [name for name in names if name in LABELLED])
     return table.assign(scale=scale).round({"mean": 4, "std": 4})
 
 
@@ -77,29 +76,20 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
             )
 
 
-def label_names(study: Study, names: pd.Series, axis: str) -> list[str]:
-    """Return the labels of names; the names themselves if two of them have the same label."""
-    label_of = {name: figures.label(study, name, axis) for name in names}
-    return [
-        label_of[name] if len({*label_of.values()}) == len(label_of) else name for name in names
-    ]
-
-
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
     """Return the cells as texts, in the rows and columns asked for."""
     form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
-    texts["cell"] = [write_cell(facts, form) for facts in table.to_dict("records")]
+    chosen = table["chosen"] if "chosen" in table else [""] * len(table)
+    pairs = zip(tables.write_cells(table, form), chosen, strict=True)
+    texts["cell"] = [
+        f"{text} ({values})" if text and isinstance(values, str) and values else text
+        for text, values in pairs
+    ]
     shown = texts.pivot(index=index, columns=heads, values="cell")
     return shown.reindex(index=order_names(texts, index), columns=order_names(texts, heads)).fillna(
         ""
     )
-
-
-def write_cell(facts: dict, form: str) -> str:
-    """Write a cell, and after it the values that were chosen for its runs."""
-    text, chosen = tables.write_cell(facts, form), facts.get("chosen")
-    return f"{text} ({chosen})" if text and isinstance(chosen, str) and chosen else text
 
 
 def ranked(row: tuple, column: tuple) -> bool:

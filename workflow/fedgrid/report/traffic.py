@@ -1,16 +1,16 @@
-"""What travels in a round, and until a method is as accurate as the baseline in the end.
+"""What travels in a round, and until a method is as accurate as the baseline.
 
 A run's summary has the bytes that go to and come from one client in a round (`engine/traffic.py`).
 They are multiplied by the clients of a round. They are too high for methods that send each client a
-model of its own (FedPAC, FedAMP). The target is an accuracy in percent, or by default the
-baseline's mean score in the same setting. A run reaches it in its first evaluated round with at
-least this accuracy. A method whose runs do not all reach it has no number of rounds.
+model of its own (FedPAC, FedAMP). With `runs`, a target is reached: an accuracy in percent, or by
+default the baseline's mean score in the same setting. A run reaches it in its first evaluated round
+with at least this accuracy. A method whose runs do not all reach it has no number of rounds.
 """
 
 import pandas as pd
 
 from fedgrid.analysis import figures, metrics, tables
-from fedgrid.analysis.scores import CELL, list_cohort_sizes, score_runs
+from fedgrid.analysis.scores import CELL, list_cohort_sizes, score_runs, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.study.records import Study
@@ -22,27 +22,29 @@ KEYS = [*CELL, "seed"]
 
 
 def draw(
-    runs: pd.DataFrame,
     seconds: pd.DataFrame,
     study: Study,
     scale: str,
+    runs: pd.DataFrame | None = None,
     target: float | None = None,
     baseline: str = "fedavg",
     metric: str = "accuracy",
 ) -> pd.DataFrame:
-    """Return a row per method and setting: megabytes of a round and to a target."""
+    """Return a row per method and setting: megabytes of a round and, with `runs`, to a target."""
     if missing := {"bytes_down", "bytes_up"} - {*seconds}:
         raise UsageError(
             f"the summaries of these runs lack {' and '.join(sorted(missing))}, as those of "
             "earlier versions do: train them again"
         )
-    known("method of these runs", baseline, [*runs["method"].unique()])
-    targets = find_targets(runs, baseline, metric, target)
-    reached = runs.merge(targets, on=SETTING).pipe(find_rounds, metric)
     moved = seconds[[*KEYS, "bytes_down", "bytes_up"]].assign(cohort=list_cohort_sizes(seconds))
-    table = summarise(reached.merge(moved, on=KEYS))
-    for axis in ("method", "dataset", "protocol"):
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    if runs is None:
+        moved = moved.assign(target=float("nan"), rounds_to_target=float("nan"))
+    else:
+        known("method of these runs", baseline, [*runs["method"].unique()])
+        targets = find_targets(runs, baseline, metric, target)
+        moved = runs.merge(targets, on=SETTING).pipe(find_rounds, metric).merge(moved, on=KEYS)
+    table = summarise(moved)
+    figures.add_labels(table, study, ("method", "dataset", "protocol"))
     return table.assign(of=metric, scale=scale).round(4)
 
 
@@ -53,7 +55,7 @@ def find_targets(
     if target is not None:
         return runs[SETTING].drop_duplicates().assign(target=target)
     scores = score_runs(runs[runs["method"] == baseline], metric)
-    means = scores.groupby(SETTING, sort=False)[metric].mean()
+    means = scores.groupby(SETTING, sort=False)[metric].agg(strict_mean)
     return means.rename("target").reset_index()
 
 
@@ -92,16 +94,23 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
         "rounds to it": table["rounds_to_target"].map(form),
         "MB to it": table["to_target"].map(form),
     })  # fmt: skip
-    several = table["protocol"].nunique() > 1
-    shown = shown if several else shown.drop(columns="protocol")
-    return shown.replace("nan", "").set_index("method")
+    hidden = [] if table["protocol"].nunique() > 1 else ["protocol"]
+    hidden += [] if has_target(table) else ["target", "rounds to it", "MB to it"]
+    return shown.drop(columns=hidden).replace("nan", "").set_index("method")
+
+
+def has_target(table: pd.DataFrame) -> bool:
+    """Whether a target was to be reached."""
+    return bool(table["target"].notna().any())
 
 
 def caption(table: pd.DataFrame) -> str:
     """Say what is counted, and what the target is."""
     words = metrics.describe_metric(table["of"].iloc[0])
+    until = f", and until the {words} reaches the target" * has_target(table)
     return (
-        "Megabytes that travel between the server and all clients of a round, and until the "
-        f"{words} reaches the target, means over seeds: {tables.join_values(table, 'scale')} "
-        "scale. Nothing is there where a run does not reach it."
+        f"Megabytes that travel between the server and all clients of a round{until}, means over "
+        f"seeds: {tables.join_values(table, 'scale')} scale."
+        + " Nothing is there where a run does not reach it."
+        * has_target(table)
     )

@@ -89,4 +89,16 @@ def caption(table: pd.DataFrame) -> str:
         )
     deciding = metrics.describe_metric(table["deciding_metric"].iloc[0])
     chosen = f"of the candidate of each method with the best mean {deciding}"
-    return f"{score}, {chosen}: {tables.describe_scope(table)}."
+    return f"{score}, {chosen}: {tables.describe_scope(table)}.{describe_ends(table)}"
+
+
+def describe_ends(table: pd.DataFrame) -> str:
+    """Say how many choices have the lowest or the highest value tried; empty if none has."""
+    ends = table["at_end"].astype(object).fillna("")  # a table read from a file has no empty texts
+    if not (at_end := (ends != "").sum()):
+        return ""
+    fields = " or ".join(sorted({*", ".join(ends).split(", ")} - {""}))
+    return (
+        f" {at_end} of {len(table)} choices have the lowest or the highest {fields} that was "
+        "tried, so a better one may be beyond it."
+    )

@@ -2,13 +2,15 @@
 
 import argparse
 import gc
+import io
 import logging
 import os
 import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 from fedgrid.runtime import files, records, warm
 from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import PACKAGE, UsageError, is_refusal, lacks, printable
+from fedgrid.runtime.required import describe_old_packages
 
 # The folder of original data and downloads. `~name` is kept as it is if there is no such user.
 DATA = Path(os.path.expanduser(os.environ.get("FEDGRID_DATA", "data")))
@@ -27,6 +30,7 @@ SHOWN: dict[str, Any] = {
 }
 
 
+CLOSED = 141  # the exit status of a program whose output nobody reads any more, as a shell says it
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -125,6 +129,7 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
     If `main` returns a `Work`, a record is written beside its results. With --log, the log goes to
     the file only; an error is printed on stderr too.
     """
+    os.environ["MPLBACKEND"] = "agg"  # figures are files, whatever a notebook has set for its own
     warm.hand_over()
     logging.basicConfig(**SHOWN, stream=sys.stderr)
     if sys.stderr.isatty():
@@ -132,23 +137,47 @@ def run(main: Callable[[list[str] | None], records.Work | None]) -> None:
     logging.captureWarnings(True)
     gc.disable()  # importing torch makes many objects and no garbage
     try:
-        if work := main(None):
-            records.write(work)
+        with fresh_state(), printing():
+            if work := main(None):
+                records.write(work)
     except (UsageError, KeyboardInterrupt) as problem:
         fail(f"error: {str(problem) or 'interrupted'}")
     except Exception as problem:
         if sentence := refused(problem):
             fail(f"error: {sentence}")
         if not logs_to_stderr():
-            logging.exception(blamed(problem))
+            logging.exception(f"error: {blamed(problem)}")
         raise
     logging.shutdown()
-    sys.stdout.flush()
     os._exit(0)  # everything is written; a normal exit of torch takes half a second
 
 
+@contextmanager
+def printing() -> Iterator[None]:
+    """Print `?` for a letter that the terminal lacks; end quietly if nobody reads any more."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        sys.exit(CLOSED)
+
+
+def fresh_state() -> AbstractContextManager[None]:
+    """Return what gives a command that computes the state of a new process (`process.py`)."""
+    if "torch" not in sys.modules:
+        return nullcontext()
+    from fedgrid.runtime import process
+
+    return process.fresh_state()
+
+
 def refused(problem: Exception) -> str:
-    """Return a sentence for an error of the machine, or "" for any other error."""
+    """Return a sentence for an error of the machine or of old packages, or "" for any other."""
     if isinstance(problem, ModuleNotFoundError):
         return lacks(problem)
     if isinstance(problem, MemoryError):
@@ -156,7 +185,7 @@ def refused(problem: Exception) -> str:
     if is_refusal(problem):
         where = problem.filename2 or problem.filename or "a file"
         return f"{where} cannot be read or written ({problem.strerror}): fix that, and try again"
-    return ""
+    return describe_old_packages()
 
 
 def blamed(problem: Exception) -> str:

@@ -1,5 +1,6 @@
 """The machine that works: processor, memory, versions of packages."""
 
+import os
 import platform
 import sys
 from contextlib import suppress
@@ -7,8 +8,26 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from fedgrid.runtime.names import UsageError, shown
+
 PACKAGES = ("torch", "torchvision", "numpy", "pandas", "scikit-image", "safetensors")
+# Variables by which a library computes float32 in a lower precision, and the values that do not.
+LOWERING = {
+    "NVIDIA_TF32_OVERRIDE": ("", "0"),
+    "ONEDNN_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+    "DNNL_DEFAULT_FPMATH_MODE": ("", "STRICT"),
+}
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}  # Linux's flags, widest first
+
+
+def refuse_lowering() -> None:
+    """Raise a UsageError for a variable of the environment that lowers the precision of float32."""
+    for name, harmless in LOWERING.items():
+        if (value := os.environ.get(name, "")).upper() not in harmless:
+            raise UsageError(
+                f"the environment's variable {name} is {shown(value)!r}, by which float32 loses "
+                "precision: remove the variable, and start again"
+            )
 
 
 def peak_memory_mb() -> int:

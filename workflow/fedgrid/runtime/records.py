@@ -19,6 +19,11 @@ from fedgrid.runtime.machine import peak_memory_mb, versions
 from fedgrid.runtime.resolved import Run
 
 BEGAN = time.monotonic()
+# How the variables of the environment begin that can change how libraries round.
+LIBRARIES = (
+    *("ATEN_", "CUBLAS_", "CUDNN_", "DNNL_", "KMP_", "MKL_", "NPY_", "NVIDIA_TF32_", "OMP_"),
+    *("ONEDNN_", "OPENBLAS_", "TORCH_", "TORCHINDUCTOR_"),
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def write(work: Work, command: Command | None = None) -> None:
         "inputs": {str(file): checksum(file) for file in sorted({*work.inputs} - made)},
         "code": {"modules": [*work.code], "fingerprint": source.fingerprint(*work.code)},
         "versions": versions(),
+        "environment": {name: os.environ[name] for name in sorted(os.environ) if rounds(name)},
         "host": socket.gethostname(),
         "seconds": round(time.monotonic() - command.began, 1),
         "peak_memory_mb": peak_memory_mb(),
@@ -63,6 +69,11 @@ def write(work: Work, command: Command | None = None) -> None:
     temporary = path(last).with_suffix(f".{os.getpid()}.tmp")  # of this process only
     temporary.write_text(json.dumps(record, indent=1) + "\n")
     temporary.replace(path(last))
+
+
+def rounds(variable: str) -> bool:
+    """Whether a variable of the environment may change how a library rounds."""
+    return variable.startswith(LIBRARIES)
 
 
 def relative(file: Path, folder: Path) -> str:

@@ -27,7 +27,8 @@ class Protocol(TypedDict):
 
     model: str
     weights: str
-    clients: int
+    clients: int | str  # "writers": a client for each writer of the dataset
+    merge: bool
     participation: float
     sampler: str
     recipe: str
@@ -37,6 +38,7 @@ class Protocol(TypedDict):
     batches: str
     dropout: float
     stragglers: float
+    late: str
     attackers: float
     attack: str
     attack_strength: float
@@ -62,6 +64,8 @@ class Protocol(TypedDict):
     normalization: str
     precision: str
     evaluate_every: int
+    evaluate_last: int
+    average_last: int
     metrics: list[str]
     client_test: float
     client_test_from: str
@@ -86,6 +90,7 @@ class Run(TypedDict):
     protocol: Protocol
     cells: NotRequired[dict[str, str]]  # folders of what all methods of the protocol share
     dataset: str
+    data: NotRequired[str]  # of data of one's own: a hash of their options and their content
     partition: str
     method: MethodParts
     own: NotRequired[Fields]  # fields of the protocol that the method changes

@@ -23,7 +23,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from typing import Any
+from typing import Any, TextIO
 
 PACKAGES = ("torch", "safetensors.torch", "pandas", "matplotlib.figure")
 # What `torch.func.grad` imports at its first call, in every stacked run: it takes two seconds. A
@@ -219,6 +219,7 @@ def work(keeper: int, files: list[int]) -> None:
         *streams, folder, request = files
         for stream, file in enumerate(streams):
             os.dup2(file, stream)
+        sys.stdout, sys.stderr = map(reopen, (sys.stdout, sys.stderr))
         os.fchdir(folder)
         with os.fdopen(request) as asked_for:
             module, sys.argv, environment = json.load(asked_for)
@@ -237,6 +238,13 @@ def work(keeper: int, files: list[int]) -> None:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
         os._exit(code)
+
+
+def reopen(stream: TextIO) -> TextIO:
+    """Return a stream anew: whether one can seek is known of the file that it had at first."""
+    file = stream.fileno()
+    lines = 1 if os.isatty(file) or stream is sys.stderr else -1
+    return open(file, "w", lines, stream.encoding, stream.errors, closefd=False)
 
 
 def die_with(keeper: int) -> None:

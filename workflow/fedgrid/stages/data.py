@@ -43,7 +43,7 @@ def _make(name: str, root: Path, folder: Path) -> dict[str, int]:
     described = datasets.describe(name, split)
     if module.STATISTICS:
         digests.compare(name, module.STATISTICS, measured(split.train_images))
-    _oddities.warn(name, split, tokens=hasattr(module, "TOKENS"))
+    _oddities.warn(name, split, hasattr(module, "TOKENS"), described.get("class_names", ()))
     found = {array: _sha256(folder / f"{array}.npy") for array in split.arrays}
     digests.verify(module, name, root, found)
     hashes = {f"{array}.npy": digits for array, digits in found.items()}

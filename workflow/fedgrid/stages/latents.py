@@ -31,11 +31,33 @@ def encode(run: Run, paths: dict[str, Path], out: Path, machine: Machine) -> Non
     found = [[encoder(run, data, f) for f in autoencoder.FACTORS] for encoder in encoders]
     norms, explained = np.moveaxis(np.array(found), -1, 0)
     arrays = {"norms": norms, "factors": autoencoder.FACTORS}
+    arrays |= {
+        f"flops/encoder=client/f={f}": count_operations(run, data, f) for f in arrays["factors"]
+    }
     with files.replacing(out) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays | ({"explained": explained} if wanted(run) else {}))
     log.info("%s: %d clients", out, norms.shape[-1])
     if wanted(run):
         judge(run, explained, out)
+
+
+def count_operations(run: Run, data, f: int) -> float:
+    """Return a client's operations, on average, with an autoencoder of its own: all its steps.
+
+    How many steps an autoencoder takes until it explains enough is not known: NaN.
+    """
+    from fedgrid.encoders import autoencoder
+    from fedgrid.engine.operations import counted
+    from fedgrid.federation import schedule
+
+    if wanted(run):
+        return NOT_KNOWN
+    sizes = [*map(len, data.members)]
+    x = normalised(data, data.members[sizes.index(max(sizes))][:2])
+    model = autoencoder.autoencoder(x.shape[1], f).to(x.device)
+    step = counted(autoencoder.train, model, [x], 0.0, 0.0)[1]
+    seen = schedule.mean_samples(sizes, changed_protocol(run["protocol"], work(run)))
+    return (seen * step + sum(sizes) / len(sizes) * counted(model[0], x)[1]) / len(x)
 
 
 def wanted(run: Run) -> float:

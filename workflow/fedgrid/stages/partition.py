@@ -33,7 +33,9 @@ def partition(run: Run, data: Path, out: Path) -> list[Path]:
 def draw(run: Run, data) -> Partition:
     """Return the partition of a resolved run, with the samples that are kept out of training."""
     protocol, names = run["protocol"], (run["dataset"], run["seed"])
-    made = draw_partition(run["partition"], data, protocol["clients"], protocol["recipe"], *names)
+    asked = protocol["clients"], protocol["recipe"]
+    merge = protocol.get("merge", False)
+    made = draw_partition(run["partition"], data, *asked, *names, merge=merge)
     if protocol["client_test_from"] == "writers":
         made = give_tests(made, data.train_writers, data.test_writers)
     held = run["dataset"], run["partition"], run["seed"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import in_words
-from fedgrid.runtime.resolved import Run
+from fedgrid.runtime.resolved import Run, changed_protocol
 from fedgrid.study.command import (
     Machine,
     require_file,
@@ -39,7 +39,8 @@ def encode(run: Run, paths: dict[str, Path], out: Path, machine: Machine) -> Non
         costs["pretrain_seconds"] = float(timed.read_text())
     main = guided.main_path(engine.architecture.empty, layers)
     with files.replacing(out) as temporary, temporary.open("wb") as file:
-        np.savez(file, contributions=contributions.cpu().numpy(), main=main.numpy(), layers=layers)
+        arrays = {"contributions": contributions.cpu().numpy(), "main": main.numpy()}
+        np.savez(file, **arrays, layers=layers, flops=count_operations(engine))
     table = describe(contributions, main, layers, engine.federation.counts.sum(1))
     with files.replacing(out.with_suffix(".csv")) as temporary:
         table.to_csv(temporary, index=False)
@@ -68,6 +69,25 @@ def encoded(engine, folder: Path):
         )
         found.append(guided.stack(sums))
     return torch.stack(found, dim=-2), [name.partition("#")[0] for name in sums]
+
+
+def count_operations(engine) -> float:
+    """Return a client's operations, on average: of its pretraining, and of encoding one target."""
+    from fedgrid.encoders import guided
+    from fedgrid.engine import operations
+    from fedgrid.federation import schedule
+
+    data, network = engine.federation, engine.architecture.empty
+    sizes = [*map(len, data.members)]
+    some = data.members[sizes.index(max(sizes))][:2]
+    x, y = engine.samples.normalise(data.images[some]), data.labels[some]
+    model = engine.architecture.live.state_dict()
+    epochs = schedule.epochs(engine.protocol["pretrain_epochs"])
+    seen = schedule.mean_samples(sizes, changed_protocol(engine.protocol, epochs))
+    training = seen * operations.count_plain_step(network, model, x, y)
+    given = guided.contributions, network, model, x, y, ("label",)
+    encoding = sum(sizes) / len(sizes) * operations.counted(*given)[1]
+    return (training + encoding) / len(some)
 
 
 def client_model(engine, path: Path) -> dict:

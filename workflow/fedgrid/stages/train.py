@@ -125,21 +125,26 @@ def run_rounds(run: Run, paths: dict[str, Path], saved, machine: Machine, tracke
 
     stop = Interrupt()
     engine, start = build_engine(run, paths, machine)
-    results.warn_of_idle(engine)
+    results.warn_of_clients(engine)
     protocol = run["protocol"]
     start, history = saved.begin(start, engine.device, protocol)
-    rows, watch = tracked(history), Watch(engine.method)
+    rows, watch = tracked(history), Watch(engine)
+
+    def check() -> None:
+        settle(engine.method)
+        watch.check()
+
     state, began = start, time.monotonic()
     with rows, progress.Rounds(start.round, protocol["rounds"]) as shown:
-        for state in rounds.rounds(engine, start, history):
-            watch.check()
+        for state in rounds.rounds(engine, start, history, watch):
             shown.step(history[-1])
             rows.send()
-            saved.keep(state, history, stop.asked, partial(settle, engine.method))
+            saved.keep(state, history, stop.asked, check)
             if stop.asked:
                 cli.fail(f"stopped after round {state.round}: the same command resumes from here")
     seconds = time.monotonic() - began
     facts = results.run_facts(engine, seconds, start.round, state, machine.threads)
+    facts |= results.count_before(run, paths) if engine.operations is not None else {}
     model = engine.complete(engine.evaluation.deployed(state))
     return state, history, replace(state, server=model), facts
 

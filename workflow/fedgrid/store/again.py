@@ -40,7 +40,7 @@ def chosen(results: Path, number: int) -> list[Path]:
     finished = [folder for folder in there if (folder / TABLES[0]).exists()]
     if not finished:
         raise UsageError(f"{results / 'runs'} has no finished run: train one first")
-    return sorted(random.sample(finished, min(number, len(finished))))
+    return sorted(random.SystemRandom().sample(finished, min(number, len(finished))))
 
 
 def compared(results: Path, number: int, everything: Grid) -> Iterator[tuple[Path, bool, str]]:
@@ -103,18 +103,12 @@ def train(summary: dict, given: dict[str, Path], place: str) -> str:
 
 def differences(folder: Path, again: Path) -> list[str]:
     """Return what is not the same in two folders of a run, in words; nothing if the bytes are."""
-    names = [name for name in (*TABLES, MODEL) if not same_bytes(folder / name, again / name)]
+    pairs = [(folder / name, again / name) for name in (*TABLES, MODEL)]
     return [
-        of_model(folder / name, again / name)
-        if name == MODEL
-        else of_table(folder / name, again / name)
-        for name in names
+        of_model(one, other) if one.name == MODEL else of_table(one, other)
+        for one, other in pairs
+        if not (one.exists() and one.read_bytes() == other.read_bytes())
     ]
-
-
-def same_bytes(one: Path, other: Path) -> bool:
-    """Whether two files are there and have the same bytes."""
-    return one.exists() and one.read_bytes() == other.read_bytes()
 
 
 def of_table(one: Path, other: Path) -> str:
@@ -129,8 +123,10 @@ def of_table(one: Path, other: Path) -> str:
     said = f"{one.name} differs from round {differing[0]} on"
     number = differing[0]
     for which in ("in this round", "in the last one"):
-        name, far = farthest(before.get(number, []), after.get(number, []))
-        if name:
+        pairs = zip(before.get(number, []), after.get(number, []), strict=False)
+        cells = ((apart(row[n], other.get(n)), n) for row, other in pairs for n in row)
+        far, name = max(cells, key=lambda cell: cell[0], default=(0.0, ""))
+        if far:
             said += f", {which} by {far:.3g} in {name}"
         if number == rounds[-1]:
             break
@@ -145,13 +141,6 @@ def by_round(path: Path) -> dict[int, list[dict[str, str]]]:
         for row in csv.DictReader(file):
             found.setdefault(int(row["round"]), []).append(row)
     return found
-
-
-def farthest(before: list[dict], after: list[dict]) -> tuple[str, float]:
-    """Return the column in which two lists of rows differ most, and by how much; "" if in none."""
-    pairs = zip(before, after, strict=False)
-    far = [(apart(one[n], other.get(n)), n) for one, other in pairs for n in one]
-    return max(((n, by) for by, n in far if by), key=lambda one: one[1], default=("", 0.0))
 
 
 def apart(one: Any, other: Any) -> float:
@@ -201,10 +190,6 @@ def sentence(found: list[str], also: list[str]) -> str:
     said = f"is not the same: {'; '.join(found)}" if found else "is the same, to the byte"
     if not also:
         return f"{said}; machine, versions, code and inputs are the same, too"
-    hint = ", so that the bytes may differ by rounding" if found and by_rounding(also) else ""
+    by_rounding = all(one.startswith(("the machine", "the version")) for one in also)
+    hint = ", so that the bytes may differ by rounding" if found and by_rounding else ""
     return f"{said}; what has changed since: {in_words(also)}{hint}"
-
-
-def by_rounding(also: list[str]) -> bool:
-    """Whether only the machine and the versions of packages have changed."""
-    return all(one.startswith(("the machine", "the version")) for one in also)

@@ -49,23 +49,20 @@ class Kinds:
         """Return the kind of a file by the parts of its path below results/; "" if it has none."""
         by_folder: dict[str, Callable] = {
             "runs": self.find_in_runs,
-            "interpolation": self.find_in_interpolation,
+            "interpolation": lambda parts: self.find_unneeded(find_run(parts[1:], ".csv")),
             "checkpoints": self.find_in_checkpoints,
             **dict.fromkeys(INPUT_ENDS, self.find_in_inputs),
             **dict.fromkeys(("logs", "benchmarks"), self.find_in_logs),
-            "grids": self.find_in_grids,
+            "grids": lambda parts: "notes" if GRID.fullmatch("/".join(parts[1:])) else "",
             "compiled": lambda parts: "compiled" if COMPILED.match("/".join(parts[1:])) else "",
             **dict.fromkeys(("data", "weights", "studies"), lambda parts: ""),
         }
         if parts[0] not in by_folder:
             return ""
         if any(map(TEMPORARY.fullmatch, parts)):
-            return "leftovers" if self.is_old(parts) else ""
+            seconds = time.time() - self.results.joinpath(*parts).stat().st_mtime
+            return "leftovers" if seconds > OLD else ""
         return by_folder[parts[0]](parts)
-
-    def is_old(self, parts: tuple[str, ...]) -> bool:
-        """Whether a file was not changed for so long that no process can still be writing it."""
-        return time.time() - self.results.joinpath(*parts).stat().st_mtime > OLD
 
     def is_there(self, run: str) -> bool:
         """Whether a run is finished and its results exist."""
@@ -91,14 +88,9 @@ class Kinds:
         return self.find_unneeded(run) if is_own and self.is_there(run) else ""
 
     def find_unneeded(self, run: str) -> str:
-        """Return the kind of results that no grid needs; "" for a run that a grid needs."""
-        is_needed = run in self.wanted.runs or run in self.states
+        """Return the kind of results that no grid needs; "" for other runs, and for no run."""
+        is_needed = not run or run in self.wanted.runs or run in self.states
         return "" if is_needed else f"runs/{run.partition('/')[0]}"
-
-    def find_in_interpolation(self, parts: tuple[str, ...]) -> str:
-        """Return the kind of a table between two branches."""
-        run = find_run(parts[1:], ".csv")
-        return self.find_unneeded(run) if run else ""
 
     def find_in_checkpoints(self, parts: tuple[str, ...]) -> str:
         """Return the kind of a file beside a checkpoint, of a note or of a lock."""
@@ -164,10 +156,6 @@ class Kinds:
         if not run or parts[1] not in ("runs", "interpolation") or run in self.wanted.runs:
             return ""
         return self.find_unneeded(run) if self.is_there(run) else "logs"
-
-    def find_in_grids(self, parts: tuple[str, ...]) -> str:
-        """Return the kind of a file of arguments."""
-        return "notes" if len(parts) == 2 and GRID.fullmatch(parts[1]) else ""
 
 
 def is_run(names: list[str]) -> bool:
@@ -244,7 +232,10 @@ def find_snakemake_files(results: Path) -> Iterator[tuple[str, Path]]:
     for folder in ("metadata", "incomplete"):
         for path in list_files(home / folder):
             file = decode_note(path.relative_to(home / folder).parts)
-            if concerns_results(file, results) and not os.path.lexists(results.parent / file):
+            if not file.startswith(f"{results.name}/") or os.path.lexists(results.parent / file):
+                continue
+            # Pretrained models are deleted after use, and Snakemake still needs the notes on them.
+            if not file.startswith(f"{results.name}/pretrain/"):
                 yield "notes", path
 
 
@@ -255,14 +246,6 @@ def decode_note(parts: tuple[str, ...]) -> str:
         return base64.b64decode(text, altchars=b"-_", validate=True).decode()
     except ValueError:
         return ""
-
-
-def concerns_results(path: str, results: Path) -> bool:
-    """Whether a path is below results/ and outside results/pretrain/.
-
-    Pretrained models are deleted after use, and Snakemake still needs the notes on them.
-    """
-    return path.startswith(f"{results.name}/") and not path.startswith(f"{results.name}/pretrain/")
 
 
 # -- deleting --------------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
     index = kept.read_index(folder)
     tables = read_tables(folder, index)
     for path, item in sorted(items.items()):
-        before = index.get(path, {"id": next_id(index), "kinds": ""})
+        above = 1 + max((int(entry["id"]) for entry in index.values()), default=-1)
+        before = index.get(path, {"id": str(above), "kinds": ""})
         kinds = sorted(item.kinds | kept.read_hashes(before).keys())
         rows = {
             kind: read_item_rows(kind, results / kept.file_of_item(kind, path)) for kind in kinds
@@ -76,11 +77,6 @@ def keep_items(items: dict[str, Item], folder: Path, results: Path) -> dict[str,
         }
     write_store(folder, index, tables)
     return index
-
-
-def next_id(index: dict[str, kept.Entry]) -> str:
-    """Return the smallest id above all ids of an index."""
-    return str(1 + max((int(entry["id"]) for entry in index.values()), default=-1))
 
 
 def read_tables(folder: Path, index: dict[str, kept.Entry]) -> dict[str, dict[str, kept.Rows]]:

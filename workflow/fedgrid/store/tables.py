@@ -4,17 +4,25 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgrid.partitions import EACH_WRITER
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.runtime.resolved import Fields, Names
 from fedgrid.store import identity, kept
 from fedgrid.study.grid import Grid
-from fedgrid.study.paths import SUMMED, TEXTS, collected_path, collecting_stage
+from fedgrid.study.paths import (
+    COUNTED,
+    SUMMED,
+    TEXTS,
+    UNTESTED,
+    collected_path,
+    collecting_stage,
+)
 from fedgrid.study.protocol import PROTOCOL
 
 if TYPE_CHECKING:
@@ -50,8 +58,7 @@ def parse_rows(rows: kept.Rows):
     import pandas as pd
 
     text = pd.DataFrame(rows).to_csv(index=False)
-    texts = {"code": str}  # a fingerprint may look like a number
-    return pd.read_csv(StringIO(text), keep_default_na=False, na_values=["nan"], dtype=texts)
+    return pd.read_csv(StringIO(text), **types_of(rows[0], ["nan"]))
 
 
 def collect_finished(
@@ -116,11 +123,28 @@ def join_tables(kind: str, available: list[tuple[Path, dict]], stored: dict, alw
 
     tables = [stored[p] if p in stored else read_checked(READERS[kind], p) for p, _ in available]
     said = [{"kept": path in stored} if stored or always else {} for path, _ in available]
-    names = pd.DataFrame([names | more for (_, names), more in zip(available, said, strict=True)])
+    of_each = zip(available, said, tables, strict=True)
+    names = pd.DataFrame([of | more | find_clients(kind, of, t) for (_, of), more, t in of_each])
     rows = names.index.repeat([len(table) for table in tables])
-    return pd.concat(
-        [pd.concat(tables, ignore_index=True), names.loc[rows].reset_index(drop=True)], axis=1
-    )
+    joined = pd.concat(tables, ignore_index=True)
+    joined = joined.drop(columns=COUNTED, errors="ignore") if kind in OF_SUMMARY else joined
+    return pd.concat([joined, names.loc[rows].reset_index(drop=True)], axis=1)
+
+
+OF_SUMMARY = ("runs", "seconds")  # tables that have what a run's summary says
+
+
+def find_clients(kind: str, names: Mapping[str, Any], table) -> dict[str, int]:
+    """Return the number of clients of a run whose protocol has `clients: writers`, if it is there.
+
+    Every writer has samples, so the last client is in the table of a partition.
+    """
+    if names.get(COUNTED) != EACH_WRITER:
+        return {}
+    if kind in OF_SUMMARY:
+        return {COUNTED: int(table[COUNTED].iloc[0])}
+    is_dealt = collecting_stage(kind) == "partition"
+    return {COUNTED: int(table["client"].max()) + 1} if is_dealt else {}
 
 
 def read_checked(reader: Callable, path: Path):
@@ -135,14 +159,26 @@ def read_typed(path: Path):
     """Read a run's table; the columns TEXTS stay texts, even with values such as `NA` or `007`."""
     import pandas as pd
 
-    columns = pd.read_csv(path, nrows=0).columns
-    numbers = {name: ["", "nan"] for name in columns if name not in TEXTS}
-    texts = {name: str for name in columns if name in TEXTS}
-    return pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=numbers)
+    return pd.read_csv(path, **types_of(pd.read_csv(path, nrows=0).columns, ["", "nan"]))
+
+
+def types_of(columns: Iterable[str], missing: list[str]) -> dict[str, Any]:
+    """Return options to read these columns: TEXTS as they are, and `missing` as no number."""
+    texts, numbers = (
+        [name for name in columns if (name in TEXTS) == is_text] for is_text in (True, False)
+    )
+    return {
+        "dtype": dict.fromkeys(texts, str),
+        "keep_default_na": False,
+        "na_values": dict.fromkeys(numbers, missing),
+    }
 
 
 def read_metrics(path: Path):
-    """Read a run's metrics; `diverged` is true if its last row has a number that is not finite."""
+    """Read a run's metrics; `diverged` is true if its last row has a number that is not finite.
+
+    The summary beside it says how many clients have no tests, if any, and which round is the last.
+    """
     import pandas as pd
 
     with path.open(encoding="utf-8") as file:
@@ -152,17 +188,14 @@ def read_metrics(path: Path):
     if missing := sorted({"round", "accuracy", "loss", "train_loss"} - last.keys()):
         raise KeyError(*missing)
     diverged = not all(math.isfinite(float(value or 0)) for value in last.values())
-    if not diverged and int(last["round"]) != read_last_round(path, int(last["round"])):
-        raise ValueError("its last rows are missing")
-    return pd.read_csv(path).astype(float).astype({"round": int}).assign(diverged=diverged)
-
-
-def read_last_round(path: Path, default: int) -> int:
-    """Read the last round from the run's summary; return `default` without a summary."""
     summary = path.with_name("summary.json")
-    return (
-        json.loads(summary.read_text(encoding="utf-8"))["rounds"] if summary.exists() else default
-    )
+    about = json.loads(summary.read_text(encoding="utf-8")) if summary.exists() else {}
+    if not diverged and int(last["round"]) != about.get("rounds", int(last["round"])):
+        raise ValueError("its last rows are missing")
+    facts = {"diverged": diverged} | {
+        name: about[name] for name in (COUNTED, UNTESTED) if name in about
+    }
+    return pd.read_csv(path).astype(float).astype({"round": int}).assign(**facts)
 
 
 def read_summary(path: Path):
@@ -241,9 +274,8 @@ def read_sizes(path: Path):
 
 def read_saliency(path: Path):
     """Read the saliency weights: a row per client."""
-    import pandas as pd
 
-    table = pd.read_csv(path)
+    table = read_typed(path)
     if table.empty or not {"client", "size", "R", "weight", "effective_clients"} <= {*table}:
         raise ValueError("it is not a table of clients and their weights")
     return table
@@ -251,10 +283,10 @@ def read_saliency(path: Path):
 
 def read_interpolation(path: Path):
     """Read accuracies between the shared and the private branch: a row per alpha and beta."""
-    import pandas as pd
 
-    table = pd.read_csv(path)
-    if table.empty or not {"alpha", "beta", "mean", "weighted", "std", "clients"} <= {*table}:
+    table = read_typed(path)
+    columns = {"alpha", "beta", "mean", "weighted", "std", "loss", "divergence", "clients"}
+    if table.empty or not columns | {"evaluate_clients"} <= {*table}:
         raise ValueError("it is not a table of accuracies by alpha and beta")
     return table
 

@@ -1,6 +1,5 @@
 """Every result held to its record: altered, missing, stale, unknown or good."""
 
-import argparse
 import json
 import os
 from collections.abc import Iterator
@@ -94,14 +93,6 @@ def nameless(record: dict, everything: Grid) -> tuple[str, str]:
     return "", ""
 
 
-def overridden(command: list[str]) -> set[str]:
-    """Return the fields that a command set with --set; no study has their values."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--set", nargs="+", action="extend", default=[])
-    given, _ = parser.parse_known_args(command)
-    return {word.partition("=")[0] for word in given.set}
-
-
 def names(record: dict) -> Names:
     """Return the recorded run's names of those axes that its stage depends on."""
     return run_of_stage(stage(record), record["run"])["name"]
@@ -125,7 +116,7 @@ def difference(record: dict, everything: Grid) -> str:
     except UsageError as problem:
         return str(problem)
     for part in ("protocol", "method"):
-        for name in sorted({*then[part], *now[part]} - overridden(record["command"])):
+        for name in sorted({*then[part], *now[part]}):
             old, new = (side[part].get(name, "nothing") for side in (then, now))
             if old != new:
                 return f"{part}: {name} was {old} and is {new} now"

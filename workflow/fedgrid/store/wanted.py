@@ -1,7 +1,6 @@
 """Find what the grids of all studies need in the folder of results: runs, and their inputs."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +12,6 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.paths import CELLS, RUN, input_paths
 from fedgrid.study.protocol import runs_of_block
 from fedgrid.study.reading import add_products, merge_configs, read_config, read_studies
-from fedgrid.study.records import Study
 
 SHARED = ("partition", *CELLS)  # inputs that the stages of a run leave in results/
 
@@ -34,12 +32,14 @@ def find_wanted(configs: list[Path]) -> Wanted:
     everything = read_grids(configs)
     wanted = Wanted(set(), set(), set())
     for study, scale, grid in list_grids(everything):
-        reads = has_interpolation(everything.studies[study], grid)
+        products = everything.studies[study]["products"].values()
+        reads = any(f"interpolation/{grid}" in product["from"].values() for product in products)
         for names in list_runs(everything, study, scale, grid):
             for run in add_first(everything, names):
                 name, paths = RUN.format(**run["name"]), input_paths(run)
                 wanted.runs.add(name)
-                wanted.inputs.update(strip_end(paths[stage]) for stage in SHARED if stage in paths)
+                found = (paths[stage].removesuffix(".npz") for stage in SHARED if stage in paths)
+                wanted.inputs.update(found)
                 wanted.states.update([name] if reads else ())
     return wanted
 
@@ -48,6 +48,8 @@ def read_grids(configs: list[Path]) -> Grid:
     """Read the grids of all studies, and add the configuration's products to its study."""
     config = own_data.give(reduce(merge_configs, map(read_config, configs), {}))
     studies = read_studies()
+    for left_out in studies.left_out:
+        studies.named(left_out)  # whose runs would seem to be needed by nobody
     if "study" in config:
         if "scale" not in config:
             files = ", ".join(map(str, configs))
@@ -74,20 +76,5 @@ def list_grids(everything: Grid) -> Iterator[tuple[str, str, str]]:
 
 def list_runs(everything: Grid, study: str, scale: str, grid: str) -> Iterator[Names]:
     """Yield the runs of a grid: those of the study, and those that the configuration asks for."""
-    blocks = everything.whole_blocks(study, scale, grid)
-    with suppress(UsageError):  # the configuration may be of another study
-        asked = everything.narrow_blocks(study, scale, grid)
-        blocks = [*blocks, *(block for block in asked if block not in blocks)]
-    for block in blocks:
+    for block in everything.all_blocks(study, scale, grid):
         yield from runs_of_block(block)
-
-
-def has_interpolation(study: Study, grid: str) -> bool:
-    """Whether a product reads the interpolations of a grid, which need the runs' last states."""
-    sources = (text for product in study["products"].values() for text in product["from"].values())
-    return f"interpolation/{grid}" in sources
-
-
-def strip_end(path: str) -> str:
-    """Return the path of an input without the ending of its file."""
-    return path.removesuffix(".npz")

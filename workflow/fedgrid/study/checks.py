@@ -10,13 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.federation import cohorts
-from fedgrid.partitions import check_writers, parse_name
+from fedgrid.partitions import (
+    EACH_WRITER,
+    check_merged,
+    check_writers,
+    count_clients,
+    takes_writers,
+)
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
 from fedgrid.study.protocol import LOCAL, has_client_test
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
+# Bytes of a name of which a file system makes a folder, and where more is put before and after it.
+LONGEST_NAME, LONGEST_PART = 255, 220
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
 
@@ -44,23 +52,35 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
     check_client_test(f"protocol `{name}`", protocol, dataset)
     if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
         raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
-    samples = source.literal(f"datasets.{dataset}", "TRAIN")
-    if samples and protocol["clients"] > samples:
-        raise UsageError(
-            f"protocol `{name}`: {protocol['clients']} clients are more than the {samples} "
-            f"training samples of {dataset}: lower `clients`"
-        )
-    if cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"]) < 1:
-        raise UsageError(
-            f"protocol `{name}`: participation {protocol['participation']} of "
-            f"{protocol['clients']} clients samples no client: raise one of the two"
-        )
+    if clients := count_clients(protocol["clients"], dataset):
+        check_population(f"protocol `{name}`", protocol, clients, dataset)
     weights = source.literal(f"models.{protocol['model']}", "WEIGHTS", ())
     if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
         raise UsageError(
             f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file: set `weights` to one of these, or "
             "to the path of a .safetensors or .pth file that is there"
+        )
+
+
+def check_population(where: str, protocol: Protocol, clients: int, dataset: str) -> None:
+    """Refuse a number of clients that the dataset or other fields of the protocol do not allow."""
+    samples = source.literal(f"datasets.{dataset}", "TRAIN")
+    if samples and clients > samples:
+        raise UsageError(
+            f"{where}: {clients} clients are more than the {samples} training samples of {dataset}:"
+            " lower `clients`"
+        )
+    if cohorts.size(clients, protocol["participation"], protocol["sampler"]) < 1:
+        raise UsageError(
+            f"{where}: participation {protocol['participation']} of {clients} clients samples no "
+            "client: raise one of the two"
+        )
+    share = protocol["attackers"]
+    if share and not 0 < round(share * clients) < clients:
+        raise UsageError(
+            f"{where}: attackers {share:g} of {clients} clients are {round(share * clients)}: "
+            "choose a share with which some clients attack, and some do not"
         )
 
 
@@ -78,6 +98,11 @@ def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
             f"{where}: the model {model} reads sequences of tokens, and the inputs of the dataset "
             f"{dataset} are images: choose a model of images, or a dataset with `TOKENS` in its "
             "file"
+        )
+    if are_vectors(dataset) and source.literal(f"models.{model}", "CONVOLUTIONS", True):
+        raise UsageError(
+            f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
+            "vectors: choose the model mlp, or one with `CONVOLUTIONS = False` in its file"
         )
     if protocol["augment"] and are_vectors(dataset):
         raise UsageError(
@@ -145,14 +170,19 @@ def check_conditions(where: str, protocol: Protocol) -> None:
                 f"{where}: `batches: continued` counts the steps of a client beforehand, and with "
                 f"{field} some are lost: set `{field}: 0`, or `batches: fresh`"
             )
+    if protocol["stragglers"] and protocol["local"] == 1 and not drops_late(protocol):
+        raise UsageError(
+            f"{where}: `stragglers` changes nothing with `local: 1`, because a client does at "
+            f"least one of its {protocol['local_unit']}: raise `local`, or set `late: dropped`"
+        )
     if protocol["availability"] != "always":
         check_availability(where, protocol)
-    share, clients = protocol["attackers"], protocol["clients"]
-    if share and not 0 < round(share * clients) < clients:
-        raise UsageError(
-            f"{where}: attackers {share:g} of {clients} clients are {round(share * clients)}: "
-            "choose a share with which some clients attack, and some do not"
-        )
+
+
+def drops_late(protocol: Protocol) -> bool:
+    """Whether a method of a protocol drops clients that are late."""
+    of_methods = (fields.get("late") for fields in protocol["by_method"].values())
+    return "dropped" in (protocol["late"], *of_methods)
 
 
 def check_availability(where: str, protocol: Protocol) -> None:
@@ -195,11 +225,10 @@ def check_optimiser(where: str, protocol: Protocol) -> None:
         )
 
 
-def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
+def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: str) -> None:
     """Refuse a method if a round has fewer clients than one of the method's files needs."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
-    size = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
     if least > 1 and protocol["dropout"]:
         raise UsageError(
             f"method `{name}` compares the clients of a round with one another, and with dropout "
@@ -211,11 +240,12 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol) -> None:
             f"availability {protocol['availability']} a round may have one client: set "
             "`availability: always`"
         )
-    if size < least:
+    share, sampler = protocol["participation"], protocol["sampler"]
+    clients = count_clients(protocol["clients"], dataset)
+    if clients and (size := cohorts.size(clients, share, sampler)) < least:
         raise UsageError(
             f"method `{name}` compares the clients of a round with one another, and participation "
-            f"{protocol['participation']} of {protocol['clients']} clients samples {size}: sample "
-            f"at least {least}"
+            f"{share} of {clients} clients samples {size}: sample at least {least}"
         )
 
 
@@ -259,11 +289,19 @@ def check_partition(partition: str, dataset: str) -> None:
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
-def check_whole_writers(name: str, protocol: Protocol, partition: str) -> None:
-    """Refuse `client_test_from: writers` with a partition in which clients share writers."""
-    kind, _ = parse_name(partition)
-    whole = source.literal(f"partitions.{kind}", "WRITERS", False)
-    if protocol["client_test_from"] == "writers" and protocol["clients"] > 1 and not whole:
+def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: str) -> None:
+    """Refuse clients that are to be whole writers, if they are not by the partition."""
+    clients, whole = protocol["clients"], takes_writers(partition)
+    if clients == EACH_WRITER and not whole:
+        raise UsageError(
+            f"protocol `{name}`: with `clients: writers` a client is a writer, and the partition "
+            f"{shown(partition)} deals out single samples: choose the partition writers, or a "
+            "number of clients"
+        )
+    writers = source.literal(f"datasets.{dataset}", "WRITERS", True)
+    if whole and source.literal(f"datasets.{dataset}", "TRAIN") and writers is not True:
+        check_merged(partition, dataset, clients, writers, protocol["merge"])
+    if protocol["client_test_from"] == "writers" and clients != 1 and not whole:
         raise UsageError(
             f"protocol `{name}`: `client_test_from: writers` needs clients that share no writer, "
             f"and the partition {shown(partition)} deals out single samples: choose the partition "
@@ -354,15 +392,36 @@ def check_blocks(name: str, method: MethodParts, model: str) -> None:
             )
 
 
-def check_case(names: list[str]) -> None:
+def check_length(kind: str, name: str) -> None:
+    """Refuse a name of which no file or folder can be made."""
+    most = LONGEST_PART if kind in ("dataset", "product") else LONGEST_NAME
+    if (length := len(name.encode("utf-8", "surrogateescape"))) > most:
+        raise UsageError(
+            f"the {kind} {shown(name)} has a name of {length} bytes, from which no file can be "
+            f"made (File name too long): give it another name of at most {most} bytes, "
+            "such as that of an entry in config.yaml"
+        )
+
+
+def check_twice(axis: str, names: list[str], meant: list[str]) -> None:
+    """Refuse names of an axis of which two are `meant` to be the same: each would count twice."""
+    seen: dict[str, str] = {}
+    for name, meaning in zip(names, meant, strict=True):
+        if meaning in seen:
+            also = "twice" if name == seen[meaning] else f"a second time as {shown(name)}"
+            raise UsageError(f"the {axis} {shown(seen[meaning])} is named {also}: name it once")
+        seen[meaning] = name
+
+
+def check_case(axis: str, names: list[str]) -> None:
     """Refuse names that differ in case only where the file system takes them for the same."""
     plain = Counter(name.casefold() for name in names)
     same = [name for name in names if plain[name.casefold()] > 1]
     if same and ignores_case(Path.cwd()):
         raise UsageError(
-            f"the methods {', '.join(same)} differ in case only, and the file system of "
+            f"the {axis}s {', '.join(same)} differ in case only, and the file system of "
             f"{Path.cwd()} takes their folders for the same: work on one that distinguishes case, "
-            "or choose other methods"
+            "or choose other names"
         )
 
 

@@ -5,6 +5,7 @@ replaces each name by its values. Every name is checked.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import reduce
 from itertools import product
 from pathlib import Path
@@ -18,9 +19,8 @@ from fedgrid.claim import (
     part_for_claim,
     split_grid,
 )
-from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, in_words, known, listed, shown, within
+from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.runtime.resolved import Fields, Named, Names, changed_protocol
 from fedgrid.study.checks import (
     EXPERIMENTS,
@@ -29,14 +29,17 @@ from fedgrid.study.checks import (
     check_cohort,
     check_equations,
     check_evaluation,
+    check_length,
     check_local,
     check_model,
     check_needs,
     check_partition,
     check_protocol,
     check_server_data,
+    check_twice,
     check_whole_writers,
 )
+from fedgrid.study.chosen import CHOOSING, check_seeds
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
 from fedgrid.study.products import (
@@ -47,20 +50,19 @@ from fedgrid.study.products import (
 )
 from fedgrid.study.protocol import AXES, runs_of_block
 from fedgrid.study.reading import (
+    GIVEN,
     merge_configs,
     read_config,
     read_studies,
-    read_study,
-    study_files,
+    use_studies,
 )
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
-from fedgrid.study.resolving import Resolver, check_entries, remember_answers
+from fedgrid.study.resolving import Resolver, check_entries, list_blocks, remember_answers
 from fedgrid.study.selection import part_folder, read_axis
 from fedgrid.study.stated import (
     GridNames,
     check_claim_numbers,
     check_claims,
-    check_front,
     check_kept_rows,
     check_labels,
     check_published,
@@ -74,7 +76,6 @@ from fedgrid.study.sweeps import (
     find_variants,
 )
 
-ASKED = "config.yaml or --config"  # where a user asks for names
 OWN_AXES: tuple[Named, ...] = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
@@ -84,28 +85,14 @@ def read_grid(*configs: Path) -> "Grid":
     given: dict[str, Any] = reduce(merge_configs, map(read_config, configs), {})
     if "datasets" in given:
         own_data.give(given)
-    return Grid(read_studies(), {key: given.get(key) or {} for key in OWN})
+    own = {key: given.get(key) or {} for key in OWN}
+    return use_studies(read_studies(), lambda studies: Grid(studies, own))
 
 
 def read_names(config: Path) -> Resolver:
-    """Return what the names of methods and protocols stand for.
-
-    A study with a mistake is left out: a warning names all of these.
-    """
-    own, broken = read_config(config), {}
-    studies: dict[str, Study] = {}
-    for path in study_files():
-        try:
-            added = studies | {path.stem: read_study(path)}
-            Resolver(added, own)
-        except UsageError as problem:
-            broken[path.name] = problem
-        else:
-            studies = added
-    if broken:
-        first = next(iter(broken.values()))
-        cli.warn(f"left out because of a mistake: {in_words(broken)} ({first})")
-    return Resolver(studies, own)
+    """Return what the names of methods and protocols stand for; grids are not checked."""
+    own = read_config(config)
+    return use_studies(read_studies(), lambda studies: Resolver(studies, own))
 
 
 class Grid(Resolver):
@@ -115,14 +102,14 @@ class Grid(Resolver):
     would say "Nothing to be done" and leave stale tables.
     """
 
-    def __init__(self, studies: dict[str, Study], config: dict | None = None):
-        self.studies, self.config = studies, config or {}
+    def __init__(self, studies: Mapping[str, Study], config: dict | None = None):
+        self.config = config or {}
         self.sweep: Sweep = self.config.get("sweep") or {}
         super().__init__(studies, self.config)
         facts = [studies, [self.config.get(key) for key in OWN], own_data.entries()]
         source.check_once(facts, self._check_files)
         if "study" in self.config:  # an unknown name must fail even if the table exists already
-            with within(ASKED):
+            with within(GIVEN):
                 self._check_asked(self.config["study"], self.config["scale"])
 
     def _check_asked(self, study: str, scale: str) -> None:
@@ -131,7 +118,8 @@ class Grid(Resolver):
         for name in read_axis(self.config, "dataset")[0]:
             self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
         check_sweep(self, "the configuration", self.sweep)
-        check_used(self, self.sweep, self._with_asked(there))
+        asked = {axis: there[axis].union(*read_axis(self.config, axis)) for axis in there}
+        check_used(self, self.sweep, asked)
         for name in self._scale(study, scale)["grids"]:
             self.narrow_blocks(study, scale, name)
 
@@ -157,7 +145,7 @@ class Grid(Resolver):
         ]
 
     def _scale(self, study: str, scale: str) -> Scale:
-        scales = self.studies[known("study", study, self.studies)]["scales"]
+        scales = self.studies.named(study)["scales"]
         return scales[known("scale", scale, scales)]
 
     @remember_answers
@@ -183,13 +171,15 @@ class Grid(Resolver):
         A block keeps what it has of the names asked for; a name that the study sweeps stands for
         its variants. A name that no grid has, such as a method of your own, joins the blocks that
         keep something, or all blocks if none keeps anything. A name that was asked for with a plus
-        joins all blocks that keep something. Of the axes in its `first` a block takes one name, the
-        first that is left. At last the sweeps of the configuration replace names by their variants.
+        joins all blocks that keep something. A choice (`chosen.py`) is joined by seeds only. Of the
+        axes in its `first` a block takes one name, the first that is left. At last the sweeps of
+        the configuration replace names by their variants.
         """
         narrowed, there = [], self._known_names(study, scale)
         for block in self._blocks(study, scale, grid):
             wanted = select_first(block, {a: self._wanted(a, block, there) for a in AXES})
             if all(wanted.values()):
+                check_seeds(block.get("chosen", ""), block.get(CHOOSING, ()), wanted["seed"])
                 wanted = expand_block(self, wanted, self.sweep)
                 self._check_block(wanted)
                 narrowed.append(wanted)
@@ -242,10 +232,6 @@ class Grid(Resolver):
         """Whether the configuration replaces a name by variants."""
         return find_variants(self, axis, name, self.sweep) != [name]
 
-    def _with_asked(self, there: dict[str, set]) -> dict[str, set]:
-        """Return names of axes with those that the configuration asks for or adds."""
-        return {axis: there[axis].union(*read_axis(self.config, axis)) for axis in there}
-
     def part(self, *axes: str) -> str:
         """Return the folder of products under this configuration (`selection.py`)."""
         return part_folder(self.config, *axes)
@@ -255,6 +241,8 @@ class Grid(Resolver):
         asked, added = read_axis(self.config, axis)
         own = listed(block[axis])
         asked = [v for name in asked for v in self._variants(axis, name, block["sweep"], {*own})]
+        if "chosen" in block and axis != "seed":
+            return [name for name in asked or own if name in own]
         kept = self._kept(asked, own, there[axis])
         names = {*kept}
         return [*kept, *(name for name in added if name not in names)] if kept else []
@@ -283,6 +271,13 @@ class Grid(Resolver):
         names = sorted({name for block in blocks for name in block["protocol"]})
         return {name: {**self.protocol(name), "cells": self.cells(name)} for name in names}
 
+    def experiment(self, study: str, scale: str, kind: str) -> dict[str, Any]:
+        """Return the setting of an experiment of a study and scale."""
+        if kind == "fidelity":
+            return self.fidelity(study, scale)
+        setting: dict[str, Any] = {**self._scale(study, scale)}
+        return setting[kind]
+
     def fidelity(self, study: str, scale: str) -> dict[str, Any]:
         """Return the setting of the fidelity study, with images of the requested datasets only."""
         setting = self._scale(study, scale)["fidelity"]
@@ -295,22 +290,40 @@ class Grid(Resolver):
         return [
             name
             for name in self.studies[study]["products"]
-            if self.has_sources(study, scale, name)
-            and all(
-                self._is_there(study, scale, text)
-                for text in self.sources(study, scale, name).values()
-            )
+            if self.has_sources(study, scale, name) and not self._find_emptied(study, scale, name)
         ]
 
     def sources(self, study: str, scale: str, product: str) -> dict[str, str]:
-        """Return those sources of a product that the scale has, by their names in its file."""
+        """Return the sources from which a product is drawn, by their names in its file.
+
+        They are those that the scale has. One that the product can be drawn without is left out if
+        the configuration leaves nothing of it.
+        """
+        needed = list_needed_sources(study, product, self.studies[study]["products"][product])
+        given = self._given(study, scale, product)
+        return {
+            name: text
+            for name, text in given.items()
+            if name in needed or self._is_there(study, scale, text)
+        }
+
+    def _given(self, study: str, scale: str, product: str) -> dict[str, str]:
         given, there = self.studies[study]["products"][product]["from"], self._scale(study, scale)
         return {name: text for name, text in given.items() if has_source(there, text)}
+
+    def _find_emptied(self, study: str, scale: str, product: str) -> str:
+        """Return a source that a product lacks because of the configuration; "" if there is none.
+
+        It is one without which the product is not drawn, or the first if all are empty.
+        """
+        given, there = (of(study, scale, product) for of in (self._given, self.sources))
+        lacks = [text for text in there.values() if not self._is_there(study, scale, text)]
+        return next(iter(lacks or ([] if there else given.values())), "")
 
     def has_sources(self, study: str, scale: str, product: str) -> bool:
         """Whether the scale has what a product is drawn from; not every scale has every grid."""
         about = self.studies[study]["products"][product]
-        there = self.sources(study, scale, product)
+        there = self._given(study, scale, product)
         needed = list_needed_sources(study, product, about)
         return bool(there or not about["from"]) and needed <= there.keys()
 
@@ -335,13 +348,32 @@ class Grid(Resolver):
                 found[name] = text
         return found
 
-    def blocks_of_kind(self, kind: str, study: str, scale: str) -> list[Wanted]:
-        """Return the blocks of the grids of which the study's products read this kind of table."""
-        scales = self.studies.get(study, {"scales": ()})["scales"]
-        products = self.products(study, scale) if scale in scales else ()
-        texts = {t for name in products for t in self.sources(study, scale, name).values()}
-        grids = sorted(text.partition("/")[2] for text in texts if text.startswith(f"{kind}/"))
-        return [block for grid in grids for block in self.narrow_blocks(study, scale, grid)]
+    def blocks_of_kind(self, kind: str) -> list[Wanted]:
+        """Return the blocks of all grids of which a product of a study reads this kind of table.
+
+        A block also has the names under which its runs are trained (`first_name`).
+        """
+        places = [
+            (study, scale, text.partition("/")[2])
+            for study, about in self.studies.items()
+            for text in list_sources(about)
+            for scale, of in about["scales"].items()
+            if text.startswith(f"{kind}/") and has_source(of, text)
+        ]
+        return [self._with_first(b) for place in places for b in self.all_blocks(*place)]
+
+    def all_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
+        """Return a grid's blocks as the study has them, and those that the configuration wants."""
+        blocks = self.whole_blocks(study, scale, grid)
+        with suppress(UsageError):  # the configuration may be of another study
+            asked = self.narrow_blocks(study, scale, grid)
+            blocks = [*blocks, *(block for block in asked if block not in blocks)]
+        return blocks
+
+    def _with_first(self, block: Wanted) -> Wanted:
+        one = block | {"partition": block["partition"][:1], "seed": block["seed"][:1]}
+        firsts = [self.first_name(self.resolve(run)) for run in runs_of_block(one)]
+        return block | {a: [*dict.fromkeys([*block[a], *(f[a] for f in firsts)])] for a in OWN_AXES}
 
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
@@ -352,17 +384,25 @@ class Grid(Resolver):
                 f"{name} of {study} is not drawn at the {scale} scale, which has no "
                 f"`{lacks[0].rpartition('/')[2]}`: choose another scale, or add it to this one"
             )
-        for text in self.sources(study, scale, name).values():
-            if not self._is_there(study, scale, text):
-                asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
-                chosen = (
-                    f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names
-                )
-                raise UsageError(
-                    f"{name} of {study} has no runs at the {scale} scale with {', '.join(chosen)}: "
-                    f"its source `{text}` has none of these; choose names that the study has at "
-                    "this scale"
-                )
+        if text := self._find_emptied(study, scale, name):
+            self._check_awaited(study, scale, text)
+            asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
+            chosen = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
+            raise UsageError(
+                f"{name} of {study} has no runs at the {scale} scale with {', '.join(chosen)}: "
+                f"its source `{text}` has none of these; choose names that the study has at "
+                "this scale"
+            )
+
+    def _check_awaited(self, study: str, scale: str, text: str) -> None:
+        """Refuse a source whose grid has no runs until a product has chosen them."""
+        awaits = self._scale(study, scale).get("awaits", {})
+        if product := awaits.get(grid := text.partition("/")[2]):
+            raise UsageError(
+                f"the grid {grid} of {study} has the runs that `{product}` chooses, and none are "
+                f"chosen at the {scale} scale: make results/{product}.csv, and then run `python "
+                f"-m fedgrid choose {study} {scale} {product}`"
+            )
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -384,7 +424,7 @@ class Grid(Resolver):
                         self._check_grid(study, scale, grid, blocks)
             self._check_stated(study, about)
         for name, facts in about["products"].items():
-            file = "config.yaml" if name in own else f"{study}.yaml"
+            file = GIVEN if name in own else f"{study}.yaml"
             with within(f"{file}: products.{name}"):
                 self._check_product(study, name, facts, about)
 
@@ -404,16 +444,17 @@ class Grid(Resolver):
 
     def _check_stated(self, study: str, about: Study) -> None:
         """Refuse unknown names in what the study states about its runs."""
-        published, judged = about.get("published", {}), self._judged_grids(study, about)
+        published, by_claim = about.get("published", {}), self._judging(study)
+        judged = {grid for name in by_claim for grid in list_grids(about["products"][name])}
         check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
         names.method.update(self.families(study).values())
         check_claims(about.get("claims", []), names, published)
         check_claim_numbers(about)
         for name in listed(about.get("main")):
-            self._check_name("protocol", "protocol of `main`", name)
-        check_labels(about.get("labels", {}), self)
-        check_front(about.get("front", {}), about["products"])
+            if not self.knows("protocol", name):
+                self.studies.known("protocol of `main`", name, self.protocols)
+        check_labels(about, self)
         check_kept_rows(about, self)
 
     def _names_in(self, study: str, grids: set[str] | None = None) -> GridNames:
@@ -423,12 +464,6 @@ class Grid(Resolver):
         kept = [place for place in places if not grids or place[1] in grids]
         return collect_names(block for place in kept for block in self._blocks(study, *place))
 
-    def _judged_grids(self, study: str, about: Study) -> set[str]:
-        """Return the grids of the products about claims; none if the study has no such product."""
-        return {
-            grid for name in self._judging(study) for grid in list_grids(about["products"][name])
-        }
-
     def _judging(self, study: str) -> list[str]:
         """Return the names of the products about claims."""
         return [
@@ -437,13 +472,9 @@ class Grid(Resolver):
             if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
         ]
 
-    def _check_name(self, axis: str, what: str, name: str) -> None:
-        """Raise a UsageError unless a protocol or method of this name exists."""
-        if not self.knows(axis, name):
-            known(what, name, self.protocols if axis == "protocol" else self.methods())
-
     def _check_product(self, study: str, name: str, facts: Product, about: Study) -> None:
         """Refuse a source that no scale has, and unknown names in options."""
+        check_length("product", name)
         check_product(study, name, facts)
         scales = about["scales"]
         for key, text in facts["from"].items():
@@ -459,18 +490,23 @@ class Grid(Resolver):
         for axis in AXES:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
+            for name in listed(block[axis]):
+                check_length(axis, str(name))
         protocols, datasets, partitions, methods, _ = (listed(block[axis]) for axis in AXES)
         for name, dataset in product(protocols, datasets):
             self._check_protocol(name, dataset)
         for partition, dataset in product(partitions, datasets):
             check_partition(str(partition), dataset)
-        for name, partition in product(protocols, partitions):
-            check_whole_writers(name, self.protocol(name), str(partition))
+        for name, partition, dataset in product(protocols, partitions, datasets):
+            check_whole_writers(name, self.protocol(name), str(partition), dataset)
         for name, dataset in product(methods, datasets):
             check_needs(name, self.method(name, dataset), dataset)
             for protocol in protocols:
                 self._check_method(name, dataset, protocol)
-        check_case(listed(block["method"]))
+        for axis in AXES:
+            names = [*map(str, listed(block[axis]))]
+            check_twice(axis, names, [self.meaning(axis, name) for name in names])
+            check_case(axis, names)
         for seed in listed(block["seed"]):
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
@@ -487,7 +523,7 @@ class Grid(Resolver):
         method, protocol = self.method(name, dataset), self.protocol(of)
         check_model(name, method, protocol["model"])
         check_evaluation(name, method, protocol)
-        check_cohort(name, method, protocol)
+        check_cohort(name, method, protocol, dataset)
         check_server_data(name, method, protocol)
         check_blocks(name, method, protocol["model"])
         own = self.own_fields(protocol, method)
@@ -501,16 +537,16 @@ def select_first(block: Mapping[str, Any], wanted: Wanted) -> Wanted:
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
-def list_blocks(about: Study) -> list[Block]:
-    """Return the blocks of all grids of a study, as they are written."""
-    grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
-    return [block for grid in grids for block in grid]
-
-
 def list_grids(product: Product) -> set[str]:
     """Return the grids that a product is drawn from."""
     texts = (text.partition("/") for text in product["from"].values())
     return {grid for kind, _, grid in texts if kind in COLLECTED}
+
+
+def list_sources(about: Study) -> list[str]:
+    """Return the sources of a study's products, each once."""
+    texts = (text for product in about["products"].values() for text in product["from"].values())
+    return [*dict.fromkeys(texts)]
 
 
 def check_source(text: str, scales: dict[str, Scale]) -> None:

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from fedgrid.federation import cohorts
-from fedgrid.partitions import parse_name
+from fedgrid.partitions import count_clients, parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.runtime.resolved import Names, Run, effective_protocol
@@ -13,6 +13,7 @@ from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES, known_now
 
 KEPT_MB = 1000  # of what clients keep between rounds that stays in memory; the rest is on disk
+MANY = 1000  # clients, where one for each writer is asked for, and their number is not known
 STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_state_read`
 
 
@@ -24,9 +25,10 @@ def memory_mb(run: Run) -> int:
     the clients used last (`training/memories.py`). The dataset is a memory map.
     """
     protocol, each = effective_protocol(run), count_kept_models(run)
-    cohort = protocol["clients"] * protocol.get("participation", 1.0)
+    clients = count_clients(protocol["clients"], run["dataset"]) or MANY
+    cohort = clients * protocol.get("participation", 1.0)
     megabytes = model_mb(run)
-    used_last = min(megabytes * each * protocol["clients"], 1.5 * KEPT_MB)  # and while it is saved
+    used_last = min(megabytes * each * clients, 1.5 * KEPT_MB)  # and while it is saved
     several = megabytes * (12 + 2 * cohort * (1 + each))
     return round(4000 + several + used_last + batch_mb(run))
 
@@ -34,13 +36,14 @@ def memory_mb(run: Run) -> int:
 def state_gb(run: Run) -> float:
     """Return the size of a run's last state in GB: the server's model, and what clients keep."""
     protocol = effective_protocol(run)
-    cohort = cohorts.size(protocol["clients"], protocol["participation"], protocol["sampler"])
-    keepers = min(protocol["clients"], cohort * protocol["rounds"])
+    clients = count_clients(protocol["clients"], run["dataset"]) or MANY
+    cohort = cohorts.size(clients, protocol["participation"], protocol["sampler"])
+    keepers = min(clients, cohort * protocol["rounds"])
     return model_mb(run) * (2 + count_kept_models(run) * keepers) / 1000
 
 
 def is_state_read(name: Names) -> bool:
-    """Whether products of the configuration's study read the last state of the run of this name.
+    """Whether products of studies read the last state of the run that is trained under this name.
 
     The Snakefile writes the blocks of their grids into the environment. Such a state is kept
     whatever its size.

@@ -6,7 +6,7 @@ names. For fields, and if the values are numbers, only the keys are names.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -19,12 +19,15 @@ from fedgrid.study.resolving import Resolver
 from fedgrid.study.stated import GridNames
 
 OPTIONS = "OPTIONS"  # the constant in a product's file
-WAYS = ("tail", "best", "smoothed", "final")  # to score a run
+WAYS = ("tail", "best", "smoothed", "final", "tail_epochs")  # to score a run
+TAILS = ("rounds", "epochs")  # what a protocol's `tail` counts
 ON_REQUEST = ("balanced_accuracy", "macro_f1", "auroc", "calibration_error")
 OVER_CLIENTS = ("mean", "weighted", "worst", "loss", *(f"decile{k}" for k in range(1, 10)))
 METRICS = (
     *("accuracy", "loss", "train_loss", "effective_clients", "validation_accuracy"),
     *("validation_loss", "validation_own_mean", "distance_bound", "weight_distance"),
+    *("averaged_accuracy", "averaged_loss"),
+    *("validation_averaged_accuracy", "validation_averaged_loss"),
     "epsilon",
     *ON_REQUEST,
     *(f"own_{name}" for name in ON_REQUEST),
@@ -70,15 +73,20 @@ class Checker:
         """Refuse a metric that no run can have; methods may record columns of their own."""
         if name in METRICS or RECALL.fullmatch(name):
             return
-        own = [
-            method for method in self.there.method if records_columns(self.resolver.parts(method))
-        ]
-        if not own or get_close_matches(name, METRICS, n=1, cutoff=LIKE):
+        parts = {part for method in self.there.method for part in self.resolver.parts(method)}
+        files = {file for part in parts for file in source.reachable(f"methods.{part}")}
+        texts = [source.text(file) for file in files if file.startswith("methods.")]
+        has_own = any(f"{hook}=" in text for text in texts for hook in HOOKS)
+        if not has_own or get_close_matches(name, METRICS, n=1, cutoff=LIKE):
             known("metric of runs", name, METRICS)
 
     def way(self, name: str) -> None:
         """Refuse an unknown way to score a run."""
         known("way to score a run", name, WAYS)
+
+    def tail(self, name: str) -> None:
+        """Refuse what a protocol's `tail` cannot count."""
+        known("unit of `tail`", name, TAILS)
 
     def table(self, name: str) -> None:
         """Refuse an entry that the study's `published` lacks."""
@@ -104,6 +112,7 @@ KINDS: dict[str, Callable[..., None]] = {
     "ending": Checker.ending,
     "metric": Checker.metric,
     "way": Checker.way,
+    "tail": Checker.tail,
     "published": Checker.table,
     "field": Checker.field,
     "axis": Checker.axis,
@@ -139,10 +148,3 @@ def list_names(value: Any, kind: str) -> Iterator[str]:
         if not isinstance(name, str):
             raise UsageError(f"{shown(repr(name))} is not a name: write a name as text")
         yield name
-
-
-def records_columns(parts: Iterable[str]) -> bool:
-    """Whether one of a method's files, or what they import of methods/, records own columns."""
-    files = {file for part in parts for file in source.reachable(f"methods.{part}")}
-    texts = (source.text(file) for file in files if file.startswith("methods."))
-    return any(f"{hook}=" in text for text in texts for hook in HOOKS)

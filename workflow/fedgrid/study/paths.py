@@ -7,7 +7,7 @@ from typing import Any
 
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
-from fedgrid.runtime.resolved import Run
+from fedgrid.runtime.resolved import Fields, Run
 from fedgrid.study.protocol import DRAWN_BY, HELD, PROTOCOL, SHARED, STAGES, known_before
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
@@ -15,10 +15,11 @@ RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # depends on (`Resolver.cells`), so protocols that agree in these share the files.
 CELL = "{dataset}/{partition}/{cell}/seed{seed}"
 PARTITION = "{dataset}/{partition}/{recipe}-{clients}{held}/seed{seed}"  # what all protocols share
-# The part `held` of a partition's path: what is kept for tests, validation and the server.
+# The part `held` of a partition's path: what is kept for tests, validation and the server, and
+# whether clients may share writers.
 HELD_OUT = (
     r"(?:-test(writers|[0-9.e-]+))?(?:-validation([0-9.e-]+)-(test|clients))?"
-    r"(?:-server([0-9.e-]+))?"
+    r"(?:-server([0-9.e-]+))?(-merged)?"
 )
 # Files of runs that are collected into one table each (`collect.py`).
 COLLECTED = {
@@ -34,10 +35,17 @@ COLLECTED = {
     "interpolation": f"interpolation/{RUN}.csv",
 }
 OF_RUN = tuple(kind for kind, path in COLLECTED.items() if RUN in path)  # others share theirs
-# Columns of these files that are texts, whatever they look like: a client may be called NA or 7.
-TEXTS = ("client_name", "class_name")
+# Columns of names in all tables, which are texts whatever they look like: a class may be called NA,
+# a client 7, and a dataset 007.
+TEXTS = (
+    *("client_name", "class_name", "class_label", "taken_for_label"),
+    *("protocol", "dataset", "partition", "method", "over", "plain", "placebo", "of_method"),
+    *("as_protocol", "family", "setting", "series", "code"),
+)
+COUNTED = "clients"  # how many, in the summary of a run with `clients: writers`
+UNTESTED = "clients_without_tests"  # in a run's summary and its collected metrics, if there are any
 # Fields of a protocol that become columns of these tables.
-SUMMED = ("rounds", "metric", "tail", "participation", "sampler", *SHARED)
+SUMMED = ("rounds", "metric", "tail", "local", "participation", "sampler", *SHARED)
 INPUTS = ("data", "weights", "partition", "pretrain", "saliency", "latents", "metrics")  # of stages
 CELLS = ("pretrain", "saliency", "latents")  # stages whose files all methods share
 
@@ -76,19 +84,20 @@ def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:
     held += f"-validation{share:g}-{validation_from}" if share else ""
     server = protocol.get("server_data", 0)
     held += f"-server{server:g}" if server else ""
+    held += "-merged" if protocol.get("merge") else ""
     return {"recipe": protocol["recipe"], "clients": protocol["clients"], "held": held}
 
 
-def held_fields(held: str) -> dict[str, float | str]:
+def held_fields(held: str) -> Fields:
     """Return the protocol's fields that the part `held` of a partition's path encodes."""
     found = re.fullmatch(HELD_OUT, held)
     assert found, "the rules match only such paths"
-    test, share, validation_from, server = found.groups()
+    test, share, validation_from, server, merged = found.groups()
     origin = "writers" if test == "writers" else PROTOCOL["client_test_from"]
     own = 0.0 if test == "writers" else float(test or 0)
     given = own, origin, float(share or 0), validation_from or PROTOCOL["validation_from"]
-    own_data = {"server_data": float(server)} if server else {}
-    return dict(zip(HELD, given, strict=True)) | own_data
+    others: Fields = {"server_data": float(server)} if server else {}
+    return dict(zip(HELD, given, strict=True)) | others | ({"merge": True} if merged else {})
 
 
 def input_paths(run: Run) -> dict[str, str]:

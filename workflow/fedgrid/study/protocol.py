@@ -28,6 +28,7 @@ DEFAULTS: Protocol = {
     "model": "cnn",
     "weights": "none",
     "clients": 100,
+    "merge": False,
     "participation": 0.1,
     "sampler": "seeded",
     "recipe": "classwise",
@@ -37,6 +38,7 @@ DEFAULTS: Protocol = {
     "batches": "fresh",
     "dropout": 0.0,
     "stragglers": 0.0,
+    "late": "partial",
     "attackers": 0.0,
     "attack": "labels",
     "attack_strength": 1.0,
@@ -62,6 +64,8 @@ DEFAULTS: Protocol = {
     "normalization": "standard",
     "precision": "fp32",
     "evaluate_every": 10,
+    "evaluate_last": 0,
+    "average_last": 0,
     "metrics": [],
     "client_test": 0.0,
     "client_test_from": "clients",
@@ -76,15 +80,17 @@ DEFAULTS: Protocol = {
     "autoencoder_fit": 0.0,
 }
 PROTOCOL: Fields = {**DEFAULTS}
+KINDS = PROTOCOL | {"clients": None}  # values of the types of fields; None: a number or a text
 
 # Which samples are tests of clients or validation data.
 HELD = ("client_test", "client_test_from", "validation", "validation_from")
 SHARED = ("recipe", "clients", *HELD)
-DRAWN_BY = (*SHARED, "server_data")  # fields that a partition depends on
+DRAWN_BY = (*SHARED, "server_data", "merge")  # fields that a partition depends on
 # Fields that came later. With their default, nothing is called or made otherwise than before.
 ADDED = (
-    *("server_data", "dropout", "stragglers", "attackers", "attack", "attack_strength"),
-    *("availability", "available", "available_rounds"),
+    *("merge", "server_data", "dropout", "stragglers", "attackers", "attack", "attack_strength"),
+    *("availability", "available", "available_rounds", "evaluate_last", "average_last"),
+    "late",
 )
 # Fields that do not change a run's training. `by_method` does, through the fields that it changes.
 _AFTER = ("metric", "tail", "pretrain_epochs", "autoencoder_fit", "by_method")
@@ -94,7 +100,7 @@ _MODEL = ("model", "weights", "weight_decay", "augment", "precision", *OPTIMISER
 # The fields that `by_method` may change.
 LOCAL = (
     *("local", "local_unit", "least_steps", "most_steps", "batch", "lr", "lr_decay"),
-    *("momentum", "weight_decay", *OPTIMISER),
+    *("momentum", "weight_decay", *OPTIMISER, "late"),
 )
 # The fields of a protocol that a stage depends on. Pretrained models are temporary, so the fields
 # they depend on are listed for the saliency too. `tail` only summarises runs.

@@ -2,23 +2,28 @@
 
 import csv
 import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import yaml
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, known, shown
+from fedgrid.runtime.names import PACKAGE, UsageError, followed_by, in_words, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
+from fedgrid.study.chosen import expand_study
 from fedgrid.study.products import complete_product
 from fedgrid.study.records import Study
 
 # They are in the package where it is installed from a wheel, and beside it in a checkout.
 HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
 STUDIES, SCHEMAS = HOME / "studies", HOME / "schemas"
+T = TypeVar("T")
+GIVEN = "the configuration"  # files and --config together, where an error names a place
 FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
 
 
@@ -60,14 +65,14 @@ def check_config(name: str, config: dict, required: bool = True) -> None:
         check_schema(f"{name}: products.{product}", entry, "study", "product")
 
 
-def add_products(studies: dict[str, Study], config: dict) -> None:
+def add_products(studies: Mapping[str, Study], config: dict) -> None:
     """Add the configuration's products to those of the study that it names."""
-    study = known("study", config["study"], studies)
-    products = studies[study]["products"]
+    study = config["study"]
+    products = Studies(studies).named(study)["products"]
     for name, entry in (config.get("products") or {}).items():
         if name in products:
             raise UsageError(
-                f"config.yaml: products.{name} is a product of the study {study} already: give it "
+                f"{GIVEN}: products.{name} is a product of the study {study} already: give it "
                 f"another name, and write `draw: {products[name].get('draw', name)}`"
             )
         products[name] = complete_product(study, name, entry)
@@ -90,9 +95,65 @@ def check_schema(
     schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
 
 
-def read_studies(folder: Path = STUDIES) -> dict[str, Study]:
-    """Return every study of a folder, by its file's name."""
-    return {path.stem: read_study(path) for path in study_files(folder)}
+class Studies(dict[str, Study]):
+    """Studies by name; `left_out` has, by name, the mistake for which another one is left out."""
+
+    def __init__(self, studies: Mapping[str, Study] = MappingProxyType({})):
+        super().__init__(studies)
+        self.left_out: dict[str, UsageError] = {**getattr(studies, "left_out", {})}
+
+    def named(self, name: str) -> Study:
+        """Return a study; UsageError for an unknown one, and the mistake of one left out."""
+        if name in self.left_out:
+            raise self.left_out[name]
+        return self[known("study", name, self)]
+
+    def known(self, kind: str, name: str, among: Iterable[str]) -> str:
+        """Return a known name; the UsageError for another one says which studies are left out."""
+        try:
+            return known(kind, name, among)
+        except UsageError as problem:
+            if not self.left_out:
+                raise
+            there = f"it may be in {in_words(self.left_out)}, left out because of a mistake"
+            raise followed_by(problem, f"If it is new, {there}") from None
+
+
+def read_studies(folder: Path = STUDIES) -> Studies:
+    """Return the studies of a folder by the names of their files; those not right are left out."""
+    studies = Studies()
+    for path in study_files(folder):
+        try:
+            studies[path.stem] = read_study(path)
+        except UsageError as problem:
+            studies.left_out[path.stem] = problem
+    return studies
+
+
+def use_studies(
+    studies: Mapping[str, Study], use: Callable[[Studies], T], asked: str = "", say=cli.warn
+) -> T:
+    """Return what `use` gives for the studies, without those in which it finds a mistake.
+
+    For each study that is left out, `say` is called with a sentence. UsageError if the mistake is
+    in no study, or in the study that is `asked` for.
+    """
+    studies = Studies(studies)
+    while True:
+        try:
+            used = use(studies)
+            break
+        except UsageError as problem:
+            files = problem.where.partition(":")[0].split(" and ")
+            wrong = [name for name in studies if f"{name}.yaml" in files and name != asked]
+            if not wrong:
+                raise
+            for name in wrong:
+                del studies[name]
+                studies.left_out[name] = problem
+    for name, mistake in studies.left_out.items():
+        say(f"the study {name} is left out, because it has a mistake: {mistake}")
+    return used
 
 
 def study_files(folder: Path = STUDIES) -> list[Path]:
@@ -119,7 +180,7 @@ def read_study(path: Path) -> Study:
     source.check_once([rules, study], lambda: check_schema(path.name, study, "study"))
     entries = study["products"].items()
     products = {name: complete_product(path.stem, name, entry) for name, entry in entries}
-    return study | {"products": products}
+    return expand_study(path, study | {"products": products})
 
 
 def read_yaml(path: Path) -> Any:

@@ -23,12 +23,15 @@ class Block(TypedDict):
     seed: int | list[int]
     sweep: NotRequired[Sweep]
     first: NotRequired[str]  # an axis of which only the first remaining name is used
+    chosen: NotRequired[str]  # the product whose choices it has (`chosen.py`)
+    extend: NotRequired[dict[str, dict[str, list[float]]]]  # by product and field, the bounds
 
 
 class Scale(TypedDict):
     """The grids and experiments of a scale."""
 
     grids: dict[str, list[Block]]
+    awaits: NotRequired[dict[str, str]]  # by grid, the product whose choices are not there yet
     fidelity: NotRequired[dict[str, Any]]
     costs: NotRequired[dict[str, Any]]
 
@@ -62,7 +65,6 @@ class Study(TypedDict):
     reference: NotRequired[Rows]
     curves: NotRequired[dict[str, Rows]]
     labels: NotRequired[dict[str, Any]]
-    front: NotRequired[dict[str, str]]
     main: NotRequired[str | list[str]]
     claims: NotRequired[list[Claim]]
     cite: NotRequired[dict[str, Any]]  # the paper: authors, year, venue, url

@@ -25,10 +25,10 @@ from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run, 
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
-from fedgrid.study.protocol import DEFAULTS, PROTOCOL, STAGES
-from fedgrid.study.reading import check_schema
-from fedgrid.study.records import Study
-from fedgrid.study.variants import list_examples, split_name, write_value
+from fedgrid.study.protocol import DEFAULTS, KINDS, PROTOCOL, STAGES
+from fedgrid.study.reading import GIVEN, Studies, check_schema
+from fedgrid.study.records import Block, Study
+from fedgrid.study.variants import split_name, write_value, write_values
 
 
 def remember_answers(function: Callable) -> Callable:
@@ -51,17 +51,21 @@ def remember_answers(function: Callable) -> Callable:
 class Resolver:
     """The protocols and variants of the studies and the configuration, by name."""
 
-    def __init__(self, studies: dict[str, Study], config: dict[str, Any]):
+    def __init__(self, studies: Mapping[str, Study], config: dict[str, Any]):
+        self.studies = Studies(studies)
         self.files: dict[str, Mapping[str, Any]] = {
             **{f"{study}.yaml": about for study, about in studies.items()},
-            "config.yaml": config,
+            GIVEN: config,
         }
-        self.protocols = merge_entries("protocols", self.files)
-        self.variants = merge_entries("variants", self.files)
-        self.tuned = merge_entries("tuned", self.files)
+        merged = (merge_entries(key, self.files) for key in ("protocols", "variants", "tuned"))
+        self.protocols, self.variants, self.tuned = merged
         given = (fields.get("by_method", ()) for fields in self.protocols.values())
         self._with_own = {part for by_method in given for part in by_method}
-        self._in_grids = {axis: list_grid_names(studies, axis) for axis in ("protocol", "method")}
+        blocks = [block for about in studies.values() for block in list_blocks(about)]
+        self._in_grids = {
+            axis: [*dict.fromkeys(name for block in blocks for name in listed(block.get(axis)))]
+            for axis in ("protocol", "method")
+        }
         self._first: dict[tuple, dict[str, str]] = {}
         self._protocols: dict[str, dict[str, str]] = {}
         self._filled: dict[str, Protocol] = {}
@@ -80,7 +84,7 @@ class Resolver:
             named, own = found
             check_schema(f"protocol `{name}`", own, "study", "protocol")
             return set_for_all(self.protocol(named), own)
-        own = {**self.protocols[self._known_protocol(name)]}
+        own = {**self.protocols[self.known_protocol(name)]}
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
         base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else DEFAULTS
@@ -88,10 +92,10 @@ class Resolver:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return changed_protocol(base, own)
 
-    def _known_protocol(self, name: str) -> str:
+    def known_protocol(self, name: str) -> str:
         """Return a name with an entry; else a UsageError says what can follow a name with one."""
         try:
-            return known("protocol", name, self.protocols)
+            return self.studies.known("protocol", name, self.protocols)
         except UsageError as problem:
             bases = [base for base in self.protocols if name.startswith(f"{base}-")]
             if not bases:
@@ -101,11 +105,6 @@ class Resolver:
                 "of its type, such as lr0.1 or local10; docs/guide/protocols.md lists the fields"
             )
             raise followed_by(problem, hint) from None
-
-    def check_base(self, name: str) -> None:
-        """Raise a UsageError unless a protocol has this name, or can have it by its rule."""
-        if not self.knows("protocol", name):
-            self._known_protocol(name)
 
     def own_fields(self, protocol: Protocol, parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""
@@ -123,7 +122,7 @@ class Resolver:
 
     def split_protocol(self, name: str) -> tuple[str, Fields] | None:
         """Return base and fields of a protocol by the rule of its name, or None."""
-        return split_name(name, self.protocols, lambda base: PROTOCOL)
+        return split_name(name, self.protocols, lambda base: KINDS)
 
     def cells(self, name: str) -> dict[str, str]:
         """Return the folders of what the stages in CELLS make for all methods of a protocol.
@@ -142,8 +141,7 @@ class Resolver:
             return whole
         base, values = found
         own = {field: values[field] for field in sorted(values) if field in STAGES[stage]}
-        parts = (f"-{field}{write_value(value)}" for field, value in own.items())
-        return cell_hash(stage, self.protocol(base)) + "".join(parts)
+        return cell_hash(stage, self.protocol(base)) + write_values(own)
 
     def _hashes(self, stage: str) -> dict[str, str]:
         """Return the first protocol with an entry by its hash for a stage."""
@@ -231,9 +229,10 @@ class Resolver:
         """Raise a UsageError that says which hyper-parameters can follow, if the base is known."""
         bases = [base for base in self.methods() if name.startswith(f"{base}-")]
         if not bases:
-            known("method", name, self.methods())
+            self.studies.known("method", name, self.methods())
         base = max(bases, key=len)
-        there = ", ".join(list_examples(self.hyper_parameters(base))) or "none"
+        fields = sorted(self.hyper_parameters(base).items())
+        there = ", ".join(f"{field}{write_value(value)}" for field, value in fields) or "none"
         raise UsageError(
             f"no method is called `{shown(name)}`: after `{base}-` there must be a hyper-parameter "
             f"of {base} with its value; its hyper-parameters, with their defaults, are {there}"
@@ -258,7 +257,7 @@ class Resolver:
         """Return a run with every name replaced by its values."""
         protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
         method = self.method(run["method"], run["dataset"])
-        return {
+        resolved: Any = {
             "name": {
                 "protocol": run["protocol"],
                 "dataset": run["dataset"],
@@ -274,6 +273,7 @@ class Resolver:
             "own": self.own_fields(protocol, method),
             "seed": int(run["seed"]),
         }
+        return resolved | source.data_of(run["dataset"])
 
     def first_name(self, run: Run) -> Names:
         """Return the name under which a resolved run is trained; other names are linked to it.
@@ -318,6 +318,18 @@ class Resolver:
         there = self._named_methods()
         return name in there or split_name(name, there, self.hyper_parameters) is not None
 
+    @remember_answers
+    def meaning(self, axis: str, name: str) -> str:
+        """Return what a protocol or method by the rule of its name means; of others the name.
+
+        The same values in another order mean the same.
+        """
+        if axis == "protocol" and name not in self.protocols:
+            return write_meaning({**self.protocol(name)})
+        if axis == "method" and not self.is_method(name):
+            return write_meaning(self.parts(name))
+        return name
+
 
 def set_for_all(protocol: Protocol, values: Fields) -> Protocol:
     """Return a protocol with these values for all methods, also for those with fields of their own.
@@ -335,7 +347,8 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
     """Refuse unknown names in the protocols, variants and tuned values of a file."""
     for name, fields in (about.get("protocols") or {}).items():
         with within(f"protocols.{name}"):
-            names.check_base(fields.get("base", name))
+            if not names.knows("protocol", base := fields.get("base", name)):
+                names.known_protocol(base)
             for key in fields:
                 known("field of a protocol", key, [*PROTOCOL, "base"])
     for name, parts in (about.get("variants") or {}).items():
@@ -355,21 +368,23 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
 def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
     """Return the entries of all sources; UsageError if a name means two things."""
     found: dict[str, Fields] = {}
+    owners: dict[str, str] = {}
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
         for entry, value in entries.items():
+            owner = owners.setdefault(entry, name)
             if found.setdefault(entry, value) != value:
                 raise UsageError(
-                    f"{name}: {key}.{entry} already means something else in another study: give "
-                    "this entry another name"
+                    f"{name}: {key}.{entry} already means something else in {owner}: give this "
+                    "entry another name",
+                    where=name if name == GIVEN else f"{owner} and {name}",
                 )
     return found
 
 
-def list_grid_names(studies: dict[str, Study], axis: str) -> list[str]:
-    """Return the names of an axis that the grids of studies have, each once."""
-    scales = [scale for about in studies.values() for scale in about["scales"].values()]
-    blocks = [block for scale in scales for grid in scale["grids"].values() for block in grid]
-    return [*dict.fromkeys(name for block in blocks for name in listed(block.get(axis)))]
+def list_blocks(about: Study) -> list[Block]:
+    """Return the blocks of all grids of a study, as they are written."""
+    grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
+    return [block for grid in grids for block in grid]
 
 
 def list_defaults(part: str) -> dict[str, Any]:

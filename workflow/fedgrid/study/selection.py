@@ -7,11 +7,12 @@ from typing import Any
 from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import listed
 from fedgrid.study.protocol import AXES
+from fedgrid.study.variants import check_spelling
 
 ADDED = "+"  # before a name that joins the names of a grid
 DIGITS = re.compile("[0-9]{1,18}")
 DECIMALS = re.compile(r"([a-z]\d+), *(\d+)(?![^,\]])")  # written with a comma
-LONGEST = 80  # characters of a folder's name
+LONGEST, MOST_BYTES = 80, 200  # characters and bytes of a folder's name
 
 
 def read_axis(config: dict, axis: str) -> tuple[list, list]:
@@ -34,8 +35,11 @@ def read_axis(config: dict, axis: str) -> tuple[list, list]:
 
 
 def read_seed(seed: Any) -> Any:
-    """Return the number of a seed that the command line gives as text."""
-    return int(seed) if isinstance(seed, str) and DIGITS.fullmatch(seed) else seed
+    """Return the number of a seed that the command line gives as text; UsageError for 01."""
+    if not (isinstance(seed, str) and DIGITS.fullmatch(seed)):
+        return seed
+    check_spelling(f"seed{seed}", f"seed{int(seed)}")
+    return int(seed)
 
 
 def part_folder(config: dict, *axes: str) -> str:
@@ -58,6 +62,7 @@ def part_folder(config: dict, *axes: str) -> str:
 
 def shorten_text(text: str, content: str | None = None) -> str:
     """Shorten a text for a folder's name; with `content`, or if too long, a hash is added."""
-    if content is None and len(text) <= LONGEST:
+    short = text[:LONGEST].encode("utf-8", "ignore")[:MOST_BYTES].decode("utf-8", "ignore")
+    if content is None and short == text:
         return text
-    return f"{text[:LONGEST]}-{hash_text(content or text, 6)}"
+    return f"{short}-{hash_text(content or text, 6)}"

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 from fedgrid.runtime import cli, files, notes
 from fedgrid.runtime.code import source
@@ -27,7 +26,8 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
     `inputs` are the shape, the number of classes and the number of tokens, as JSON. A warning tells
     of a model whose code fails, and the sizes are then UNKNOWN: the run itself says why it fails.
     """
-    noted = find_note(model, inputs)
+    code = source.fingerprint(f"models.{model}", "models._size")
+    noted = notes.place_note(f"{model}-{hash_text(f'{code} {inputs}')}.json")
     with suppress(OSError, ValueError):
         return json.loads(noted.read_text())
     command = [sys.executable, "-m", "fedgrid.models._size", model, inputs]
@@ -46,9 +46,3 @@ def measure_sizes(model: str, inputs: str) -> dict[str, float]:
     with suppress(OSError), files.replacing(noted, sync=False) as temporary:
         temporary.write_text(done.stdout)
     return json.loads(done.stdout)
-
-
-def find_note(model: str, inputs: str) -> Path:
-    """Return the file that notes the sizes of a model with these inputs."""
-    code = source.fingerprint(f"models.{model}", "models._size")
-    return notes.place_note(f"{model}-{hash_text(f'{code} {inputs}')}.json")

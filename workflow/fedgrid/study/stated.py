@@ -1,4 +1,4 @@
-"""Check the names in what a study states: claims, published tables, labels and the front page.
+"""Check the names in what a study states: claims, published tables, and labels.
 
 Without these checks a misspelt name would raise no error: a claim would stay undecided, and a
 published number would not be shown.
@@ -21,21 +21,25 @@ from fedgrid.claim import (
     needs_runs,
     others,
 )
-from fedgrid.partitions import match_name, parse_name
+from fedgrid.partitions import match_name, parse_name, spell_name
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, known, listed, shown, within
+from fedgrid.runtime.names import UsageError, known, listed, name_family, shown, within
 from fedgrid.runtime.resolved import Named
-from fedgrid.study.records import Product, Study
+from fedgrid.study.records import Study
 
 SETTING = ("dataset", "partition", "protocol")
 # The axes whose values are names.
 NAMED: tuple[Named, ...] = ("protocol", "dataset", "partition", "method")
 PAPER = "paper"  # the protocol of the printed numbers, with the name of a column's own after it
-OF_MAPS = tuple(map(" ".join, product(("ssim", "cosine", "euclidean"), ("median", "mean", "box"))))
+STATISTICS = (
+    *("median", "mean", "box", "deviation", "whiskers"),
+    *("outliers", "low outliers", "spread of outliers"),
+)
+OF_MAPS = (*map(" ".join, product(("ssim", "cosine", "euclidean"), STATISTICS)), "explained")
 MEASURES = (*OF_RUNS, *chain.from_iterable(OF_KIND.values()), *OF_MAPS)
 LEAST_POINTS = 0.1  # a bound nearer to zero is a share, such as 0.02 for 2 points
+ADDED = "averaged"  # an option of a product whose keys are names of its own
 HEADING = "heading"  # of a published table of another source than the study's paper
-PICTURE = "svg"  # the format of a figure on the front page
 
 
 @dataclass
@@ -81,7 +85,8 @@ def check_claims(
                 if method in names:
                     raise UsageError(f"{method} is compared with itself: remove it from `over`")
             for name in measures(claim):
-                check_measure(name)
+                if not name.startswith(COEFFICIENT):  # only a run knows which ones a method logs
+                    known("measure", name, [*MEASURES, f"{COEFFICIENT}<column>"])
             check_compared(claim, among)
 
 
@@ -108,16 +113,12 @@ def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[st
     }
 
 
-def check_measure(name: str) -> None:
-    """Refuse an unknown measure; only a run knows which coefficients a method logs."""
-    if not name.startswith(COEFFICIENT):
-        known("measure", name, [*MEASURES, f"{COEFFICIENT}<column>"])
-
-
 def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
     """Refuse names of a claim that are not in `among`, the names of runs and printed tables."""
     if needs_experiments(claim):
-        among = add_maps(among, needs_runs(claim))
+        maps = {"method": {*list_maps()}, "dataset": {"all"}}  # a map counts as a method
+        names = among if needs_runs(claim) else {}
+        among = {axis: maps.get(axis, set()) | names.get(axis, set()) for axis in among}
     given: list[tuple[str, str, Any]] = [
         (axis, axis, claim[axis]) for axis in NAMED if axis in claim
     ]
@@ -127,12 +128,6 @@ def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
         for name in listed(names):
             with within(key):
                 known(f"{axis} of the claims' grids or printed tables", name, among[axis])
-
-
-def add_maps(among: dict[str, set[str]], also_runs: bool) -> dict[str, set[str]]:
-    """Add the names of maps to those that a claim can have; a map counts as a method."""
-    maps = {"method": {*list_maps()}, "dataset": {"all"}}
-    return {axis: maps.get(axis, set()) | (among[axis] if also_runs else set()) for axis in among}
 
 
 def list_maps() -> list[str]:
@@ -202,7 +197,8 @@ def check_rows(table: dict, grid_names: GridNames) -> None:
                 raise UsageError(
                     f"{key}.{method} has {len(values)} values for {len(table['columns'])} columns"
                 )
-    values = [value for row in table["rows"].values() for value in drop_deviations(row)]
+    cells = [cell for row in table["rows"].values() for cell in row]
+    values = [cell[0] if isinstance(cell, list) else cell for cell in cells]  # without deviations
     if values and max(values) <= 1:
         raise UsageError(
             f"no value in `rows` is above 1, as of shares, and they are read as percent: write "
@@ -211,11 +207,6 @@ def check_rows(table: dict, grid_names: GridNames) -> None:
     images = table.get("test_images", {})
     for dataset in images if isinstance(images, dict) else ():
         known("dataset of a column, in `test_images`,", dataset, {c[0] for c in table["columns"]})
-
-
-def drop_deviations(values: list) -> list[float]:
-    """Return the values of a row without their deviations."""
-    return [value[0] if isinstance(value, list) else value for value in values]
 
 
 def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -> None:
@@ -232,20 +223,25 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
             )
 
 
-# -- labels and the front page --------------------------------------------------------------------
+# -- labels ---------------------------------------------------------------------------------------
 
 
-def check_labels(labels: dict[str, Any], names) -> None:
+def check_labels(about: Study, names) -> None:
     """Refuse a label for an unknown name; `names` is the Resolver."""
+    labels, products = about.get("labels", {}), about["products"].values()
+    added = [name for product in products for name in product.get("with", {}).get(ADDED, ())]
     datasets, methods = own_data.list_datasets(), {*names.methods()}
-    every = [*methods, *datasets, *list_maps(), "original-grey"]
+    every = [*methods, *datasets, *list_maps(), "original-grey", *added]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
-        if not (names.knows("method", name) or match_name(name) or methods.issuperset(files)):
-            known("method, dataset or partition in `labels`", name, every)
+        family = name_family(files) if methods.issuperset(files) else ""
+        if match_name(spell_name(name)):
+            parse_name(name)  # it refuses another spelling
+        elif not (names.knows("method", name) or name in (family, *added)):
+            known("method, dataset or partition in `labels`", name, [*every, family])
     for name in labels.get("protocols", {}):
         if not names.knows("protocol", name):
-            known("protocol in `labels.protocols`", name, names.protocols)
+            names.studies.known("protocol in `labels.protocols`", name, names.protocols)
 
 
 def check_kept_rows(study: Study, names) -> None:
@@ -266,13 +262,5 @@ def check_known(axis: str, name: str, names) -> None:
     elif axis == "dataset":
         known(axis, name, own_data.list_datasets())
     elif not names.knows(axis, name):
-        known(axis, name, names.protocols if axis == "protocol" else names.methods())
-
-
-def check_front(front: dict[str, str], products: dict[str, Product]) -> None:
-    """Refuse a product on the front page that the study lacks, or that lacks the format."""
-    for part, name in front.items():
-        form = PICTURE if part == "figure" else "csv"
-        with within(f"front.{part}"):
-            if form not in products[known("product", name, products)]["formats"]:
-                raise UsageError(f"{name} has no {form}: add it to the product's `formats`")
+        there = names.protocols if axis == "protocol" else names.methods()
+        names.studies.known(axis, name, there)

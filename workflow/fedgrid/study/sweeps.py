@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedgrid.runtime.names import UsageError, known, listed
-from fedgrid.study.protocol import PROTOCOL
+from fedgrid.study.protocol import KINDS
 from fedgrid.study.records import Sweep
 from fedgrid.study.resolving import Resolver
 from fedgrid.study.variants import sweep_names
@@ -48,18 +48,18 @@ def find_protocol_axes(
     """
     own = find_method_axes(names, name, sweep)[0] if names.is_method(name) else {}
     given = {field: v for field, v in sweep.get(name, {}).items() if field not in own}
-    return given | sweep.get(ALL_PROTOCOLS, {}), PROTOCOL
+    return given | sweep.get(ALL_PROTOCOLS, {}), KINDS
 
 
 def check_sweep(names: Resolver, where: str, sweep: Sweep) -> None:
     """Raise a UsageError for a sweep of a name, or of a field of it, that does not exist."""
     for name, axes in sweep.items():
         is_protocol = name == ALL_PROTOCOLS or names.knows("protocol", name)
-        fields = PROTOCOL if is_protocol else {}
+        fields = KINDS if is_protocol else {}
         fields = fields | (names.hyper_parameters(name) if names.knows("method", name) else {})
         if not fields:
             every = [ALL_PROTOCOLS, *names.methods(), *names.protocols]
-            known(f"method or protocol of `sweep` in {where}", name, every)
+            names.studies.known(f"method or protocol of `sweep` in {where}", name, every)
         for field in axes:
             known(f"hyper-parameter or field of {name} in `sweep` of {where}", field, fields)
 

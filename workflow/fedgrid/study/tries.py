@@ -8,18 +8,21 @@ from fedgrid.study.grid import Grid
 from fedgrid.study.products import BEST, chooses_methods
 from fedgrid.study.records import Wanted
 
-Tries = dict[tuple[str, ...], dict[str, set]]  # the candidates by cell and family
+Tries = dict[tuple[str, ...], dict[str, set[str]]]  # the candidates by cell and family
 
 
 def describe_uneven_tries(grid: Grid, study: str, scale: str, name: str) -> str:
     """Return a sentence if a product chooses between more candidates of one method than of another.
 
-    A product without the option `best: {methods: true}` gives an empty text.
+    A product without the option `best: {methods: true}` gives an empty text. So does a grid that is
+    extended until each choice is between others, because this rule is the same for all methods.
     """
     about = grid.studies[study]["products"][name]
-    if not chooses_methods(about):
+    of = about["from"].get("runs", "").partition("/")[2]
+    written = grid.studies[study]["scales"][scale]["grids"].get(of, [])
+    if not chooses_methods(about) or any("extend" in block for block in written):
         return ""
-    blocks = grid.narrow_blocks(study, scale, about["from"]["runs"].partition("/")[2])
+    blocks = grid.narrow_blocks(study, scale, of)
     over = listed(about["with"][BEST].get("over"))
     for (dataset, partition, _), families in list_tries(grid, blocks, over).items():
         counts = {family: len(tries) for family, tries in families.items()}
@@ -36,7 +39,7 @@ def describe_uneven_tries(grid: Grid, study: str, scale: str, name: str) -> str:
 def list_tries(grid: Grid, blocks: list[Wanted], over: list[str]) -> Tries:
     """Return the candidates of blocks by dataset, partition and setting, and by family.
 
-    The protocols of a setting differ in the fields `over` only.
+    The protocols of a setting differ in the fields `over` only. Two names of one thing are one try.
     """
     found: Tries = {}
     for block in blocks:
@@ -44,7 +47,8 @@ def list_tries(grid: Grid, blocks: list[Wanted], over: list[str]) -> Tries:
         for protocol, dataset, partition, method in product(*names):
             cell = dataset, str(partition), setting_of(grid, protocol, over)
             families = found.setdefault(cell, {})
-            families.setdefault(grid.family(method), set()).add((protocol, method))
+            tried = [grid.protocol(protocol), grid.method(method, dataset)]
+            families.setdefault(grid.family(method), set()).add(json.dumps(tried))
     return found
 
 

@@ -5,7 +5,7 @@ value: fedlmd-beta2-tau0.5, fedsls-quick-lr0.1. A sweep gives the names of all i
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from itertools import product
 from typing import Any
 
@@ -23,15 +23,23 @@ def split_name(
 ) -> tuple[str, dict[str, Any]] | None:
     """Split a variant's name into its base and its values; None for any other name.
 
-    `fields_of(base)` gives the fields that can follow, each with its default.
+    `fields_of(base)` gives the fields that can follow, each with its default. UsageError if a value
+    has another spelling than its own, such as 0.10.
     """
     dashes = [at for at, letter in enumerate(name) if letter == "-"]
     for at in reversed(dashes):
         if name[:at] in bases:
             values = read_values(name[at + 1 :], fields_of(name[:at]))
             if values is not None:
+                check_spelling(name, name[:at] + write_values(values))
                 return name[:at], values
     return None
+
+
+def check_spelling(name: str, spelled: str) -> None:
+    """Refuse a name that is not spelled so."""
+    if name != spelled:
+        raise UsageError(f"the name `{shown(name)}` has one spelling: write {spelled}")
 
 
 def read_values(text: str, fields: dict[str, Any]) -> dict[str, Any] | None:
@@ -53,7 +61,7 @@ def read_value(text: str, default: Any) -> Any:
     if isinstance(default, int):
         return int(text) if WHOLE.fullmatch(text) else None
     if isinstance(default, float):
-        return float(text) if NUMBER.fullmatch(text) else None
+        return float(text) + 0.0 if NUMBER.fullmatch(text) else None  # -0 is 0
     if isinstance(default, str):
         return text if WORD.fullmatch(text) else None
     if default is None:
@@ -67,6 +75,11 @@ def write_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def write_values(values: dict[str, Any]) -> str:
+    """Write values as they follow the name of a base: -mu0.1-local5."""
+    return "".join(f"-{field}{write_value(value)}" for field, value in values.items())
 
 
 def sweep_names(name: str, axes: dict[str, list], fields: dict[str, Any]) -> list[str]:
@@ -94,8 +107,3 @@ def write_checked(where: str, value: Any, default: Any) -> str:
             "`variants` or `protocols`"
         )
     return text
-
-
-def list_examples(fields: dict[str, Any]) -> Iterator[str]:
-    """Yield the names of the fields with an example of a value, for an error: mu0.01."""
-    return (f"{field}{write_value(value)}" for field, value in sorted(fields.items()))

@@ -15,11 +15,12 @@ from fedgrid.engine.state import RunState
 from fedgrid.federation import conditions, schedule, seeds
 from fedgrid.federation.federation import Federation, load_federation
 from fedgrid.method import Method
+from fedgrid.partitions import EACH_WRITER
 from fedgrid.runtime import files
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.runtime.resolved import Protocol, Run
-from fedgrid.study.checks import check_allowed, needs_client_test
+from fedgrid.runtime.resolved import Protocol, Run, changed_protocol
+from fedgrid.study.checks import check_allowed, check_cohort, check_population, needs_client_test
 from fedgrid.study.command import Machine
 from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.protocol import has_client_test
@@ -33,6 +34,8 @@ def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[En
     data = conditions.with_flipped_labels(load_federation(run, paths, where, dtype), protocol)
     schedule.check_someone_trains([*map(len, data.members)], protocol)
     clients = len(data.members)
+    if protocol.get("clients") == EACH_WRITER:
+        check_counted(run, clients)
     artifacts = {
         name: read_artifact(name, paths[name], where, clients) for name in list_needed_stages(run)
     }
@@ -41,6 +44,13 @@ def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[En
     if made.architecture.complete_server:
         metrics.check(protocol.get("metrics", ()), data.test_labels, data.counts.shape[1])
     return made, made.start(seeds.seed("model", *data.names))
+
+
+def check_counted(run: Run, clients: int) -> None:
+    """Refuse a number of clients that is known only now, as the plan refuses one that it knows."""
+    protocol = changed_protocol(run["protocol"], {"clients": clients})
+    check_population(f"protocol `{run['name']['protocol']}`", protocol, clients, run["dataset"])
+    check_cohort(run["name"]["method"], run["method"], protocol, run["dataset"])
 
 
 def architecture(run: Run, paths: dict[str, Path], data: Federation):
@@ -118,6 +128,11 @@ def check_discreet(name: str, made: Method, protocol: Protocol) -> None:
         raise UsageError(
             f"{why}, and with availability {protocol['availability']} not all may be drawn: set "
             "`availability: always`"
+        )
+    if protocol.get("sampler") == "round" and protocol["participation"] < 1:
+        raise UsageError(
+            f"{why}, and with sampler round everybody knows beforehand who is drawn: set `sampler: "
+            "seeded`"
         )
 
 

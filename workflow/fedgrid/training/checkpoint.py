@@ -28,7 +28,7 @@ from fedgrid.training.memories import Memories
 from fedgrid.training.sealed import UnusableError, flatten, unflatten
 
 VERSION = "4"
-PARTS = ("server", "shared", "logged")  # of a state, in the file itself
+PARTS = ("server", "shared", "logged", "recent")  # of a state, in the file itself
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """Go on with a finished run when only its rounds or its schedule of evaluations have changed.
 
 The last state of a finished run stays beside its checkpoint, in `<checkpoint>.ended`. A run that
-differs in `rounds` and `evaluate_every` only begins with this state, and ends with the bytes of an
+differs in LENGTH only begins with this state, and ends with the bytes of an
 uninterrupted run. For this, every evaluation has the values that were logged in each round before
 it, so that their means over other intervals can be computed again. A state cannot be used if the
 new schedule evaluates a round that the old one did not evaluate: that model is gone.
@@ -26,7 +26,8 @@ from fedgrid.training.memories import Memories
 from fedgrid.training.rounds import evaluates_clients, is_evaluated, means
 from fedgrid.training.sealed import UnusableError
 
-LENGTH = ("rounds", "evaluate_every")  # fields that a state between two rounds does not depend on
+# Fields that a state between two rounds does not depend on.
+LENGTH = ("rounds", "evaluate_every", "evaluate_last")
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,8 @@
 import csv
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
-from fedgrid.runtime import files, machine
+from fedgrid.partitions import EACH_WRITER
+from fedgrid.runtime import cli, files, machine
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import Identity
+from fedgrid.study.jobs import list_needed_stages
+from fedgrid.study.paths import COUNTED, UNTESTED
 from fedgrid.training.rounds import MEANS, diverged
 
 log = logging.getLogger(__name__)
@@ -30,6 +34,9 @@ def run_facts(engine: Engine, seconds: float, first: int, state: RunState, threa
     done = {"rounds_per_second": round((state.round - first) / seconds, 3), "resumed_at": first}
     names = engine.federation.class_names
     about: dict[str, Any] = {"clients_that_never_train": count_idle(engine)}
+    if engine.protocol.get("clients") == EACH_WRITER:
+        about |= {COUNTED: len(engine.federation.members)}
+    about |= {UNTESTED: untested} if (untested := count_untested(engine)) else {}
     about |= {"class_names": [*names]} if names else {}
     about |= {f"bytes_{way}": count for way, count in engine.traffic.items()}
     where = machine_facts(engine, seconds, threads, state.compiled)
@@ -41,12 +48,33 @@ def count_work(engine: Engine) -> dict[str, float]:
 
     Operations are left out without a round, or if those of the network cannot be counted.
     """
-    sizes, each = map(len, engine.federation.members), engine.operations
+    sizes, each = [*map(len, engine.federation.members)], engine.operations
+    around = (engine.around or 0) * sum(sizes) / len(sizes)
+    counted = {} if each is None else {"flops_per_sample": each, "flops_around": around}
     return {
         "parameters": sum(entry.numel() for entry in engine.architecture.live.parameters()),
         "samples_per_round": round(schedule.mean_samples(sizes, engine.protocol), 3),
-        **({} if each is None else {"flops_per_sample": each}),
+        **counted,
     }
+
+
+BEFORE = "flops"  # the beginning of an array's name in the file of a stage before the first round
+
+
+def count_before(run: Run, paths: Mapping[str, Path]) -> dict[str, float]:
+    """Return the operations of a client, on average, in the stages before the first round.
+
+    The name of an array may end with the options that it is for, such as `flops/f=2`. Nothing is
+    returned if a stage has not counted.
+    """
+    options = {f"{k}={v}" for part in run["method"].values() for k, v in part.items()}
+    found = []
+    for stage in list_needed_stages(run):
+        names = [n.split("/") for n in files.array_names(paths[stage]) if n.startswith(BEFORE)]
+        fits = ["/".join(name) for name in names if {*name[1:]} <= options]
+        arrays = files.read_arrays(paths[stage], *fits).values()
+        found.append(sum(map(float, arrays)) if fits else math.nan)
+    return {} if math.isnan(sum(found)) else {"flops_before": sum(found)}
 
 
 def count_idle(engine: Engine) -> int:
@@ -54,8 +82,19 @@ def count_idle(engine: Engine) -> int:
     return schedule.count_idle(map(len, engine.federation.members), engine.protocol)
 
 
-def warn_of_idle(engine: Engine) -> None:
-    """Write a warning into the run's log if some of its clients never train."""
+def count_untested(engine: Engine) -> int:
+    """Return how many clients have no test samples of their own, if others have."""
+    tests = engine.federation.client_tests
+    return tests.sizes.count(0) if tests else 0
+
+
+def warn_of_clients(engine: Engine) -> None:
+    """Write a warning into the run's log if some of its clients never train or have no tests."""
+    if untested := count_untested(engine):
+        cli.warn(
+            f"{untested} of {len(engine.federation.members)} clients have no test samples of their "
+            "own, so means over clients are over the others: raise the protocol's `client_test`"
+        )
     if idle := count_idle(engine):
         log.warning(
             "%d of %d clients have too few training samples, and never train: %s",

@@ -9,39 +9,51 @@ from typing import Any
 from fedgrid.engine.client_evaluation import ClientEvaluation
 from fedgrid.engine.evaluation import join
 from fedgrid.engine.hooks.calling import settle
+from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
-from fedgrid.engine.state import RunState
+from fedgrid.engine.state import RunState, add_to_recent
 from fedgrid.runtime.resolved import Protocol
 from fedgrid.study.protocol import has_client_test
 
 NOT_COMPLETE = {"accuracy": None, "loss": None}  # of a server without the private parameters
 
 
-def rounds(engine: Engine, state: RunState, history: list[dict]) -> Iterator[RunState]:
+def rounds(
+    engine: Engine, state: RunState, history: list[dict], watch: Watch | None = None
+) -> Iterator[RunState]:
     """Yield the state of the run after every round; evaluations are appended to `history`.
 
-    A run stops when its loss is not finite (`diverged`).
+    A run stops when its loss is not finite (`diverged`). After the first and the last round
+    `watch` looks for what a resumed run would lose.
     """
-    protocol = engine.protocol
+    protocol, first, watch = engine.protocol, state.round + 1, watch or Watch(engine)
     if not history:
         history.append({"round": 0} | assess(engine, state) | {"logged": {}})
     while state.round < protocol["rounds"] and diverged(history[-1:]) is None:
         cohort = protocol["evaluate_clients"] == "cohort"
-        watch = cohort and evaluates_clients(protocol, state.round + 1)
-        seen = engine.evaluation.start_client_evaluation() if watch else None
-        state = engine.round(state, seen)
+        evaluates = cohort and evaluates_clients(protocol, state.round + 1)
+        seen = engine.evaluation.start_client_evaluation() if evaluates else None
+        state, recent = engine.round(state, seen), state.recent
+        state.recent = add_to_recent(recent, state.server, protocol["average_last"])
         if is_evaluated(protocol, state.round):
             logged = {name: values.tolist() for name, values in state.logged.items()}
             row = join({"round": state.round} | assess(engine, state, seen), means(logged))
             settle(engine.method)
             history.append(row | {"logged": logged})
             state.logged = {}
+        if state.round in (first, protocol["rounds"]):
+            watch.check()
         yield state
 
 
 def is_evaluated(protocol: Protocol, number: int) -> bool:
     """Whether the model after this round is evaluated."""
-    return number % protocol["evaluate_every"] == 0 or number == protocol["rounds"]
+    return number % protocol["evaluate_every"] == 0 or is_last(protocol, number)
+
+
+def is_last(protocol: Protocol, number: int) -> bool:
+    """Whether a round is one of the last ones, which are evaluated whatever their number is."""
+    return number > protocol["rounds"] - max(protocol["evaluate_last"], 1)
 
 
 def evaluates_clients(protocol: Protocol, number: int) -> bool:
@@ -49,7 +61,7 @@ def evaluates_clients(protocol: Protocol, number: int) -> bool:
     if not (has_client_test(protocol) and is_evaluated(protocol, number)):
         return False
     every = protocol["evaluate_every"] * protocol["clients_every"]
-    return number % every == 0 or number == protocol["rounds"]
+    return number % every == 0 or is_last(protocol, number)
 
 
 def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None) -> dict[str, Any]:
@@ -59,6 +71,7 @@ def assess(engine: Engine, state: RunState, seen: ClientEvaluation | None = None
     row = evaluation.evaluate(model) if complete else dict(NOT_COMPLETE)
     row = join(row, evaluation.evaluate_server(state))
     row = join(row, evaluation.evaluate_validation(state))
+    row = join(row, evaluation.evaluate_average(state) if complete else {})
     everyone = engine.protocol["evaluate_clients"] == "all"
     if everyone and evaluates_clients(engine.protocol, state.round):
         seen = evaluation.evaluate_all_clients(state)

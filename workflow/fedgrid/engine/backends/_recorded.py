@@ -33,7 +33,7 @@ def record(
 ) -> tuple[GraphModule, Any]:
     """Return the record of a function of nested tensors, and the structure of its result.
 
-    The record is a function of the leaves; what the function changes in place is changed now.
+    The record is a function of the leaves, which stay as they are until it is called.
     `instead` has functions in place of some of torch's operations.
     """
     result = None
@@ -48,10 +48,20 @@ def record(
     # a tracing context torch makes a mode for each operation, which takes most of the time.
     shapes = TracingContext(FakeTensorMode(allow_fallback_kernels=True))
     with untouched_generators(), tracing(shapes):
-        graph = make_fx(flat, decomposition_table=instead)(*(leaf.detach() for leaf in leaves))
+        graph = make_fx(flat, decomposition_table=instead)(*map(copied, leaves))
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return graph, result
+
+
+def copied(leaf: Tensor) -> Tensor:
+    """Return a copy if it has the same strides, and else the tensor, whose parts may overlap.
+
+    Such a tensor cannot be changed in place.
+    """
+    leaf = leaf.detach()
+    copy = leaf.clone()
+    return copy if copy.stride() == leaf.stride() else leaf
 
 
 class Recorded:

@@ -45,13 +45,19 @@ def versions(arguments: tuple[Any, ...]) -> Versions:
     return found
 
 
-def norms(arguments: tuple[Any, ...]) -> dict[str, float]:
-    """Return the norm of every tensor of the arguments by its place.
+@torch.no_grad()
+def sums(arguments: tuple[Any, ...]) -> dict[str, float]:
+    """Return a sum of each tensor of the arguments by its place, with a weight for each number.
 
-    PyTorch does not count changes by `tensor.data` or `tensor.numpy()`.
+    It shows changes by `tensor.data` or `tensor.numpy()`, which PyTorch does not count.
     """
-    with torch.no_grad():
-        return {place: float(t.double().norm()) for place, t in tensors(arguments) if not t.is_meta}
+    return {place: weighted_sum(t) for place, t in tensors(arguments) if not t.is_meta}
+
+
+def weighted_sum(tensor: Tensor) -> float:
+    """Return the sum of a tensor's numbers with weights from 1 to 2."""
+    weights = torch.linspace(1, 2, tensor.numel(), dtype=torch.float64, device=tensor.device)
+    return float(tensor.double().flatten() @ weights)
 
 
 def changed(before: dict[str, Any], after: dict[str, Any]) -> str:
@@ -95,8 +101,12 @@ def diverging(arguments: tuple[Any, ...]) -> Tensor:
 
 
 @torch.no_grad()
-def same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any, close: float = CLOSE) -> bool:
     """Whether two results have the same form, and the same numbers up to rounding.
+
+    `close` is how far numbers on the CPU may be apart, relative to the largest of their tensor. It
+    is 0.0 where both results come from the same operations. On a GPU it is always CLOSE, because
+    sums there have no fixed order.
 
     A tensor of nothing but rounding, such as the gradient of a bias before BatchNorm, is held
     against the largest number of all tensors.
@@ -106,19 +116,20 @@ def same(one: Any, other: Any) -> bool:
         return False
     floating = [t for t in ours if isinstance(t, Tensor) and t.is_floating_point() and t.numel()]
     top = max((_largest(t) * ROUNDING * torch.finfo(t.dtype).eps for t in floating), default=0.0)
-    return all(_same_leaf(*pair, top) for pair in zip(ours, theirs, strict=True))
+    return all(_same_leaf(*pair, top, close) for pair in zip(ours, theirs, strict=True))
 
 
 def _largest(tensor: Tensor) -> float:
     return float(tensor.abs().nan_to_num(0, 0, 0).max())
 
 
-def _same_leaf(one: Any, other: Any, top: float) -> bool:
+def _same_leaf(one: Any, other: Any, top: float, close: float) -> bool:
     if not (isinstance(one, Tensor) and isinstance(other, Tensor)):
         return one == other or (one != one and other != other)
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if not one.is_floating_point():
         return bool(torch.equal(one, other))
-    near = max(CLOSE * _largest(one), top) if one.numel() else 0.0
-    return bool(torch.isclose(one, other, CLOSE, near, equal_nan=True).all())
+    close = CLOSE if one.is_cuda else close
+    near = max(close * _largest(one), top) if one.numel() else 0.0
+    return bool(torch.isclose(one, other, close, near, equal_nan=True).all())

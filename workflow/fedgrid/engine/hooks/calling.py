@@ -1,12 +1,15 @@
 """Call a method's functions, and name the function and its file where one of them goes wrong.
 
 Every call is checked by its rule (`rules.py`), and for changes in place of what the function was
-given. The first call of a function is made twice, because a method's results may depend on its
-arguments only: random numbers come from `cohort.noise`. Functions of a local step are called too
-often for that, and inside of vmap; `trial.py` does it for them.
+given. The first call of a function, and the first one in the last round of a run, is a trial: it is
+made twice, because a method's results may depend on its arguments only, and it draws from no
+generator of the process: random numbers come from `cohort.noise`. Functions of a local step are
+called too often for that, and inside of vmap; `trial.py` does it for them.
 """
 
 import inspect
+import pickle
+import random
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from fedgrid.engine.hooks.arguments import changed, norms, same, versions
+from fedgrid.engine.hooks.arguments import changed, same, sums, versions
 from fedgrid.engine.hooks.hints import hint
 from fedgrid.engine.hooks.reads import noted
 from fedgrid.engine.hooks.rules import RULES, Check, MistakeError, Rule, summing, weights
@@ -45,21 +49,38 @@ class Hook:
     ):
         self.name, self.function, self.rule, self.device = name, function, rule, device
         self.often, self.tried = often, False
+        self.trials, self.idle = 0, True  # how many were made; whether none of them saw an effect
+        self.caches: list[Any] = []  # of functions that it calls; they must not matter
         self.read: dict[str, set[str]] = {}  # names that it reads of memories, by field
         self.gave = ""  # what it gave when it was tried, in words
         self.later: list[Check] = []  # of numbers on a GPU
 
     def __call__(self, *arguments: Any) -> Any:
         """Return what the function gives; UsageError if it goes wrong or gives what it must not."""
+        if self.name in MAKERS:
+            with self.named(), no_draws(OTHERS):
+                return self.call(*arguments)
         if self.often:
             return self.call(*arguments)
-        first, self.tried = not self.tried, True
-        before, lengths = versions(arguments), norms(arguments) if first else {}
+        if not self.tried:
+            return self.trial(arguments, lambda: arguments)
+        before = versions(arguments)
         result = self.call(*arguments)
         self.unchanged(before, versions(arguments))
-        if first:
-            self.unchanged(lengths, norms(arguments))
-            self.repeat(result, *arguments)
+        return result
+
+    def trial(self, seen: tuple[Any, ...], given: Callable[[], tuple[Any, ...]]) -> Any:
+        """Return what a call gives of a function that changes nothing of what is `seen`.
+
+        It draws no random numbers and, called again with what is `given`, gives the same.
+        """
+        self.tried, self.trials = True, self.trials + 1
+        before, numbers = versions(seen), sums(seen)
+        with self.named(), no_draws(GENERATORS):
+            result = self.call(*given())
+        self.unchanged(before, versions(seen))
+        self.unchanged(numbers, sums(seen))
+        self.repeat(result, *given())
         return result
 
     def call(self, *arguments: Any) -> Any:
@@ -92,8 +113,10 @@ class Hook:
         with self.named():
             keep_defaults(self.function, len(arguments))
         arguments = tuple(noted(argument, self.read) for argument in arguments)
+        for cached in self.caches:
+            cached.cache_clear()
         with self.named(*arguments), untouched_generators():
-            if not same(result, self.settled(self.function(*arguments))):
+            if not same(result, self.settled(self.function(*arguments)), 0.0):
                 raise MistakeError(
                     "gives another result if it is called again with the same arguments: draw "
                     "random numbers from a generator that `cohort.noise` seeds, and keep numbers "
@@ -168,12 +191,23 @@ def settle(method: Method) -> None:
         hook.settle()
 
 
+def try_again(method: Method) -> None:
+    """Let the next call of each function of a method be a trial."""
+    for hook in hooks(method):
+        hook.tried = False
+
+
 @contextmanager
-def unchanged_by_steps(method: Method, given: tuple[Any, ...]) -> Iterator[None]:
-    """Refuse a method whose functions of a local step change in place what was sent to a client."""
-    before = versions(given)
+def unchanged_by_steps(method: Method, given: tuple[Any, ...], tried: bool) -> Iterator[None]:
+    """Refuse a method whose functions of a local step change in place what was sent to a client.
+
+    In a round in which functions are `tried`, changes are found that PyTorch does not count.
+    """
+    used = hooks(method, *IN_STEP)
+    before, numbers = versions(given), sums(given) if tried and used else {}
     yield
-    if (used := hooks(method, *IN_STEP)) and (place := changed(before, versions(given))):
+    place = changed(before, versions(given)) or changed(numbers, sums(given) if numbers else {})
+    if used and place:
         where, names = file_and_line(used[0].function), [f"`{hook.name}`" for hook in used]
         raise UsageError(
             f"{where}: {' or '.join(names)} changes {of_argument(place)} of a client in place: "
@@ -208,6 +242,8 @@ def plain(function: Callable[..., Any]) -> Callable[..., Any]:
             function = function.__func__
         else:
             break
+    if isinstance(function, type):
+        return function.__init__  # type: ignore[misc]
     return function if hasattr(function, "__code__") else type(function).__call__
 
 
@@ -243,6 +279,34 @@ def of_argument(place: str) -> str:
     """Return the place of a tensor in the arguments in words: [0].memory['h'] is `memory['h']`."""
     number, _, rest = place.partition("]")
     return f"`{rest.lstrip('.')}`" if rest else f"number {int(number.lstrip('[')) + 1}"
+
+
+@contextmanager
+def no_draws(generators: dict[str, Callable[[], Any]]) -> Iterator[None]:
+    """Refuse what draws random numbers from one of these generators."""
+    before = {name: state() for name, state in generators.items()}
+    yield
+    for name, state in generators.items():
+        if before[name] != state():
+            raise MistakeError(
+                f"draws random numbers from {name}, which are others in another run of the same "
+                "seed: draw them from a generator of its own that `cohort.noise` seeds, and send "
+                "clients theirs by `send`"
+            )
+
+
+def state_of_torch() -> list[bytes]:
+    """Return the states of PyTorch's own generators."""
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    return [state.numpy().tobytes() for state in (torch.get_rng_state(), *devices)]
+
+
+# What states of generators say that random numbers were drawn, by the names of the generators.
+OTHERS: dict[str, Callable[[], Any]] = {
+    "numpy's own generator": lambda: pickle.dumps(np.random.get_state()),
+    "Python's own generator": random.getstate,
+}
+GENERATORS = OTHERS | {"PyTorch's own generator": state_of_torch}
 
 
 @contextmanager

@@ -49,7 +49,8 @@ def said(value: Any) -> str:
     if value is None:
         return "nothing (is a `return` missing?)"
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
+        kind = "" if value.is_floating_point() else f" of {str(value.dtype).removeprefix('torch.')}"
+        return f"a tensor of shape {tuple(value.shape)}{kind}"
     return f"the {type(value).__name__} {shown(repr(value))}"
 
 
@@ -111,7 +112,9 @@ def chosen(result: Any, candidates: Candidates) -> None:
     """Refuse what is not ids of different clients."""
     population = len(candidates.sizes)
     if not isinstance(result, Tensor) or result.dim() != 1 or result.is_floating_point():
-        raise MistakeError(f"gives {said(result)}, not a tensor of ids of clients")
+        raise MistakeError(
+            f"gives {said(result)}, not a tensor (n,) of ids of clients, whole numbers"
+        )
     if not len(result) or len(result.unique()) < len(result):
         raise MistakeError("gives no client, or one of them twice: give ids of different clients")
     if int(result.min()) < 0 or int(result.max()) >= population:
@@ -152,7 +155,9 @@ def weights(result: Any, cohort: Cohort, *given: Tensor) -> list[Check]:
     """Refuse weights that are not one finite number for each client of the round."""
     clients, population = len(cohort.clients), cohort.population
     if not isinstance(result, Tensor) or not result.is_floating_point():
-        raise MistakeError(f"gives {said(result)}, not a tensor of {clients} weights")
+        raise MistakeError(
+            f"gives {said(result)}, not a tensor of {clients} weights of a floating type"
+        )
     if tuple(result.shape) != (clients,):
         hint = f", not of all {population}: take those of `cohort.clients`"
         hint = hint if tuple(result.shape) == (population,) else ""

@@ -9,12 +9,16 @@ originals' contrast normalisation, in 8 bit:
     saliency     `input`: the guided gradient of the predicted class's logit at the image
                  (Springenberg et al., 2015); `conv1`: guided gradient times activation at the first
                  convolution's output, equation 4
+    untrained    the same of the model with random weights: the placebo of saliency (Adebayo et al.,
+                 2018); a map that depends on what a model has learned differs from it
     autoencoder  `f2`, `f4`, `f8`: latents of autoencoders trained on all the images
     area         `f2`, `f4`, `f8`: no encoder, the averaged grey image
 
-The paper takes "the output image of the first layer of BackPropagation", which can be the gradient
-at the input alone: maps at conv1 do not resemble the image. The input weights=FILE is needed when
-the setting's model has published weights; `networks.py` says how the model is made.
+The array `explained` has for each map the share of the images' variance that its autoencoder
+explains (`encoders/autoencoder.py`), or no number. The paper takes "the output image of the first
+layer of BackPropagation", which can be the gradient at the input alone: maps at conv1 do not
+resemble the image. The input weights=FILE is needed when the setting's model has published weights;
+`networks.py` says how the model is made.
 """
 
 import logging
@@ -33,6 +37,8 @@ from fedgrid.experiments.fidelity.setting import (
 )
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import known
+
+Encoded = tuple[dict, list[float]]  # maps by layer, and what the autoencoder of each explains
 
 log = logging.getLogger(__name__)
 
@@ -69,21 +75,26 @@ def encode(
 
     place = prepare(device, threads, "fp32")
     drawn = to_device(read_originals(paths["originals"], setting), place)
-    found = ENCODERS[encoder](setting, drawn, paths.get("weights"), seed)
+    found, explained = ENCODERS[encoder](setting, drawn, paths.get("weights"), seed)
     maps = {
         layer: greymaps.finish(values, setting["size"], setting["contrast"]).cpu().numpy()
         for layer, values in found.items()
     }
     with files.replacing(out) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **maps)
+        np.savez_compressed(file, **maps, explained=explained or [np.nan] * len(maps))
     log.info("%s: %s of %d images", out, ", ".join(maps), len(drawn.images))
 
 
-def saliency(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> dict:
+def saliency(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> Encoded:
     """Return maps (n, h, w) at the input and at the first convolution's output."""
     network = networks.network(setting, "model", drawn, weights, seed)
     found = greymaps.in_chunks(lambda images: guided(network, images), drawn.images)
-    return dict(zip(MAPS["saliency"], found, strict=True))
+    return dict(zip(MAPS["saliency"], found, strict=True)), []  # those of `untrained`, too
+
+
+def untrained(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> Encoded:
+    """Return the maps of `saliency` of a model with random weights."""
+    return saliency(setting | {"weights": "none", "epochs": 0}, drawn, None, seed)
 
 
 def guided(network: networks.Network, images) -> tuple:
@@ -96,15 +107,19 @@ def guided(network: networks.Network, images) -> tuple:
     return at_input.mean(1), (at_first * first.clamp(min=0)).mean(1)
 
 
-def autoencoder(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> dict:
+def autoencoder(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> Encoded:
     """Return channel means (n, h/f, w/f) of the latents of an autoencoder for every f."""
     from fedgrid.encoders.autoencoder import FACTORS
 
-    return {f"f{f}": latent(setting, drawn, f, seed) for f in FACTORS}
+    found = {f"f{f}": latent(setting, drawn, f, seed) for f in FACTORS}
+    return {f: maps for f, (maps, _) in found.items()}, [share for _, share in found.values()]
 
 
-def latent(setting: dict, drawn: Originals, f: int, seed: int):
-    """Train an autoencoder for the setting's epochs; return channel means (n, h/f, w/f)."""
+def latent(setting: dict, drawn: Originals, f: int, seed: int) -> tuple:
+    """Train an autoencoder for the setting's epochs.
+
+    Return channel means (n, h/f, w/f), and the share of the images' variance that it explains.
+    """
     import torch
 
     from fedgrid.encoders import autoencoder
@@ -119,11 +134,19 @@ def latent(setting: dict, drawn: Originals, f: int, seed: int):
     positions = networks.shuffled(setting, epochs, drawn, rng)
     batches = (network.input(drawn.images[chosen]) for chosen in positions)
     autoencoder.train(model, batches, setting["autoencoder_lr"], setting["momentum"])
+
+    def measure(images) -> tuple:
+        x = network.input(images)
+        sums = autoencoder.error(model, x), autoencoder.moments(x)
+        return model[0](x).mean(1), *(one[None] for one in sums)
+
     with torch.no_grad():
-        return greymaps.in_chunks(lambda x: (model[0](network.input(x)).mean(1),), drawn.images)[0]
+        found, error, moments = greymaps.in_chunks(measure, drawn.images)
+    variance = autoencoder.variance(moments.sum(0), drawn.images[:, 0].numel())
+    return found, float(1 - error.sum() / variance)
 
 
-def area(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> dict:
+def area(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> Encoded:
     """Return grey images (n, h/f, w/f) for every f."""
     from fedgrid.encoders.autoencoder import FACTORS, area
 
@@ -131,10 +154,10 @@ def area(setting: dict, drawn: Originals, weights: Path | None, seed: int) -> di
         return tuple(area(images / 255, f)[:, 0] for f in FACTORS)
 
     found = greymaps.in_chunks(some, drawn.images)
-    return {f"f{f}": maps for f, maps in zip(FACTORS, found, strict=True)}
+    return {f"f{f}": maps for f, maps in zip(FACTORS, found, strict=True)}, []
 
 
-ENCODERS = {"saliency": saliency, "autoencoder": autoencoder, "area": area}
+ENCODERS = {"saliency": saliency, "untrained": untrained, "autoencoder": autoencoder, "area": area}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ every image, encoder, layer and seed:
                over an 11x11 Gaussian window of deviation 1.5, with population covariances
     cosine     of the judge's outputs for the map and for the grey original, in three channels
     euclidean  the L2 norm of the difference of map and original, with values in [0, 1]
+    explained  the share of all images' variance that the map's autoencoder explains; else empty
 
 --examples has the first images of every dataset, by each encoder's first seed and as `original`,
 with the map as the data URI of an 8-bit PNG. The input judge=FILE is needed if the judge has
@@ -69,15 +70,18 @@ def score(setting: dict, paths: dict[str, Path], maps: dict[str, Path], device: 
     import pandas as pd
 
     from fedgrid.engine.device import prepare
+    from fedgrid.runtime import files
 
     place = prepare(device, threads, "fp32")
     drawn = read_originals(paths["originals"], setting)
     network = networks.network(setting, "judge", to_device(drawn, place), paths.get("judge"), 0)
     reference = outputs(network, setting["judge_output"], drawn.grey)
-    tables = [rows(drawn, drawn.grey, ("original", "grey", 0), SAME)]
+    tables = [rows(drawn, drawn.grey, ("original", "grey", 0), SAME | {"explained": None})]
     for encoder, layer, seed in layers(setting):
-        grey = read_maps(maps[f"{encoder}/{seed}"], layer, drawn.grey.shape)
-        scores = compare(grey, drawn.grey)
+        path = maps[f"{encoder}/{seed}"]
+        grey = read_maps(path, layer, drawn.grey.shape)
+        shares = files.read_arrays(path, "explained")["explained"]
+        scores = compare(grey, drawn.grey) | {"explained": shares[MAPS[encoder].index(layer)]}
         scores["cosine"] = cosine(outputs(network, setting["judge_output"], grey), reference)
         tables.append(rows(drawn, grey, (encoder, layer, seed), scores))
         log.info("%s %s, seed %d: ssim %.3f", encoder, layer, seed, scores["ssim"].mean())
@@ -144,7 +148,7 @@ def rows(drawn: Originals, maps, names: tuple[str, str, int], scores: dict):
     examples = (table.groupby("dataset").cumcount() < EXAMPLES) & (seed == 0)
     table = table.assign(encoder=encoder, layer=layer, seed=seed)
     pictures = [png(grey) if shown else None for grey, shown in zip(maps, examples, strict=True)]
-    return table.assign(**{name: scores[name] for name in SAME}, png=pictures)
+    return table.assign(**{name: scores[name] for name in (*SAME, "explained")}, png=pictures)
 
 
 def png(grey) -> str:
@@ -163,7 +167,7 @@ def write(table, out: Path, examples: Path) -> None:
     """Write the scores of all maps, and those of the examples with their pictures."""
     from fedgrid.runtime import files
 
-    table = table.round(dict.fromkeys(SAME, 6))
+    table = table.astype({"explained": float}).round(dict.fromkeys((*SAME, "explained"), 6))
     scored = table[table.encoder != "original"].drop(columns="png")
     for path, part in ((out, scored), (examples, table.dropna(subset="png"))):
         with files.replacing(path) as temporary:

@@ -20,6 +20,7 @@ from fedgrid.study.reading import check_schema
 
 MAPS = {  # the maps of each encoder
     "saliency": ("input", "conv1"),
+    "untrained": ("input", "conv1"),
     "autoencoder": ("f2", "f4", "f8"),
     "area": ("f2", "f4", "f8"),
 }

@@ -33,7 +33,7 @@ def draw(
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
     """Return accuracies as in the other ablations, and seconds per run."""
-    known = table.assign(diverged=0)
+    known = table.assign(diverged=0, seeds=1)
     form = "{training_seconds:.1f} + {once_seconds:.1f}"
     seconds = {"seconds, rounds + before": tables.lay_out(known, form, "")}
     return pd.concat([ablation.wide(table), pd.concat(seconds, axis=1)], axis=1)

@@ -96,6 +96,6 @@ def caption(table: pd.DataFrame) -> str:
     shown = table[table["dataset"].isin(list_datasets(table))]["published"].notna().any()
     hatched = " Hatched: differences of the published means (paper scale)." * bool(shown)
     return (
-        "Accuracy of FedSLS minus that of the other run of the same seed"
+        f"The {tables.describe_score(table)} of FedSLS minus that of the other run of the same seed"
         f"{tables.describe_spread(table)}: {tables.describe_scope(table)}.{hatched}{lost}"
     )

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import figures, tables
 from fedgrid.study.records import Study
 
-SIDE, SMALLEST = 0.85, 0.65  # inches, side of a map
+SIDE, SMALLEST = 0.85, 0.61  # inches, side of a map
 
 
 def draw(examples: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -53,5 +53,5 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "The first images drawn of each dataset and their maps by the encoders' first seed (1 "
         f"seed); below each map its SSIM to the original; {tables.join_values(table, 'scale')} "
-        "scale."
+        f"scale.{tables.describe_explained(table.set_index('map')['explained'])}"
     )

@@ -7,12 +7,12 @@ shrinks f times. Right of it are maps for comparison: saliency at the first conv
 down-sampling.
 """
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
+from fedgrid.analysis.boxes import find_box
 from fedgrid.study.records import Study
 
 SCORES = {
@@ -33,10 +33,15 @@ def draw(scores: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     for name in order:
         scored = scores[scores["map"] == name]
         facts = {"map": name, "seeds": scored["seed"].nunique(), "images": count_images(scored)}
+        parts = [(ALL, scored), *((str(seed), part) for seed, part in scored.groupby("seed"))]
         for score in SCORES:
-            rows.append(facts | {"score": score, "seed": ALL} | compute_box(scored[score]))
-            for seed, part in scored.groupby("seed")[score]:
-                rows.append(facts | {"score": score, "seed": str(seed)} | compute_box(part))
+            for seed, part in parts:
+                about = facts | {
+                    "score": score,
+                    "seed": seed,
+                    "explained": part["explained"].mean(),
+                }
+                rows.append(about | compute_box(part[score]))
     return pd.DataFrame(rows).assign(scale=scale)
 
 
@@ -47,15 +52,12 @@ def count_images(scores: pd.DataFrame) -> int:
 
 def compute_box(values: pd.Series) -> dict:
     """Return Tukey's box; outliers are rounded, without duplicates, as a list in a text."""
-    low, median, high = np.percentile(values, [25, 50, 75])
-    reach = 1.5 * (high - low)
-    inside = values[values.between(low - reach, high + reach)]
-    outside = values[~values.between(low - reach, high + reach)].round(3).drop_duplicates()
+    low, median, high, inside, outliers = find_box(values)
     numbers = {
         "mean": values.mean(), "median": median, "q1": low, "q3": high, "box": high - low,
         "whisker_low": inside.min(), "whisker_high": inside.max(),
     }  # fmt: skip
-    text = " ".join(map(str, sorted(outside)))
+    text = " ".join(map(str, sorted({*outliers.round(3).tolist()})))
     return {k: round(float(v), 4) for k, v in numbers.items()} | {"outliers": text}
 
 
@@ -104,4 +106,5 @@ def caption(table: pd.DataFrame) -> str:
         f"{counted} encoder seeds (median of each: orange dots), "
         f"{tables.join_values(table, 'scale')} scale. SSIM with a Gaussian window of 11 pixels; "
         "cosine of the judging model's outputs; Euclidean distance of maps in [0, 1]."
+        f"{tables.describe_explained(table[table['seed'] != ALL].set_index('map')['explained'])}"
     )

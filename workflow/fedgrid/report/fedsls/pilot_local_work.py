@@ -46,4 +46,5 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    return f"FedAvg's test accuracy in percent by the two readings: {tables.describe_scope(table)}."
+    score = f"{tables.describe_score_and_unit(table)} of FedAvg by the two readings"
+    return f"The {score}: {tables.describe_scope(table)}."

@@ -1,22 +1,29 @@
 """Test accuracy by method, dataset and partition, beside the values of FedSLS's table 1.
 
-A run's score is the mean accuracy of the evaluations in its last `tail` rounds ("the average
-accuracy over the last 200"). A cell is the mean over seeds and the sample standard deviation. A
-cell with a diverged run has no mean; it says how many runs diverged.
+The paper's score is "the average accuracy over the last 200 epochs", and its 2,000 rounds are
+20,000 epochs. With `tail: rounds` these epochs are rounds, and with `tail: epochs` they are local
+epochs, of which a round has ten. A run's score is what its protocol says (`analysis/scores.py`). A
+cell is the mean over seeds and the sample standard
+deviation. A cell with a diverged run has no mean; it says how many runs diverged.
 """
 
 import pandas as pd
 
 from fedgrid.analysis import tables
 from fedgrid.analysis.published import STD, join_published, list_sources
-from fedgrid.analysis.scores import CELL, mean_over_seeds, score_runs
+from fedgrid.analysis.scores import CELL, mean_over_seeds, score_by, score_runs
 from fedgrid.study.records import Study
 
+OPTIONS = {"tail": "tail"}  # what they name (study/options.py)
 OURS = "ours"
 
 
-def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
-    """Return a row per cell: percent over seeds, published values and differences if any."""
+def draw(runs: pd.DataFrame, study: Study, scale: str, tail: str = "rounds") -> pd.DataFrame:
+    """Return a row per cell: percent over seeds, published values and differences if any.
+
+    `tail` says what a protocol's `tail` counts: `rounds`, or local `epochs`.
+    """
+    runs = runs if tail == "rounds" else score_by(runs, f"tail_{tail}")
     table = tables.add_alpha(mean_over_seeds(score_runs(runs), CELL))
     table = join_published(table, study).drop(columns="published_speedup")
     table = table.assign(scale=scale, difference=table["mean"] - table["published"])
@@ -35,8 +42,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     printed = {mean: std for mean, std in printed.items() if table[mean].notna().any()}
     if not printed:
         return ours
+    known = table.assign(diverged=0, seeds=1)
     parts = {OURS: ours} | {
-        mean: tables.lay_out(table.assign(mean=table[mean], std=table[std], diverged=0)).fillna("")
+        mean: tables.lay_out(known.assign(mean=table[mean], std=table[std])).fillna("")
         for mean, std in printed.items()
     }
     both = pd.concat(parts, axis=1).reorder_levels([*range(1, ours.columns.nlevels + 1), 0], axis=1)
@@ -52,8 +60,5 @@ def ranked(row: tuple, column: tuple) -> bool:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
-    scored = (
-        f"the mean of the last {tables.join_values(table, 'tail')} rounds: "
-        f"{tables.describe_scope(table)}"
-    )
-    return f"Test accuracy in percent, mean ± standard deviation over seeds of {scored}."
+    over = "mean ± standard deviation over seeds"
+    return f"The {tables.describe_score_and_unit(table)}, {over}: {tables.describe_scope(table)}."

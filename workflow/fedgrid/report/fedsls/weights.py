@@ -40,8 +40,8 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
             title = figures.write_setting(study, dataset, partition)
             above.set_title(f"{title}\n{write_effective_clients(here)}")
             plot_per_sample(below, here)
-        figures.label_rows(grid[2 * i], "weight $a_k$ (%)")
-        figures.label_rows(grid[2 * i + 1], "$R_k / n_k$")
+        figures.label_rows(grid[2 * i], "weight $a_k$ (%)", formula=True)
+        figures.label_rows(grid[2 * i + 1], "$R_k / n_k$", formula=True)
     figures.legend(figure, grid[0])
     return figure
 
@@ -53,7 +53,7 @@ def plot_shares(axes: Axes, table: pd.DataFrame) -> None:
     style: dict[str, Any] = {"s": 7, "alpha": 0.5, "linewidths": 0, "label": "FedSLS"}
     points = 100 * table["weight_fedavg"], 100 * table["weight"]
     axes.scatter(*points, color=find_colour("fedsls"), **style)
-    axes.set_xlabel("share of samples $n_k$ (%)")
+    axes.set_xlabel("share of samples $n_k$ (%)", parse_math=True)
 
 
 def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
@@ -62,7 +62,8 @@ def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
     for _, part in table.groupby("seed", sort=False):
         part = part.sort_values("R_per_sample", ascending=False)
         axes.plot(range(1, len(part) + 1), part["R_per_sample"], ".-", **style)
-    axes.set(yscale="log", xlabel="client, in order of $R_k / n_k$")
+    axes.set_yscale("log")
+    axes.set_xlabel("client, in order of $R_k / n_k$", parse_math=True)
     figures.use_whole_numbers(axes.xaxis)
 
 

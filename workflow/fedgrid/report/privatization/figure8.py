@@ -14,7 +14,15 @@ from matplotlib.figure import Figure
 from fedgrid.analysis import choice, fields, figures, metrics, tables
 from fedgrid.analysis.figures import LABEL
 from fedgrid.analysis.looks import find_colour
-from fedgrid.analysis.scores import CELL, RUN, mean_over_seeds, score_runs, select_scored
+from fedgrid.analysis.scores import (
+    CELL,
+    RUN,
+    find_tail,
+    mean_over_seeds,
+    score_runs,
+    select_scored,
+    strict_mean,
+)
 from fedgrid.report.privatization.ways import ACCURACIES
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError
@@ -47,11 +55,11 @@ def draw(
 
 def average_deviations(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Average over seeds a metric, and its deviation within the last rounds of each run."""
-    tail = runs[(runs["round"] > runs["rounds"] - runs["tail"]) & ~runs["diverged"]]
+    tail = runs[find_tail(runs) & ~runs["diverged"]]
     within = (100 * tail[metric]).groupby([tail[name] for name in RUN]).std().rename("deviation")
     scores = score_runs(runs, metric).merge(within.reset_index(), how="left", on=RUN)
     table = mean_over_seeds(scores, CELL, metric).drop(columns="of", errors="ignore")
-    deviations = scores.groupby(CELL, sort=False)["deviation"].mean().reset_index()
+    deviations = scores.groupby(CELL, sort=False)["deviation"].agg(strict_mean).reset_index()
     return table.merge(deviations, on=CELL)
 
 
@@ -125,10 +133,12 @@ def plot_bars(axes: Axes, table: pd.DataFrame) -> None:
 
 def caption(table: pd.DataFrame) -> str:
     """Describe the bars."""
+    score = tables.describe_score(table).replace("test accuracy", "accuracy")
+    untested = tables.describe_untested(table, ACCURACIES["personalisation"])
     lost = " A bar is missing if a run diverged." * bool(table["diverged"].any())
     return (
-        "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
-        "(personalisation), mean over seeds, with the standard deviation of the evaluations in the "
-        f"last {tables.join_values(table, 'tail')} rounds: "
+        f"The {score} of the server's model (aggregation), and the same of clients' own models, "
+        f"mean over clients{untested} (personalisation): mean over seeds, with the standard "
+        f"deviation of the evaluations in the last {tables.join_values(table, 'tail')} rounds: "
         f"{tables.describe_scope(table)}. Of the dashed line all blocks are shared.{lost}"
     )

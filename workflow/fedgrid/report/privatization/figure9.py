@@ -2,7 +2,8 @@
 
 Alpha is the weight of the shared features, beta that of the shared classifier's probabilities; with
 both 1 the model is the shared one, with both 0 the private one. Cells are equally large, whatever
-the distance of their values.
+the distance of their values. The clients are those of rounds after local training, as in the text
+(definition 3.3), or with `evaluate_clients: all` all clients as they are, as in the authors' code.
 """
 
 import pandas as pd
@@ -10,21 +11,30 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, tables
-from fedgrid.analysis.scores import CELL
+from fedgrid.analysis.mixtures import select_features
+from fedgrid.analysis.scores import CELL, strict_mean
 from fedgrid.runtime.names import in_words
 from fedgrid.study.records import Study
 
 POINT = ["alpha", "beta"]
+WHO = {  # a client of two rounds counts twice
+    "cohort": "clients of rounds, each counted in every round, after local training,",
+    "all": "clients, as they are,",
+}
 
 
-def draw(interpolation: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
+def draw(
+    interpolation: pd.DataFrame, study: Study, scale: str, evaluate_clients: str = "cohort"
+) -> pd.DataFrame:
     """Return a row per run's setting and point: percent over seeds; `best` marks the highest."""
-    table = interpolation.groupby([*CELL, *POINT], sort=False).agg(
-        accuracy=("mean", lambda values: 100 * values.mean()),
-        std=("mean", lambda values: 100 * values.std()),
+    some = select_features(interpolation, evaluate_clients)
+    table = some.groupby([*CELL, *POINT], sort=False).agg(
+        accuracy=("mean", lambda values: 100 * strict_mean(values)),
+        std=("mean", lambda values: 100 * values.std(skipna=False)),
         seeds=("seed", "nunique"),
         rounds=("rounds", "first"),
         clients=("clients", "first"),
+        evaluate_clients=("evaluate_clients", "first"),
     ).reset_index().round(4)  # fmt: skip
     table = table.rename(columns={"accuracy": "mean"})
     table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
@@ -68,10 +78,12 @@ def caption(table: pd.DataFrame) -> str:
     best = table[table["best"]].groupby(CELL, sort=False)
     points = [f"{write_points(part)} with {part['mean'].iloc[0]:.2f}" for _, part in best]
     return (
-        "Mean accuracy of all clients on their own test samples, in percent, with features alpha h "
-        "+ (1 - alpha) h' and probabilities beta p + (1 - beta) p', of the shared branch and the "
-        f"private one (with a prime): {tables.describe_scope(table)}. Stars mark the best points "
-        f"(alpha, beta): {'; '.join(points)}."
+        f"Mean accuracy of {tables.join_values(table, 'clients')} "
+        f"{WHO[table['evaluate_clients'].iloc[0]]} on their own test "
+        "samples, in percent, with features alpha h + (1 - alpha) h' and probabilities beta p + "
+        "(1 - beta) p', of the shared branch and the private one (with a prime): "
+        f"{tables.describe_scope(table)}. Stars mark the best points (alpha, beta): "
+        f"{'; '.join(points)}."
     )
 
 

@@ -10,7 +10,7 @@ weights.
 import pandas as pd
 
 from fedgrid.analysis import choice, figures, gains, tables, verdicts
-from fedgrid.analysis.scores import CELL, SETTING, score_runs, select_scored, strict_mean
+from fedgrid.analysis.scores import CELL, SCORED, SETTING, score_runs, select_scored, strict_mean
 from fedgrid.partitions import write_label
 from fedgrid.runtime.names import listed
 from fedgrid.study.records import Study
@@ -20,7 +20,7 @@ ACCURACIES = {"aggregation": "accuracy", "personalisation": "own_mean"}
 STATISTICS = ["mean", "low", "high"]
 ROW = ["method", "placebo", *SETTING]
 LABELLED = ("method", "placebo", "dataset", "protocol")
-FACTS = ("rounds", "metric", "tail")
+FACTS = ("rounds", *SCORED)
 
 
 def draw(
@@ -44,8 +44,7 @@ def draw(
     ]
     table = parts[1].merge(parts[0], how="left", on=ROW, suffixes=("", "_server"))
     table = table.drop(columns=[name for name in table if name.endswith("_server")])
-    for axis in LABELLED:
-        table[f"{axis}_label"] = [figures.label(study, name, axis) for name in table[axis]]
+    figures.add_labels(table, study, LABELLED)
     return table.assign(scale=scale).round(4)
 
 
@@ -54,7 +53,7 @@ def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[st
     scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
     back = match_placebos(scores["method"], ends)
     facts = scores.groupby(CELL, sort=False).agg(
-        seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS}
+        seeds=("seed", "nunique"), **{fact: (fact, "first") for fact in FACTS if fact in scores}
     )
     table = facts.reset_index().merge(compute_intervals(scores, name), on=CELL)
     theirs = compute_intervals(scores[scores["method"].isin(back)], f"{name}_placebo")
@@ -119,11 +118,12 @@ def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
 def caption(table: pd.DataFrame) -> str:
     """Describe the numbers."""
     metric = tables.describe_score(table).replace("test accuracy", "accuracy")
+    untested = tables.describe_untested(table, ACCURACIES["personalisation"])
     return (
         f"The {metric} in percent with its 95 % interval over seeds, of the server's model on the "
         "test set (aggregation) and of clients' own models on their own test samples, mean over "
-        "clients (personalisation); the same of each way's placebos, whose private part remembers "
-        "nothing from one participation to the next (with forgets it is drawn anew, with resets it "
-        "begins with the common initial weights), and the paired difference: "
+        f"clients{untested} (personalisation); the same of each way's placebos, whose private part "
+        "remembers nothing from one participation to the next (with forgets it is drawn anew, with "
+        "resets it begins with the common initial weights), and the paired difference: "
         f"{tables.describe_scope(table)}."
     )

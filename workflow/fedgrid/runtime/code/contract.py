@@ -16,6 +16,7 @@ from typing import Any
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, list_some, shown
 
+FIELD = "field of a method"  # the key of an error of `Method`, which does not know its file
 # A rule for a constant: the allowed values in words, and a test of a value.
 Rule = tuple[str, Callable[[Any], bool]]
 
@@ -31,8 +32,8 @@ def number(value: Any) -> bool:
 
 
 def texts(value: Any) -> bool:
-    """Whether `value` is a tuple or list of texts; a single text does not count."""
-    return isinstance(value, tuple | list) and all(isinstance(part, str) for part in value)
+    """Whether `value` is a tuple or list of texts that are not blank; one text does not count."""
+    return isinstance(value, tuple | list) and all(isinstance(p, str) and p.strip() for p in value)
 
 
 def different(value: Any) -> bool:
@@ -109,9 +110,14 @@ MAY: dict[str, Rule] = {  # optional constants of a dataset's file
         f"a whole number from 2 to {MOST_TOKENS}, such as 81",
         lambda value: whole(value) and 2 <= value <= MOST_TOKENS,
     ),
-    "WRITERS": BOOL,
+    "WRITERS": (
+        "True or a whole number above 0, such as 40",
+        lambda value: isinstance(value, bool) or whole(value),
+    ),
     "TEST_WRITERS": BOOL,
     "FLOATS": BOOL,
+    "GIVEN": ('a tuple of texts, such as ("femnist/*.json",)', texts),
+    "MISSING": ("a text with {} for the folder of data", lambda value: isinstance(value, str)),
     "CLASS_NAMES": ('a list of different texts, such as ["cat", "dog"]', different),
 }
 MODEL: dict[str, Rule] = {
@@ -173,7 +179,7 @@ def dataset(name: str) -> None:
             words, _ = DATASET[constant]
             raise UsageError(f"{source.file(module)} lacks {constant}: it is {words}")
     tokens(module)
-    writers = [source.literal(module, name, False) for name in ("WRITERS", "TEST_WRITERS")]
+    writers = [bool(source.literal(module, n, False)) for n in ("WRITERS", "TEST_WRITERS")]
     if writers == [False, True]:
         raise UsageError(
             f"{source.file(module)}: TEST_WRITERS is True, and WRITERS is not: give the writers of "
@@ -337,11 +343,14 @@ def called(module: str, what: str, work: Callable[[], Any]) -> Any:
     """Return `work()`, a call of a file's own code; a UsageError names the line where it fails."""
     try:
         return work()
-    except (UsageError, MemoryError):
+    except MemoryError:
         raise
     except Exception as problem:
+        if isinstance(problem, UsageError) and problem.key != FIELD:
+            raise
         frames = traceback.extract_tb(problem.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(source.path(module))]
         line = f", line {lines[-1]}" if lines else ""
-        said = shown(f"{type(problem).__name__}: {problem}")
+        kind = "" if isinstance(problem, UsageError) else f"{type(problem).__name__}: "
+        said = shown(f"{kind}{problem}")
         raise UsageError(f"{source.file(module)}{line}: {what} fails with {said}") from problem

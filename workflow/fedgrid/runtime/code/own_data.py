@@ -5,14 +5,15 @@
       spectra: {npz: spectra.npz}
 
 `dataset` returns what such a file would have: its constants, and a `load` that leads to
-`datasets/_folder.py` or `datasets/_npz.py`. The constant CONTENT is a hash of the names, sizes and
-times of the files, so that other files make other results; the place of the files is no part of it.
+`datasets/_folder.py` or `datasets/_npz.py`. The constant CONTENT is a hash of what is in the files,
+so that other data make other results; the place and the times of the files are no part of it.
 The Snakefile imports this: no torch, and numpy only if there are such data.
 """
 
 import json
 import os
 import re
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -20,12 +21,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fedgrid.runtime import notes
 from fedgrid.runtime.hashes import hash_text
 from fedgrid.runtime.names import PACKAGE, UsageError, registered, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 
 VARIABLE = "FEDGRID_OWN_DATA"  # the entries as JSON: what the Snakefile tells its jobs
-KINDS = ("folder", "npz")
+# What an entry can be, and the options that are read of each.
+KINDS = {
+    "folder": ("size", "channels", "test", "clients"),
+    "npz": ("shape", "classes", "tokens", "channels_last"),
+}
 
 
 def entries() -> dict[str, dict[str, Any]]:
@@ -82,6 +88,13 @@ def checked(given: Any) -> dict[str, dict[str, Any]]:
             raise UsageError(
                 f"datasets.{name} of the configuration is {shown(repr(entry))}, not an entry: "
                 f"write `{name}: {{folder: PATH}}` or `{name}: {{npz: PATH}}`"
+            )
+        kinds = [kind for kind in KINDS if kind in entry]
+        read = {option for kind in kinds for option in (kind, *KINDS[kind])}
+        if kinds and (unread := [key for key in entry if key not in read]):
+            raise UsageError(
+                f"datasets.{name} of the configuration has `{shown(unread[0])}`, which is not read "
+                f"of a `{kinds[0]}`: remove it; the options are {', '.join(KINDS[kinds[0]])}"
             )
     return dict(given or {})
 
@@ -178,10 +191,33 @@ def place_of(name: str, key: str) -> Path:
 
 
 def content(place: Path, files: list[Path]) -> str:
-    """Return a hash of the names below a place, sizes and times of files."""
+    """Return a hash of the names below a place and of what is in the files.
+
+    All of it is read once, and noted for the present sizes and times of the files.
+    """
     try:
         states = [(file, file.stat()) for file in files]
+        lines = [
+            f"{f.relative_to(place)} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns} {s.st_ino}"
+            for f, s in states
+        ]
+        return read_once(place, tuple(files), hash_lines(lines))
     except OSError as problem:
         raise UsageError(f"{problem.filename} cannot be read ({problem.strerror})") from None
-    lines = [f"{f.relative_to(place)} {s.st_size} {s.st_mtime_ns}" for f, s in states]
+
+
+@cache
+def read_once(place: Path, files: tuple[Path, ...], state: str) -> str:
+    """Return the hash of files' names and content; it is noted for this state of the files."""
+    from fedgrid.runtime.files import checksum  # help needs no other package
+
+    note = notes.place_note(f"data-{hash_lines([str(place.resolve())])[:32]}.txt")
+    if not (found := notes.read_note(note).get(state, "")):
+        found = hash_lines(f"{file.relative_to(place)} {checksum(file)}" for file in files)
+        notes.add_to_note(note, state, found)
+    return found
+
+
+def hash_lines(lines: Iterable[str]) -> str:
+    """Return a hash of lines, which may have the names of files that are no text."""
     return sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()

@@ -66,6 +66,12 @@ def is_own(module: str) -> bool:
     return kind == "datasets" and name in own_data.entries()
 
 
+def data_of(dataset: str) -> dict[str, str]:
+    """Return a hash of data of one's own as `data`: options and content; nothing of others."""
+    module = f"datasets.{dataset}"
+    return {"data": hash_codes([code(module)])} if is_own(module) else {}
+
+
 def text(module: str) -> str:
     """Return the text of a module."""
     if is_own(module):
@@ -100,7 +106,9 @@ def _parsed(module: str) -> ast.Module:
         raise UsageError(f"{file(module)}{line} is not Python: {problem.msg}") from None
     except UsageError:
         raise
-    except (OSError, ValueError, MemoryError, RecursionError) as problem:
+    except ValueError as problem:  # a byte that no text has; a later Python says it as above
+        raise UsageError(f"{file(module)} is not Python: {problem}") from None
+    except (OSError, MemoryError, RecursionError) as problem:
         raise UsageError(f"{file(module)} cannot be read as Python: {problem}") from None
 
 

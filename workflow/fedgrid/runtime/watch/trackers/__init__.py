@@ -94,10 +94,10 @@ def add_option(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def asked_for(options: argparse.Namespace, name: str) -> Asked:
-    """Return the trackers of `--track`; a run with --set keeps their files to itself."""
+    """Return the trackers of `--track`."""
     names = chosen(options.track)
     check_installed(names)
-    return Asked(names, (options.out if options.set else options.results) / "logs", name)
+    return Asked(names, options.results / "logs", name)
 
 
 def settings(run: resolved.Run) -> dict[str, Any]:

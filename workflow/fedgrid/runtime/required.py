@@ -1,0 +1,50 @@
+"""The packages that fedgrid needs, and the lowest version of each, as `pyproject.toml` states them.
+
+`make test-lowest` runs the tests with these versions. The Snakefile imports this: no torch here.
+"""
+
+import tomllib
+from importlib import metadata
+from typing import Any
+
+from fedgrid.runtime.names import PACKAGE, UsageError
+
+PROJECT = PACKAGE.parents[1] / "pyproject.toml"  # of a clone; an installed package has metadata
+
+
+def refuse_old_packages() -> None:
+    """Raise UsageError if an installed package is not of a version that fedgrid works with."""
+    if sentence := describe_old_packages():
+        raise UsageError(sentence)
+
+
+def describe_old_packages() -> str:
+    """Return which installed packages fedgrid does not work with, and what to do; "" for none."""
+    if not (old := {one: there for one in read_requirements() if (there := wrong_version(one))}):
+        return ""
+    there = ", ".join(f"{one.name} {version}" for one, version in old.items())
+    needed = " ".join(f'"{one.name}{one.specifier}"' for one in old)
+    return (
+        f"fedgrid does not work with the installed versions of packages ({there}): "
+        f"run `python -m pip install {needed}`"
+    )
+
+
+def read_requirements() -> list[Any]:
+    """Return what fedgrid needs: what the clone states, or what was stated at the installation."""
+    from packaging.requirements import Requirement
+
+    if PROJECT.exists():
+        texts = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["dependencies"]
+    else:
+        texts = metadata.requires("fedgrid") or []
+    return [Requirement(text) for text in texts]
+
+
+def wrong_version(needed: Any) -> str:
+    """Return the installed version of a package if it is not one of those needed, or else ""."""
+    try:
+        version = metadata.version(needed.name)
+    except metadata.PackageNotFoundError:
+        return ""  # whoever imports it says so
+    return "" if needed.specifier.contains(version, prereleases=True) else version
