@@ -55,13 +55,8 @@ UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
 FAMILIES |= {"<metric>": "|".join(WAYS), "<name>": r"\w+", "<model>": "server|own"}
 FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<source>": r".+"}
-ANYWHERE = {
-    "kept",
-    "code_changed",
-    "chosen",
-    "chosen_by",
-    "cited",
-}  # in collected tables and products, if there are any
+# In collected tables and products, if there are any.
+ANYWHERE = {"kept", "code_changed", "chosen", "chosen_by", "cited", "clients_without_tests"}
 FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
 # By module, a product that it draws at the quick scale: of FedSLS, if that has one.
 DRAWN = {
