@@ -16,6 +16,7 @@ from fedgrid.datasets import penmanship
 from fedgrid.federation.federation import load_federation
 from fedgrid.federation.holdout import give_tests
 from fedgrid.federation.members import read_partition, write_partition
+from fedgrid.federation.protocols import has_client_test
 from fedgrid.federation.stored import open_data
 from fedgrid.partitions import (
     EACH_WRITER,
@@ -30,7 +31,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.study.checks import check_partition
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import held_fields, partition_names
-from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, has_client_test
+from fedgrid.study.protocol import HELD, PROTOCOL, SHARED
 
 WRITERS = np.random.default_rng(0).permutation(np.repeat([3, 5, 8, 9, 20], [1, 2, 3, 4, 5]))
 LABELS = np.arange(len(WRITERS)) % 3

@@ -31,10 +31,10 @@ from pathlib import Path
 import torch
 
 from fedgrid.commands import data, partition, pretrain, saliency
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.stages.train import train as train_run
 from fedgrid.study.command import COMPILED, Machine
 from fedgrid.study.grid import Grid
-from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import AXES
 from fedgrid.study.reading import read_studies

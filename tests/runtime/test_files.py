@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedgrid.federation import array_files
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError
 
@@ -123,10 +124,10 @@ def test_leftovers_of_killed_processes_are_swept(tmp_path):
 
 def test_a_file_has_the_rights_of_any_new_file(tmp_path):
     (tmp_path / "any").touch()
-    files.save_tensors({"w": torch.zeros(1)}, tmp_path / "private")
+    array_files.save_tensors({"w": torch.zeros(1)}, tmp_path / "private")
     assert (tmp_path / "private").stat().st_mode != (tmp_path / "any").stat().st_mode
     with files.replacing(tmp_path / "w.safetensors") as temporary:
-        files.save_tensors({"w": torch.zeros(1)}, temporary)
+        array_files.save_tensors({"w": torch.zeros(1)}, temporary)
     assert (tmp_path / "w.safetensors").stat().st_mode == (tmp_path / "any").stat().st_mode
 
 

@@ -1,6 +1,7 @@
-"""What a module takes of `runtime/` and `study/` counts, unless a list says why it is harmless.
+"""Rooms that compute count for results, and rooms that plan do not.
 
-`make lint` holds which way imports run, and `test_mutations.py` tries what the list says.
+`make lint` holds which way imports run, and `test_mutations.py` tries that no change of what plans
+changes a number.
 """
 
 import os
@@ -10,24 +11,7 @@ import pytest
 
 from fedgrid.runtime import names
 from fedgrid.runtime.code import source
-from fedgrid.runtime.code.harmless import HARMLESS
-from fedgrid.runtime.names import PACKAGE, registered
-
-MODULES = {
-    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
-    for path in PACKAGE.rglob("*.py")
-}
-
-
-def test_the_list_of_what_is_harmless_has_only_what_would_count_otherwise(monkeypatch):
-    monkeypatch.setattr(source, "HARMLESS", {})
-    source.forget()
-    borrowed = {
-        one for module in MODULES if source.counts(module) for one in source.borrowed(module)
-    }
-    source.forget()
-    named = {where for where, _ in borrowed} | {f"{where}.{name}" for where, name in borrowed}
-    assert HARMLESS.keys() <= named
+from fedgrid.runtime.names import registered
 
 
 @pytest.mark.parametrize("folder", ["methods", "models", "datasets", "partitions"])
@@ -37,9 +21,9 @@ def test_a_registrys_files_count(folder):
 
 
 @pytest.mark.parametrize("stage", ["partition", "pretrain", "saliency", "latents", "train"])
-def test_a_stage_counts_all_it_reaches_but_the_two_folders(stage):
+def test_a_stage_counts_all_it_reaches_but_what_plans(stage):
     counted = source.counted(f"stages.{stage}")
-    assert not any(name.startswith(("runtime", "study")) for name in counted)
+    assert not {name.partition(".")[0] for name in counted} & {*source.PLANNING}
     direct = {name for module in counted for name in source._imports(module)}
     assert {name for name in direct if source.counts(name)} <= counted
 

@@ -10,6 +10,7 @@ import pytest
 
 from fedgrid.commands import data, partition, saliency
 from fedgrid.commands import pretrain as pretraining
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.method import Method, by_samples
 from fedgrid.methods import fedprox
 from fedgrid.runtime import forced, machine
@@ -18,7 +19,7 @@ from fedgrid.stages import pretrain
 from fedgrid.stages.train import train as train_run
 from fedgrid.study import jobs
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import list_needed_stages, run_of_stage
+from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.training import checkpoint, extension, same_work

@@ -336,10 +336,6 @@ def test_a_folder_of_caches_that_cannot_be_written_stops_nothing(asked, tmp_path
     assert sizes.measure_sizes("cnn", "{}")["weights"] == 2
 
 
-def test_a_fingerprint_is_of_these_modules_only():
-    assert source.of(["federation.seeds"]) != source.of(["federation.seeds", "federation.schedule"])
-
-
 def test_a_record_is_found_from_where_its_files_are(tmp_path):
     assert records.path(Path("a/b.csv")) == Path("a/.b.csv.record")
     assert records.relative(tmp_path / "x/y.npz", tmp_path / "x") == "y.npz"

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from conftest import assert_same, simulate
+from fedgrid.federation import array_files
 from fedgrid.method import Method
 from fedgrid.methods import scaffold
 from fedgrid.runtime import files
@@ -67,7 +68,7 @@ def test_memories_are_a_dict_whatever_is_on_disk(seed, small, tmp_path):
 
 def test_a_checkpoint_writes_what_is_new(small, tmp_path, monkeypatch):
     written = []
-    save_tensors = files.save_tensors
+    save_tensors = array_files.save_tensors
 
     def counted(tensors, path, about):
         written.extend(tensors[memories.CLIENTS].tolist())

@@ -36,11 +36,12 @@ from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState, own_model
 from fedgrid.engine.traffic import count_bytes
 from fedgrid.federation.federation import Pool
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.method import Memory, Method, Model
 from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
-from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
+from fedgrid.runtime.resolved import MethodParts, Protocol
 from fedgrid.study.protocol import DEFAULTS
 from fedgrid.training.build import build_part, check_method
 

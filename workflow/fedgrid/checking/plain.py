@@ -25,9 +25,10 @@ from fedgrid.checking import small
 from fedgrid.engine.round import Engine
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError, known
-from fedgrid.runtime.resolved import Protocol, changed_protocol
+from fedgrid.runtime.resolved import Protocol
 from fedgrid.study.protocol import DEFAULTS
 
 OPTIMISERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}

@@ -13,11 +13,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.runtime import cli, files, records
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import find_inputs, resolve_run, run_parser
-from fedgrid.study.jobs import list_needed_stages, stage_modules
+from fedgrid.study.jobs import stage_modules
 from fedgrid.study.paths import RUN
 
 

@@ -28,10 +28,11 @@ for the mean of the private ones.
 
 from pathlib import Path
 
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.runtime import cli, records
 from fedgrid.stages.interpolation import interpolate
 from fedgrid.study import command
-from fedgrid.study.jobs import list_needed_stages, run_of_stage
+from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import RUN
 
 

@@ -13,11 +13,12 @@ from its first round (`runtime/forced.py`).
 import os
 from pathlib import Path
 
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.watch import trackers
 from fedgrid.stages.train import SAVE_EVERY, train
 from fedgrid.study import command
-from fedgrid.study.jobs import list_needed_stages, run_of_stage
+from fedgrid.study.jobs import run_of_stage
 from fedgrid.study.paths import RUN
 
 

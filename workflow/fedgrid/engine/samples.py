@@ -15,8 +15,9 @@ from torch.utils._pytree import tree_map
 from fedgrid.engine.state import moved
 from fedgrid.federation import augment, schedule
 from fedgrid.federation.federation import Federation
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.method import ServerData
-from fedgrid.runtime.resolved import Protocol, changed_protocol
+from fedgrid.runtime.resolved import Protocol
 
 CHUNK = 64  # images per forward pass over all data of a client
 

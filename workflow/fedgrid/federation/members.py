@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgrid.federation import array_files
 from fedgrid.runtime import files
 
 
@@ -88,8 +89,8 @@ def joined(prefix: str, lists: list[np.ndarray]) -> dict[str, np.ndarray]:
 def read_partition(path: Path) -> Partition:
     """Return the partition in a file of `write_partition`; UsageError if it is damaged."""
     with files.whole(str(path)):
-        names = files.array_names(path)
-        found = files.read_arrays(path, *names)
+        names = array_files.array_names(path)
+        found = array_files.read_arrays(path, *names)
         members, counts = taken_apart("", found), whole_numbers("counts", found, 2)
         tests, validation = (
             taken_apart(prefix, found) if f"{prefix}indices" in names else []

@@ -14,7 +14,6 @@ from typing import Any
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.names import UsageError
 from fedgrid.runtime.process import fresh_state
 from fedgrid.store import identity
@@ -103,7 +102,7 @@ def unload_edited() -> None:
 def remember_imports() -> None:
     """Remember the hash of every imported file that can change results, to notice edits later."""
     for name in [n.removeprefix("fedgrid.") for n in sys.modules if n.startswith("fedgrid.")]:
-        if name not in IMPORTED and name not in HARMLESS and source.path(name).exists():
+        if name not in IMPORTED and source.counts(name) and source.path(name).exists():
             IMPORTED[name] = hash_module(name)
 
 

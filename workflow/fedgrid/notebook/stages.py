@@ -13,6 +13,7 @@ from typing import Any
 
 from fedgrid.engine.round import Engine
 from fedgrid.federation import seeds
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.method import Method
 from fedgrid.notebook.own_models import Opened, find_models
 from fedgrid.notebook.result import Result, read_result
@@ -22,7 +23,6 @@ from fedgrid.runtime.resolved import Run
 from fedgrid.runtime.watch import progress
 from fedgrid.store.identity import changed_parts, input_of
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import RUN, input_paths
 from fedgrid.training import results as written
 from fedgrid.training.build import build_engine

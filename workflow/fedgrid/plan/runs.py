@@ -12,6 +12,7 @@ from typing import Any
 
 from snakemake.io import ancient
 
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.partitions import (
     EACH_WRITER,
     check_merged,
@@ -32,7 +33,6 @@ from fedgrid.study.jobs import (
     dataset_modules,
     fingerprint_stages,
     is_state_read,
-    list_needed_stages,
     memory_mb,
     run_of_stage,
     state_gb,

@@ -4,13 +4,11 @@ import glob
 import hashlib
 import logging
 import os
-import re
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -83,20 +81,6 @@ def share(path: Path, other: Path) -> None:
             shutil.copyfile(path, temporary)
 
 
-def save_tensors(tensors: dict[str, Any], path: Path, about: dict[str, str] | None = None) -> None:
-    """Write a .safetensors file; OSError if the disk is full."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
-
-    try:
-        save_file(tensors, path, about)
-    except SafetensorError as problem:
-        if not (code := re.search(r"os error (\d+)", str(problem))):
-            raise
-        number = int(code[1])
-        raise OSError(number, os.strerror(number), str(path)) from problem
-
-
 def sweep(*paths: Path) -> None:
     """Remove incomplete copies of these files that killed processes left behind."""
     for path in paths:
@@ -124,22 +108,6 @@ def whole(what: str) -> Iterator[None]:
             raise
         said = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise UsageError(f"{what} is damaged ({said}): delete it and make it again") from problem
-
-
-def array_names(path: Path) -> list[str]:
-    """Return the names of the arrays in an .npz file; UsageError if it is damaged."""
-    import numpy as np
-
-    with whole(str(path)), np.load(path) as arrays:
-        return arrays.files
-
-
-def read_arrays(path: Path, *names: str) -> dict[str, Any]:
-    """Return the arrays `names` of an .npz file; UsageError if it is damaged or lacks one."""
-    import numpy as np
-
-    with whole(str(path)), np.load(path) as arrays:
-        return {name: arrays[name] for name in names}
 
 
 def checksum(file: Path) -> str:

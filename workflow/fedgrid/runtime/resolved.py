@@ -3,7 +3,6 @@
 `study/protocol.py` has the fields' defaults, and `schemas/study.schema.yaml` says what they mean.
 """
 
-from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 Axis = Literal["protocol", "dataset", "partition", "method", "seed"]
@@ -95,14 +94,3 @@ class Run(TypedDict):
     method: MethodParts
     own: NotRequired[Fields]  # fields of the protocol that the method changes
     seed: int
-
-
-def effective_protocol(run: Run) -> Protocol:
-    """Return a run's protocol with the values of the fields that its method changes."""
-    return changed_protocol(run["protocol"], run.get("own", {}))
-
-
-def changed_protocol(protocol: Protocol, fields: Mapping[str, Any]) -> Protocol:
-    """Return a protocol with other values of these fields."""
-    changed: Any = {**protocol, **fields}
-    return changed

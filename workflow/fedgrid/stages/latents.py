@@ -8,8 +8,9 @@ own, one of all data, and plain averaging (`encoders/autoencoder.py`), at f = 2,
 import logging
 from pathlib import Path
 
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime import cli
-from fedgrid.runtime.resolved import Run, changed_protocol
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import Machine
 
 NOT_KNOWN = float("nan")  # explained variance if it was not measured or there is no decoder

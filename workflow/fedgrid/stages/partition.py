@@ -8,9 +8,10 @@ import numpy as np
 from fedgrid.federation.client_names import find_names, write_names
 from fedgrid.federation.holdout import give_tests, hold_out
 from fedgrid.federation.members import Partition, write_partition
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli
-from fedgrid.runtime.resolved import Protocol, Run, changed_protocol
+from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.study.protocol import DEFAULTS
 
 log = logging.getLogger(__name__)

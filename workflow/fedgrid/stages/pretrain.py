@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedgrid.federation import array_files
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime import files, forced
-from fedgrid.runtime.resolved import Run, changed_protocol
+from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import identify
 from fedgrid.study.command import Machine
 
@@ -78,4 +80,4 @@ def save(folder: Path, clients: list[int], states: dict) -> None:
     for i, k in enumerate(clients):
         own = {name: w[i].contiguous() for name, w in states.items()}
         with files.replacing(folder / f"client{k}.safetensors") as temporary:
-            files.save_tensors(own, temporary)
+            array_files.save_tensors(own, temporary)

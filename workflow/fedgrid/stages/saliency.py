@@ -10,9 +10,10 @@ import logging
 import time
 from pathlib import Path
 
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime import cli, files
 from fedgrid.runtime.names import in_words
-from fedgrid.runtime.resolved import Run, changed_protocol
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.command import (
     Machine,
     require_file,

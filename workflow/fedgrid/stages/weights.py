@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from fedgrid.federation import array_files
 from fedgrid.runtime import files
 
 
@@ -19,4 +20,4 @@ def convert(torchvision_name: str, folder: Path, out: Path) -> None:
     weights = models.read_weights(fetch(url, folder / name, f"sha256:{prefix}"))
     renamed = {re.sub(r"^fc\.", "head.", n): w.contiguous() for n, w in weights.items()}
     with files.replacing(out) as temporary:
-        files.save_tensors(renamed, temporary)
+        array_files.save_tensors(renamed, temporary)

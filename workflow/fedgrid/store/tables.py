@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedgrid.federation import array_files
 from fedgrid.partitions import EACH_WRITER
 from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, known
@@ -252,7 +253,7 @@ def read_counts(path: Path):
     import numpy as np
     import pandas as pd
 
-    held = files.read_arrays(path, "counts")["counts"]
+    held = array_files.read_arrays(path, "counts")["counts"]
     client, label = np.nonzero(held)
     return pd.DataFrame({"client": client, "class": label, "samples": held[client, label]})
 
@@ -262,12 +263,12 @@ def read_sizes(path: Path):
     import numpy as np
     import pandas as pd
 
-    names = files.array_names(path)
-    training = files.read_arrays(path, "counts")["counts"].sum(axis=1)
+    names = array_files.array_names(path)
+    training = array_files.read_arrays(path, "counts")["counts"].sum(axis=1)
     table = pd.DataFrame({"client": range(len(training)), "training": training})
     for name in ("test", "validation"):
         array = f"{name}_offsets"
-        sizes = np.diff(files.read_arrays(path, array)[array]) if array in names else 0
+        sizes = np.diff(array_files.read_arrays(path, array)[array]) if array in names else 0
         table[name] = sizes
     return table
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.federation import cohorts
+from fedgrid.federation.protocols import changed_protocol, has_client_test
 from fedgrid.partitions import (
     EACH_WRITER,
     check_merged,
@@ -19,8 +20,8 @@ from fedgrid.partitions import (
 )
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.runtime.resolved import MethodParts, Protocol, changed_protocol
-from fedgrid.study.protocol import LOCAL, has_client_test
+from fedgrid.runtime.resolved import MethodParts, Protocol
+from fedgrid.study.protocol import LOCAL
 
 # Sources of products that no grid makes, by the part of a scale that describes them.
 # Bytes of a name of which a file system makes a folder, and where more is put before and after it.

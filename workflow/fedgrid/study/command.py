@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedgrid.federation.protocols import effective_protocol
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.code import contract, own_data
 from fedgrid.runtime.names import UsageError, known, shown
-from fedgrid.runtime.resolved import Run, effective_protocol
+from fedgrid.runtime.resolved import Run
 from fedgrid.study.checks import (
     check_cohort,
     check_equations,

@@ -19,9 +19,10 @@ from fedgrid.claim import (
     part_for_claim,
     split_grid,
 )
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, shown, within
-from fedgrid.runtime.resolved import Fields, Named, Names, changed_protocol
+from fedgrid.runtime.resolved import Fields, Named, Names
 from fedgrid.study.checks import (
     EXPERIMENTS,
     check_blocks,

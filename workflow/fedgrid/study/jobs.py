@@ -5,10 +5,15 @@ import os
 from typing import Any
 
 from fedgrid.federation import cohorts
+from fedgrid.federation.protocols import (
+    effective_protocol,
+    list_method_modules,
+    list_needed_stages,
+)
 from fedgrid.partitions import count_clients, parse_name
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
-from fedgrid.runtime.resolved import Names, Run, effective_protocol
+from fedgrid.runtime.resolved import Names, Run
 from fedgrid.study import sizes
 from fedgrid.study.protocol import ANY, AXES, OF_METHOD, STAGES, known_now
 
@@ -81,18 +86,6 @@ def count_kept_models(run: Run) -> float:
     if protocol.get("optimiser_state") == "kept":
         kept += 1 if protocol["optimiser"] == "sgd" else 2
     return kept
-
-
-def list_method_modules(run: Run) -> list[str]:
-    """Return the modules of the run's method."""
-    return [f"methods.{part}" for part in run["method"]]
-
-
-def list_needed_stages(run: Run) -> list[str]:
-    """Return the stages that the run's method names in `NEEDS`."""
-    return sorted(
-        {need for part in list_method_modules(run) for need in source.literal(part, "NEEDS", ())}
-    )
 
 
 def stage_modules(stage: str, run: Run) -> list[str]:

@@ -123,9 +123,3 @@ def known_before(fields: Mapping[str, Any]) -> Fields:
 def known_now(fields: Mapping[str, Any]) -> Fields:
     """Return fields of a protocol with those that came later, which have their default."""
     return {field: PROTOCOL[field] for field in ADDED} | dict(fields)
-
-
-def has_client_test(protocol: Mapping[str, Any]) -> bool:
-    """Whether a protocol gives clients test samples of their own."""
-    of_writers = protocol.get("client_test_from") == "writers"
-    return of_writers or bool(protocol.get("client_test"))

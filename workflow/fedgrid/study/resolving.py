@@ -10,6 +10,7 @@ from functools import wraps
 from itertools import chain
 from typing import Any, NoReturn
 
+from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import (
     UsageError,
@@ -21,7 +22,7 @@ from fedgrid.runtime.names import (
     shown,
     within,
 )
-from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run, changed_protocol
+from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash

@@ -12,18 +12,17 @@ from fedgrid.engine.device import prepare
 from fedgrid.engine.hooks import state
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
-from fedgrid.federation import conditions, schedule, seeds
+from fedgrid.federation import array_files, conditions, schedule, seeds
 from fedgrid.federation.federation import Federation, load_federation
+from fedgrid.federation.protocols import changed_protocol, has_client_test, list_needed_stages
 from fedgrid.method import Method
 from fedgrid.partitions import EACH_WRITER
 from fedgrid.runtime import files
 from fedgrid.runtime.code import contract, source
 from fedgrid.runtime.names import UsageError, known, registered, shown
-from fedgrid.runtime.resolved import Protocol, Run, changed_protocol
+from fedgrid.runtime.resolved import Protocol, Run
 from fedgrid.study.checks import check_allowed, check_cohort, check_population, needs_client_test
 from fedgrid.study.command import Machine
-from fedgrid.study.jobs import list_needed_stages
-from fedgrid.study.protocol import has_client_test
 
 
 def build_engine(run: Run, paths: dict[str, Path], machine: Machine) -> tuple[Engine, RunState]:
@@ -197,7 +196,7 @@ def read_artifact(
 ) -> dict[str, torch.Tensor]:
     """Return the arrays that the stage `name` wrote for methods; UsageError if they do not fit."""
     with files.whole(str(path)):
-        found = files.read_arrays(path, *ARTIFACTS[name])
+        found = array_files.read_arrays(path, *ARTIFACTS[name])
         sizes = {"N": clients, "L": len(found.get("main", ()))}
         for key, (dtype, axes) in ARTIFACTS[name].items():
             shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)

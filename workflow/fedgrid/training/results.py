@@ -14,12 +14,12 @@ import torch
 from fedgrid.engine.client_evaluation import COLUMNS as CLIENTS
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
-from fedgrid.federation import schedule
+from fedgrid.federation import array_files, schedule
+from fedgrid.federation.protocols import list_needed_stages
 from fedgrid.partitions import EACH_WRITER
 from fedgrid.runtime import cli, files, machine
 from fedgrid.runtime.resolved import Run
 from fedgrid.store.identity import Identity
-from fedgrid.study.jobs import list_needed_stages
 from fedgrid.study.paths import COUNTED, UNTESTED
 from fedgrid.training.rounds import MEANS, diverged
 
@@ -70,9 +70,11 @@ def count_before(run: Run, paths: Mapping[str, Path]) -> dict[str, float]:
     options = {f"{k}={v}" for part in run["method"].values() for k, v in part.items()}
     found = []
     for stage in list_needed_stages(run):
-        names = [n.split("/") for n in files.array_names(paths[stage]) if n.startswith(BEFORE)]
+        names = [
+            n.split("/") for n in array_files.array_names(paths[stage]) if n.startswith(BEFORE)
+        ]
         fits = ["/".join(name) for name in names if {*name[1:]} <= options]
-        arrays = files.read_arrays(paths[stage], *fits).values()
+        arrays = array_files.read_arrays(paths[stage], *fits).values()
         found.append(sum(map(float, arrays)) if fits else math.nan)
     return {} if math.isnan(sum(found)) else {"flops_before": sum(found)}
 
@@ -172,7 +174,7 @@ def write(out: Path, state: RunState, history: list[dict], summary: dict) -> lis
     summary |= {"rounds": state.round, "diverged": diverged(metrics), "final": metrics[-1]}
     with files.replacing(out / "model.safetensors") as temporary:
         tensors = {name: tensor.contiguous() for name, tensor in state.server.items()}
-        files.save_tensors(tensors, temporary)
+        array_files.save_tensors(tensors, temporary)
     with files.replacing(out / "summary.json") as temporary:
         temporary.write_text(json.dumps(summary, indent=1) + "\n")
     write_rows(out / "clients.csv", columns(clients, first=CLIENTS), clients)

@@ -12,8 +12,8 @@ from fedgrid.engine.hooks.calling import settle
 from fedgrid.engine.hooks.state import Watch
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState, add_to_recent
+from fedgrid.federation.protocols import has_client_test
 from fedgrid.runtime.resolved import Protocol
-from fedgrid.study.protocol import has_client_test
 
 NOT_COMPLETE = {"accuracy": None, "loss": None}  # of a server without the private parameters
 

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedgrid.runtime import files
+from fedgrid.federation import array_files
 
 ESCAPES = (("~", "~0"), ("/", "~1"))  # in a name, as in a JSON pointer (RFC 6901)
 EMPTY = "~e"  # no name is escaped to this
@@ -30,7 +30,7 @@ def write(path: Path, tensors: dict[str, Tensor], about: dict[str, str]) -> str:
     """
     tensors = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
     seal = checksum(tensors, about)
-    files.save_tensors(unshared(tensors), path, about | {"checksum": seal})
+    array_files.save_tensors(unshared(tensors), path, about | {"checksum": seal})
     return seal
 
 

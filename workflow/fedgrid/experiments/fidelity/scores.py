@@ -33,6 +33,7 @@ from fedgrid.experiments.fidelity.setting import (
     setting_parser,
     to_device,
 )
+from fedgrid.federation import array_files
 from fedgrid.runtime import cli, records
 from fedgrid.runtime.names import UsageError
 
@@ -70,7 +71,6 @@ def score(setting: dict, paths: dict[str, Path], maps: dict[str, Path], device: 
     import pandas as pd
 
     from fedgrid.engine.device import prepare
-    from fedgrid.runtime import files
 
     place = prepare(device, threads, "fp32")
     drawn = read_originals(paths["originals"], setting)
@@ -80,7 +80,7 @@ def score(setting: dict, paths: dict[str, Path], maps: dict[str, Path], device: 
     for encoder, layer, seed in layers(setting):
         path = maps[f"{encoder}/{seed}"]
         grey = read_maps(path, layer, drawn.grey.shape)
-        shares = files.read_arrays(path, "explained")["explained"]
+        shares = array_files.read_arrays(path, "explained")["explained"]
         scores = compare(grey, drawn.grey) | {"explained": shares[MAPS[encoder].index(layer)]}
         scores["cosine"] = cosine(outputs(network, setting["judge_output"], grey), reference)
         tables.append(rows(drawn, grey, (encoder, layer, seed), scores))
@@ -100,9 +100,8 @@ def layers(setting: dict) -> list[tuple[str, str, int]]:
 
 def read_maps(path: Path, layer: str, shape: tuple[int, ...]):
     """Return maps (n, size, size) uint8; UsageError if their shape is not the originals'."""
-    from fedgrid.runtime import files
 
-    maps = files.read_arrays(path, layer)[layer]
+    maps = array_files.read_arrays(path, layer)[layer]
     if (str(maps.dtype), maps.shape) != ("uint8", shape):
         raise UsageError(f"{path}: {layer} is {maps.dtype} {maps.shape}, not uint8 {shape}")
     return maps

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedgrid.experiments.fidelity.greymaps import CONTRASTS
+from fedgrid.federation import array_files
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError, known, registered
@@ -117,9 +118,8 @@ def has_published(setting: dict[str, Any], network: str) -> bool:
 
 def read_originals(path: Path, setting: dict[str, Any]) -> Originals:
     """Return the images of `originals.py`; UsageError if they do not fit the setting."""
-    from fedgrid.runtime import files
 
-    found = Originals(**files.read_arrays(path, *Originals._fields))
+    found = Originals(**array_files.read_arrays(path, *Originals._fields))
     shape = (sum(setting["images"].values()), 3, setting["size"], setting["size"])
     if found.images.shape != shape:
         raise UsageError(f"{path} holds images {found.images.shape}, not {shape} as in the setting")

@@ -1,10 +1,9 @@
 """The package's code as a dependency of its results. The Snakefile imports this: no torch here.
 
-A result depends on the modules that its entry point can reach, such as `stages/train.py`. Of
-BY_NAME only those functions, classes and constants count that a module which counts names, and
-those that these name, and so on. No command is an entry point: a command only parses and calls.
-`harmless.py` lists what cannot change a number, with the reason. What counts is read without the
-texts that no result depends on (`bare.py`).
+A result depends on the modules that its entry point can reach, such as `stages/train.py`. Modules
+of the rooms in PLANNING never count: they say which work is done, and a job gets all that a number
+depends on as values, which are compared themselves. What counts is read without the texts that no
+result depends on (`bare.py`).
 """
 
 import ast
@@ -21,24 +20,12 @@ from typing import Any
 from fedgrid.runtime import notes
 from fedgrid.runtime.code import own_data
 from fedgrid.runtime.code.bare import bare
-from fedgrid.runtime.code.harmless import HARMLESS
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.names import PACKAGE, UsageError
 
 ROOT = PACKAGE
-# Rooms, or modules of one, of which only what is named counts.
-BY_NAME = (
-    "claim",
-    "commands",
-    "notebook",
-    "plan",
-    "runtime",
-    "store.identity",
-    "store.kept",
-    "study",
-)
-
-Name = tuple[str, str]  # a module, and what it defines at its top level
+# Rooms in which nothing changes a number.
+PLANNING = ("commands", "notebook", "page", "plan", "runtime", "store", "study")
 
 
 def path(module: str) -> Path:
@@ -89,12 +76,6 @@ def forget() -> None:
 def tree(module: str) -> ast.Module:
     """Return the module's syntax tree."""
     return _parsed(module)
-
-
-@cache
-def _bare_tree(module: str) -> ast.Module:
-    """Return the module's syntax tree without the texts that no result depends on."""
-    return bare(_parsed(module))
 
 
 def _parsed(module: str) -> ast.Module:
@@ -175,107 +156,17 @@ def _imports(module: str) -> frozenset[str]:
 
 @cache
 def counted(module: str) -> frozenset[str]:
-    """Return the modules that can change a result of `module`, without those that count by name."""
+    """Return `module`, and all modules that can change its result."""
     found, new = set(), {module}
     while new:
         found |= new
-        near = {name for one in new for name in _imports(one)}
-        near |= {where for one in new for where, _ in borrowed(one)}
-        new = {name for name in near if counts(name)} - found
+        new = {name for one in new for name in _imports(one) if counts(name)} - found
     return frozenset(found)
 
 
 def counts(module: str) -> bool:
-    """Whether all of a module can change a result."""
-    parts = module.split(".")
-    return not any(".".join(parts[:end]) in BY_NAME for end in (1, 2))
-
-
-# -- what counts by its name ----------------------------------------------------------------------
-
-
-@cache
-def borrowed(module: str) -> frozenset[Name]:
-    """Return what a module uses of modules that count by name, directly or indirectly."""
-    found: set[Name] = set()
-    new = {*_named(module)}
-    while new:
-        found |= new
-        new = {name for one in new if not counts(one[0]) for name in _uses(one)} - found
-    return frozenset(found)
-
-
-@cache
-def _uses(one: Name) -> frozenset[Name]:
-    """Return what a function, class or constant names, of its module and of others."""
-    module, name = one
-    found = {n for node in _statements(module).get(name, ()) for n in _names(module, node)}
-    imported = _bound(module).get(name, one)
-    return frozenset(found | ({imported} if imported[1] else set()))
-
-
-@cache
-def _named(module: str) -> frozenset[Name]:
-    """Return what a module names of modules that count by name."""
-    if not any(not counts(where) for where, _ in _bound(module).values()):
-        return frozenset()
-    return frozenset(one for one in _names(module, _bare_tree(module)) if not counts(one[0]))
-
-
-def _names(module: str, node: ast.AST) -> set[Name]:
-    """Return what a part of a module names of it and of others; what is harmless is left out."""
-    found, bound = set(), _bound(module)
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and one.id in bound:
-            found.add(bound[one.id])
-        elif isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name):
-            where, name = bound.get(one.value.id, ("", "."))
-            found |= set() if name or is_harmless(where, one.attr) else {(where, one.attr)}
-    return {one for one in found if one[1]}
-
-
-@cache
-def _bound(module: str) -> dict[str, Name]:
-    """Return what the names in a module stand for; an imported module has no name after it.
-
-    What is harmless is left out.
-    """
-    found = {} if counts(module) else {name: (module, name) for name in _statements(module)}
-    for node in _import_nodes(module):
-        if isinstance(node, ast.ImportFrom) and (where := _inside(origin(module, node))):
-            for alias in node.names:
-                inner = (f"{where}.{alias.name}".strip("."), "")
-                is_module = path(inner[0]).exists()
-                found[alias.asname or alias.name] = inner if is_module else (where, alias.name)
-    return {alias: one for alias, one in found.items() if not is_harmless(*one)}
-
-
-def is_harmless(module: str, name: str) -> bool:
-    """Whether a function, class or constant cannot change a number (`harmless.py`)."""
-    return module in HARMLESS or f"{module}.{name}" in HARMLESS
-
-
-@cache
-def _statements(module: str) -> dict[str, list[ast.stmt]]:
-    """Return, by name, the top-level statements of a module that assign or change it."""
-    found: dict[str, list[ast.stmt]] = {}
-    for node in _bare_tree(module).body:
-        for name in _defined(node) | _changed(node):
-            found.setdefault(name, []).append(node)
-    return found
-
-
-def _changed(node: ast.stmt) -> set[str]:
-    """Return the names whose content a statement changes: `D[key] = value`, or `D.update(...)`."""
-    targets = [node.value] if isinstance(node, ast.Expr) else getattr(node, "targets", ())
-    return {one.id for to in targets for one in ast.walk(to) if isinstance(one, ast.Name)}
-
-
-@cache
-def _code_of(one: Name) -> str:
-    """Return the code of a function, class or constant, as `code` does."""
-    module, name = one
-    return "\n".join(map(ast.unparse, _statements(module).get(name, ())))
+    """Whether a module can change a result that it is not the entry point of."""
+    return module.partition(".")[0] not in PLANNING
 
 
 # -- fingerprints ---------------------------------------------------------------------------------
@@ -284,7 +175,7 @@ def _code_of(one: Name) -> str:
 @cache
 def code(module: str) -> str:
     """Return the code of a module without comments, layout and texts that change no number."""
-    return ast.unparse(_bare_tree(module))
+    return ast.unparse(bare(_parsed(module)))
 
 
 @cache
@@ -295,7 +186,8 @@ def fingerprint(*modules: str) -> str:
     """
 
     def find() -> str:
-        return of(sorted(frozenset().union(*(counted(module) for module in modules))))
+        every = frozenset().union(*(counted(module) for module in modules))
+        return hash_codes(map(code, sorted(every)))
 
     return find_once("code", modules, "[0-9a-f]{12}", find)
 
@@ -351,14 +243,6 @@ def _note() -> Path:
         digest.update(f"\n{file.relative_to(ROOT)} {len(content)}\n".encode())
         digest.update(content)
     return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
-
-
-def of(modules: list[str]) -> str:
-    """Return the fingerprint of exactly these modules, with what they use of others by name."""
-    own = [module for module in modules if counts(module)]
-    named = frozenset().union(*map(borrowed, own))
-    codes = [*map(code, own), *map(_code_of, sorted(one for one in named if not counts(one[0])))]
-    return hash_codes(codes)
 
 
 def hash_codes(codes: Iterable[str]) -> str:
