@@ -29,7 +29,7 @@ from conftest import (
 )
 from fedgrid.checking.method import count_kept
 from fedgrid.engine.aggregation import Kept, Running, start_sum
-from fedgrid.engine.backends import _steps
+from fedgrid.engine.backends import _recorded, _steps
 from fedgrid.engine.state import RunState
 from fedgrid.federation import schedule
 from fedgrid.method import Method, by_samples, weighted_sum
@@ -60,7 +60,7 @@ def play(method: Method, name: str, backend: str, local: dict = EPOCHS) -> RunSt
 @cache
 def played(name: str, backend: str) -> RunState:
     """As `play`, of a method of the package, without records; to be read, not changed."""
-    with patch.object(_steps, "Recorded", lambda function, patience=0: function):
+    with patch.object(_steps, "Recorded", _recorded.unrecorded):
         return play(brief(name), name, backend)
 
 
@@ -131,7 +131,7 @@ def in_loop(name: str):
     [*map(in_loop, registered("methods")), ("fedavg", "stacked"), ("fedau", "stacked")],
 )
 def test_weights_known_before_or_after_the_training_give_the_same(name, backend):
-    with patch.object(_steps, "Recorded", lambda function, patience=0: function):
+    with patch.object(_steps, "Recorded", _recorded.unrecorded):
         other = play(waiting(brief(name)), name, backend)
     assert_same(played(name, backend), other, rtol=1e-9, atol=1e-12)
 

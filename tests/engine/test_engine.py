@@ -35,12 +35,11 @@ from fedgrid.engine import backends, evaluation, optimisers
 from fedgrid.engine.backends import _recorded, stacked
 from fedgrid.engine.state import RunState
 from fedgrid.engine.state import effective as effective_clients
-from fedgrid.federation import augment, schedule
+from fedgrid.federation import array_files, augment, schedule
 from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.report import _product
 from fedgrid.report.fedsls import table1
-from fedgrid.runtime import files
 from fedgrid.runtime.names import UsageError, registered
 from fedgrid.training import build, checkpoint, results, rounds
 
@@ -444,10 +443,10 @@ def test_a_step_is_recorded_once_for_each_kind_of_arguments():
     recorded = _recorded.Recorded(function)
     for size in (2, 3, 2, 3):
         a = torch.rand(size)
-        found = recorded({"a": a}, a)  # the same tensor in two places
+        found = recorded(_recorded.Flat({"a": a}), a)  # the same tensor in two places
         assert_equal(found, {"sum": 2 * a, "first": a[:1]})
         other = torch.rand(size)
-        assert_equal(recorded({"a": a}, other), {"sum": a + other, "first": a[:1]})
+        assert_equal(recorded(_recorded.Flat({"a": a}), other), {"sum": a + other, "first": a[:1]})
     assert calls == [2, 3]
 
 
@@ -855,7 +854,7 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files, "save_tensors", interrupted)
+    monkeypatch.setattr(array_files, "save_tensors", interrupted)
     with pytest.raises(KeyboardInterrupt):
         kept(tmp_path / "kept")
     assert checkpoint.load(tmp_path / "kept", "key", "cpu")

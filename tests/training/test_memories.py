@@ -10,7 +10,6 @@ from conftest import assert_same, simulate
 from fedgrid.federation import array_files
 from fedgrid.method import Method
 from fedgrid.methods import scaffold
-from fedgrid.runtime import files
 from fedgrid.training import checkpoint, memories
 from fedgrid.training.history import History
 from fedgrid.training.memories import Memories
@@ -77,7 +76,7 @@ def test_a_checkpoint_writes_what_is_new(small, tmp_path, monkeypatch):
     held = Memories(tmp_path / "held")
     held.update({client: memory(client) for client in range(300)})
     held.save(held.folder)
-    monkeypatch.setattr(files, "save_tensors", counted)
+    monkeypatch.setattr(array_files, "save_tensors", counted)
     held[7] = memory(1.0)
     held.save(held.folder)
     held.save(held.folder)

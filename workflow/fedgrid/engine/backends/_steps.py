@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends._local_step import Common, LocalStep, Own
-from fedgrid.engine.backends._recorded import Recorded
+from fedgrid.engine.backends._recorded import Flat, Recorded, unrecorded
 from fedgrid.engine.client import StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, State, along
 from fedgrid.engine.samples import Data, Samples
@@ -55,6 +55,14 @@ class Given(NamedTuple):
         return lr if isinstance(lr, Tensor) else self.round.new_full((), lr, dtype=dtype)
 
 
+class Stack:
+    """Clients that take steps together: what these change, and what they read."""
+
+    def __init__(self, places: Places, given: Given, dtype: torch.dtype):
+        self.places, self.lr = places, given.lr
+        self.read = Flat((places.models, given._replace(lr=given.rate(dtype))))
+
+
 def given_by(work: StackedWork) -> Given:
     """Return what the local steps of this work read."""
     return Given(
@@ -89,20 +97,21 @@ class Steps:
         self, places: Places, data: Data, given: Given, batch: tuple[Any, ...]
     ) -> Tensor:
         """Take one step of all clients with these data; return their losses (G,)."""
-        return self.take(self.samples.of(data), places, given, StackedBatch._make((*batch, None)))
+        stack = Stack(places, given, self.architecture.dtype)
+        return self.take(self.samples.of(data), stack, StackedBatch._make((*batch, None)))
 
-    def take(self, samples: Samples, places: Places, given: Given, batch: StackedBatch) -> Tensor:
+    def take(self, samples: Samples, stack: Stack, batch: StackedBatch) -> Tensor:
         """Take one step of all clients in place; return their losses (G,)."""
-        models, state = places
+        models, state = stack.places
         idle = ~batch.valid.any(1)
         resting = None if batch.sizes is not None and batch.sizes.all() else idle
-        trained, lr = [models[name] for name in self.architecture.trainable], given.lr
+        trained, lr = [models[name] for name in self.architecture.trainable], stack.lr
         images = samples.stack(batch.index, batch.draws)
-        gradients, loss, entries, rates = self.step(models, given, images, batch)
+        gradients, loss, entries, rates = self.step(stack.read, images, batch)
         after = self.optimiser.step(trained, gradients, state, lr, resting, rates)
         take_over(models, entries, resting)
         if which := self.architecture.trained_twice:
-            gradients, _, entries, _ = self.step_of_served(models, given, images, batch)
+            gradients, _, entries, _ = self.step_of_served(stack.read, images, batch)
             after = self.optimiser.step_again(which, trained, gradients, after, lr, resting)
             take_over(models, entries, resting)
         write(state, after)
@@ -120,10 +129,10 @@ def take_over(models: Model, entries: Model, idle: Tensor | None) -> None:
 @torch.no_grad()
 def write(state: State, after: State) -> None:
     """Put an optimiser's state after a step in the place of that before it."""
-    after = {slot: after[slot] for slot in state}
-    for old, new in zip(*map(tree_leaves, (state, after)), strict=True):
-        if old is not new:
-            old.copy_(new)
+    for slot, before in state.items():
+        if before is not after[slot]:
+            for old, new in zip(*map(tree_leaves, (before, after[slot])), strict=True):
+                old.copy_(new)
 
 
 class StackedStep:
@@ -134,55 +143,52 @@ class StackedStep:
     """
 
     def __init__(self, step: LocalStep, recorded: bool = True):
+        self.step, made = step, Recorded if recorded else unrecorded
         self.padded, self.dtype = step.method.padded, step.architecture.dtype
-        self.take = Recorded(step) if recorded else step
-        self.take_few = Recorded(step, patience=PATIENCE)
+        self.replay, self.replay_few = made(self.take), made(self.take, patience=PATIENCE)
 
-    def __call__(self, models: Model, given: Given, images: Images, batch: StackedBatch) -> Any:
+    def __call__(self, read: Flat, images: Images, batch: StackedBatch) -> Any:
         """Return gradients by trained parameter, losses (G,), new entries and factors of rates."""
-        common = Common(given.server, given.shared, given.round, batch.step, given.rate(self.dtype))
         if is_taken_together(self.padded, batch):
-            return self.take_all(models, given, images, batch.valid, common)
-        return self.take_by_size(models, given, images, batch.sizes, common)
+            return self.take_all(read, images, batch)
+        return self.take_by_size(read, images, batch)
 
-    def take_all(
-        self, models: Model, given: Given, images: Images, valid: Tensor, common: Common
+    def take(
+        self, read: tuple[Model, Given], x: Tensor, y: Tensor, valid: Tensor, step: Tensor
     ) -> Any:
+        """Return the results of the step with these models."""
+        models, given = read
+        own = Own(given.memory, given.counts, given.steps, x, y, valid)
+        rate: Any = given.lr
+        common = Common(given.server, given.shared, given.round, step, rate)
+        return self.step(models, own, common)
+
+    def take_all(self, read: Flat, images: Images, batch: StackedBatch) -> Any:
         """Return the results of all clients, whose batches are padded to the longest."""
-        mask = valid.to(self.dtype)
+        mask = batch.valid.to(self.dtype)
         # An idle client needs a sample; its step is discarded.
-        mask[:, 0].masked_fill_(~valid.any(1), 1)
-        own = Own(given.memory, given.counts, given.steps, *images, mask)
-        return self.take(models, own, common)
+        mask[:, 0].masked_fill_(~batch.valid.any(1), 1)
+        return self.replay(read, *images, mask, batch.step)
 
-    def take_by_size(
-        self, models: Model, given: Given, images: Images, sizes: np.ndarray, common: Common
-    ) -> Any:
+    def take_by_size(self, read: Flat, images: Images, batch: StackedBatch) -> Any:
         """Return the results of all clients, put together from those of equal sizes."""
-        found = None
+        found, sizes = None, batch.sizes
         for size in np.unique(sizes[sizes > 0]):
-            which = moved(np.flatnonzero(sizes == size), given.counts.device)
-            part = self.take_equal(models, given, images, which, int(size), common)
+            which = moved(np.flatnonzero(sizes == size), batch.index.device)
+            part = self.take_equal(read, images, which, int(size), batch.step)
             found = found or tree_map(lambda of: of.new_zeros(len(sizes), *of.shape[1:]), part)
             for whole, of in zip(*map(tree_leaves, (found, part)), strict=True):
                 whole.index_copy_(0, which, of)
         return found
 
-    def take_equal(
-        self,
-        models: Model,
-        given: Given,
-        images: Images,
-        which: Tensor,
-        size: int,
-        common: Common,
-    ) -> Any:
+    def take_equal(self, read: Flat, images: Images, which: Tensor, size: int, step: Tensor) -> Any:
         """Return the results of the clients at the positions `which`, with `size` samples each."""
-        x, y = (part[which, :size] for part in images)
+        (models, given), (x, y) = read.tree, (part[which, :size] for part in images)
         mask = torch.ones_like(y, dtype=self.dtype)
         every = models, given.memory, given.counts, given.steps
         models, memory, counts, steps = tree_map(lambda tensor: tensor[which], every)
-        return self.take_few(models, Own(memory, counts, steps, x, y, mask), common)
+        given = given._replace(memory=memory, counts=counts, steps=steps)
+        return self.replay_few(Flat((models, given)), x, y, mask, step)
 
 
 def is_taken_together(padded: bool, batch: StackedBatch) -> bool:

@@ -20,7 +20,14 @@ from fedgrid.engine import recurrent
 from fedgrid.engine.architecture import Architecture
 from fedgrid.engine.backends import fitting
 from fedgrid.engine.backends._compiled import Compiled, Program
-from fedgrid.engine.backends._steps import Places, Steps, given_by, is_taken_together, write
+from fedgrid.engine.backends._steps import (
+    Places,
+    Stack,
+    Steps,
+    given_by,
+    is_taken_together,
+    write,
+)
 from fedgrid.engine.client import Clients, StackedBatch, StackedWork
 from fedgrid.engine.optimisers import Optimiser, listed, named
 from fedgrid.engine.samples import Samples
@@ -150,14 +157,17 @@ class RoundSteps:
 
     def __init__(self, backend: Backend, clients: StackedWork, places: Places):
         self.backend, self.places, self.given = backend, places, given_by(clients)
-        self.programs: dict[int, Program] = {}
+        self.programs: dict[int, Program] = {}  # by the number of clients
+        self.stacks: dict[int, Stack] = {}
 
     def __call__(self, batch: StackedBatch) -> Tensor:
         """Take one step of the first clients; return their losses (n,)."""
         backend, n = self.backend, len(batch.index)
         if not (backend.compiled and is_taken_together(backend.method.padded, batch)):
-            given = self.given.first(n)
-            return backend.steps.take(backend.samples, self.places.first(n), given, batch)
+            if n not in self.stacks:
+                dtype = backend.architecture.dtype
+                self.stacks[n] = Stack(self.places.first(n), self.given.first(n), dtype)
+            return backend.steps.take(backend.samples, self.stacks[n], batch)
         tensors = batch.index, batch.valid, batch.draws, batch.step
         if n not in self.programs:
             rate = self.given.rate(backend.architecture.dtype)
