@@ -30,8 +30,7 @@ from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import progress
 from fedgrid.study.command import Machine, run_of_name
 from fedgrid.study.paths import RUN
-from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import SCHEMAS
+from fedgrid.study.protocol import PROTOCOL, SCHEMAS
 
 SHORT = {"rounds": 2, "evaluate_every": 1}
 ONE = {"rounds": 1, "evaluate_every": 1, "local": 1, "clients": 10}

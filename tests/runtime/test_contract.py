@@ -19,8 +19,7 @@ from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
 from fedgrid.study.options import Checker
 from fedgrid.study.products import check_product
-from fedgrid.study.protocol import PROTOCOL
-from fedgrid.study.reading import SCHEMAS
+from fedgrid.study.protocol import PROTOCOL, SCHEMAS
 from fedgrid.study.schema import make_validator
 from fedgrid.study.stated import collect_names
 from fedgrid.training.build import ARTIFACTS, build_method

@@ -366,7 +366,7 @@ def test_what_can_change_no_number_does_not_count(before, package):
         ("study/jobs", "round(4000 +", "round(5000 +"),  # the memory of a job
         ("study/paths", '("rounds", "metric"', '("metric", "rounds"'),  # what is summed up
         ("study/checks", "clients are more than the", "clients exceed the"),
-        ("study/protocol", '"lr": 0.01', '"lr": 0.02'),  # a job gets the values
+        ("study/protocol", "if rule.get(mark)", "if mark in rule"),  # a job gets the values
         ("store/identity", "64)", "32)"),  # finished runs are told apart by it
         ("runtime/machine", "AVX-512", "AVX512"),
         ("runtime/files", "is damaged", "is broken"),
@@ -773,11 +773,6 @@ def check_study(**changes) -> None:
     study = copy.deepcopy(SMALL)
     study["protocols"]["base"] |= changes
     schema.check_schema("study.yaml", study, WORKFLOW / "schemas/study.schema.yaml")
-
-
-def test_the_schema_knows_exactly_the_fields_of_a_protocol():
-    rules = yaml.safe_load((WORKFLOW / "schemas/study.schema.yaml").read_text())
-    assert set(rules["$defs"]["protocol"]["properties"]) == {"base", *PROTOCOL}
 
 
 SMALL_ONLY = {"pilot_small"}  # the other products are drawn at the quick and the paper's scale

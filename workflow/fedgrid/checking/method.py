@@ -42,7 +42,7 @@ from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
 from fedgrid.runtime.resolved import MethodParts, Protocol
-from fedgrid.study.protocol import DEFAULTS
+from fedgrid.study.protocol import PROTOCOL
 from fedgrid.training.build import build_part, check_method
 
 METHODS = PACKAGE / "methods"
@@ -159,7 +159,7 @@ class Trial:
         method = self.method(self.parts)
         own: dict[str, Any] = {"optimiser": method.optimisers[0]} if method.optimisers else {}
         own |= {} if own.get("optimiser") == "sgd" else {"momentum": 0.0}
-        return changed_protocol(DEFAULTS, SETTING | own | fields)
+        return changed_protocol(PROTOCOL, SETTING | own | fields)
 
     @staticmethod
     def method(parts: MethodParts) -> Method:

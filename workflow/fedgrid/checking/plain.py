@@ -29,7 +29,7 @@ from fedgrid.federation.protocols import changed_protocol
 from fedgrid.method import Method
 from fedgrid.runtime.names import UsageError, known
 from fedgrid.runtime.resolved import Protocol
-from fedgrid.study.protocol import DEFAULTS
+from fedgrid.study.protocol import PROTOCOL
 
 OPTIMISERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
 
@@ -195,8 +195,8 @@ def play_both(
     if not isinstance(method, Method):
         raise UsageError(f"{method!r} is not a method: give what the file's `method()` returns")
     for name in fields:
-        known("field of a protocol", name, DEFAULTS)
-    protocol = changed_protocol(DEFAULTS, SETTING | fields)
+        known("field of a protocol", name, PROTOCOL)
+    protocol = changed_protocol(PROTOCOL, SETTING | fields)
     data, seed = data or small.uneven(SIZES), 7
     engine = Engine(small.tiny, method, protocol, data, backend)
     state = engine.start(seed)

@@ -12,7 +12,7 @@ from fedgrid.federation.protocols import changed_protocol
 from fedgrid.partitions import draw_partition
 from fedgrid.runtime import cli
 from fedgrid.runtime.resolved import Protocol, Run
-from fedgrid.study.protocol import DEFAULTS
+from fedgrid.study.protocol import PROTOCOL
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def tell_idle(out: Path, sizes: list[int], protocol: Protocol) -> None:
     """
     from fedgrid.federation import schedule  # which imports PyTorch
 
-    fields = changed_protocol(DEFAULTS, protocol)
+    fields = changed_protocol(PROTOCOL, protocol)
     if not (idle := schedule.count_idle(sizes, fields)):
         return
     sentence = (

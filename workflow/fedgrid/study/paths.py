@@ -8,7 +8,7 @@ from typing import Any
 from fedgrid.runtime.code import source
 from fedgrid.runtime.hashes import hash_facts
 from fedgrid.runtime.resolved import Fields, Run
-from fedgrid.study.protocol import DRAWN_BY, HELD, PROTOCOL, SHARED, STAGES, known_before
+from fedgrid.study.protocol import HELD, PROTOCOL, SHARED, STAGES, known_before
 
 RUN = "{protocol}/{dataset}/{partition}/{method}/seed{seed}"
 # What all methods of a seed share. `cell` stands for the fields of a protocol that the stage
@@ -66,7 +66,8 @@ def collected_fields(kind: str, protocol: Mapping[str, Any]) -> dict:
     """Return the parts of a protocol that collecting a kind reads: fields, and the stage's cell."""
     stage, cells = collecting_stage(kind), protocol.get("cells", {})
     read = {field: protocol[field] for field in SUMMED}
-    read |= known_before({field: protocol.get(field, PROTOCOL[field]) for field in DRAWN_BY})
+    drawn_by = {field: protocol.get(field, PROTOCOL[field]) for field in STAGES["partition"]}
+    read |= known_before(drawn_by)
     return read | {"cells": {stage: cells[stage]}} if stage in cells else read
 
 

@@ -11,17 +11,16 @@ import yaml
 
 from fedgrid.runtime import cli
 from fedgrid.runtime.code import source
-from fedgrid.runtime.names import PACKAGE, UsageError, followed_by, in_words, known, shown
+from fedgrid.runtime.names import HOME, UsageError, followed_by, in_words, known, shown
 from fedgrid.runtime.own_config import CONFIG, is_own
 from fedgrid.runtime.plain_yaml import load_yaml
 from fedgrid.runtime.watch import trackers
 from fedgrid.study.chosen import expand_study
 from fedgrid.study.products import complete_product
+from fedgrid.study.protocol import SCHEMAS
 from fedgrid.study.records import Study
 
-# They are in the package where it is installed from a wheel, and beside it in a checkout.
-HOME = PACKAGE if (PACKAGE / "studies").is_dir() else PACKAGE.parent
-STUDIES, SCHEMAS = HOME / "studies", HOME / "schemas"
+STUDIES = HOME / "studies"
 T = TypeVar("T")
 GIVEN = "the configuration"  # files and --config together, where an error names a place
 FLAGS = ("warm", "kept")  # keys of a configuration that are true or false
@@ -176,7 +175,7 @@ def read_study(path: Path) -> Study:
     study = read_yaml(path)
     if isinstance(study, dict):
         study |= read_kept(path, study)
-    rules = (SCHEMAS / "study.schema.yaml").read_text("utf-8")
+    rules = [path.read_text("utf-8") for path in sorted(SCHEMAS.iterdir())]
     source.check_once([rules, study], lambda: check_schema(path.name, study, "study"))
     entries = study["products"].items()
     products = {name: complete_product(path.stem, name, entry) for name, entry in entries}

@@ -26,7 +26,7 @@ from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
-from fedgrid.study.protocol import DEFAULTS, KINDS, PROTOCOL, STAGES
+from fedgrid.study.protocol import KINDS, PROTOCOL, STAGES
 from fedgrid.study.reading import GIVEN, Studies, check_schema
 from fedgrid.study.records import Block, Study
 from fedgrid.study.variants import split_name, write_value, write_values
@@ -88,7 +88,7 @@ class Resolver:
         own = {**self.protocols[self.known_protocol(name)]}
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
-        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else DEFAULTS
+        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return changed_protocol(base, own)

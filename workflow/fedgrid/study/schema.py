@@ -75,17 +75,19 @@ def make_validator(schema: Path, part: str | None, required: bool) -> Any:
 
 
 def read_rules(schema: Path) -> dict[str, Any]:
-    """Return the rules of a schema, with the words of constants that they name."""
-    return fill_in(load_yaml(schema.read_bytes()))
+    """Return the rules of a schema, with what they name: other files, and words of constants."""
+    return fill_in(load_yaml(schema.read_bytes()), schema.parent)
 
 
-def fill_in(rules: Any) -> Any:
-    """Replace the name of a constant by its words in each `enum` of some rules."""
+def fill_in(rules: Any, folder: Path) -> Any:
+    """Replace `$file` by the rules of that file, and in each `enum` a constant by its words."""
     if isinstance(rules, list):
-        return [*map(fill_in, rules)]
+        return [fill_in(rule, folder) for rule in rules]
     if not isinstance(rules, dict):
         return rules
-    filled = {key: fill_in(rule) for key, rule in rules.items()}
+    if "$file" in rules:
+        return read_rules(folder / rules["$file"])
+    filled = {key: fill_in(rule, folder) for key, rule in rules.items()}
     if isinstance(words := rules.get("enum"), str):
         module, _, name = words.rpartition(".")
         filled["enum"] = [*source.literal(module, name)]
