@@ -55,6 +55,8 @@ BACKENDS = ("loop", "stacked")
 # A network that draws random numbers itself draws others in each backend and on each device.
 QUIET = [name for name in registered("methods") if name != "autohs"]
 IMAGE_MODELS = [n for n in registered("models") if not source.literal(f"models.{n}", "TOKENS", 0)]
+LARGE = {"mobilenet", "resnet18", "resnet50", "vgg11", "vgg16", "vgg16_bn"}
+SMALL_MODELS = [name for name in IMAGE_MODELS if name not in LARGE]  # built in no time
 TOKEN_MODELS = [name for name in registered("models") if name not in IMAGE_MODELS]
 IMAGE_SHAPES = sorted(
     {

@@ -20,6 +20,7 @@ MODULES = {
 
 
 def test_the_list_of_what_is_harmless_has_only_what_would_count_otherwise(monkeypatch):
+    """All that the package names is followed: some seconds."""
     monkeypatch.setattr(source, "HARMLESS", {})
     source.forget()
     borrowed = {

@@ -319,6 +319,7 @@ def test_it_depends_on_all_that_the_training_depends_on():
 
 
 def test_the_size_of_a_state_is_the_servers_model_and_the_clients():
+    """A process of its own, which imports torch, measures the model: some seconds."""
     run = deepcopy(resolved(DOUBLE))
     run["protocol"] |= {"model": "cnn", "clients": 100, "participation": 0.1, "rounds": 300}
     weights = models.draw("cnn", digits.SHAPE, digits.CLASSES, 0).state_dict().values()
