@@ -36,6 +36,7 @@ from fedgrid.checking.small import (  # noqa: F401  # for tests, too
     tiny,
     uneven,
 )
+from fedgrid.engine.backends import _recorded, _steps
 from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Federation
@@ -54,6 +55,8 @@ BACKENDS = ("loop", "stacked")
 # A network that draws random numbers itself draws others in each backend and on each device.
 QUIET = [name for name in registered("methods") if name != "autohs"]
 IMAGE_MODELS = [n for n in registered("models") if not source.literal(f"models.{n}", "TOKENS", 0)]
+LARGE = {"mobilenet", "resnet18", "resnet50", "vgg11", "vgg16", "vgg16_bn"}
+SMALL_MODELS = [name for name in IMAGE_MODELS if name not in LARGE]  # built in no time
 TOKEN_MODELS = [name for name in registered("models") if name not in IMAGE_MODELS]
 IMAGE_SHAPES = sorted(
     {
@@ -225,6 +228,18 @@ def _same_arithmetic():
     logging.getLogger("fedgrid.engine").setLevel(logging.NOTSET)
 
 
+@pytest.fixture(autouse=True)
+def _unrecorded(monkeypatch):
+    """A stack's step is called: to record it takes longer than all steps of a test."""
+    monkeypatch.setattr(_steps, "Recorded", _recorded.unrecorded)
+
+
+@pytest.fixture
+def recorded(_unrecorded, monkeypatch):
+    """A stack's step is recorded at its first call, as it is outside of the tests."""
+    monkeypatch.setattr(_steps, "Recorded", _recorded.Recorded)
+
+
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """A folder without a config.yaml; the entries end with the test."""
@@ -311,6 +326,29 @@ def golden(request) -> Callable[[str, dict[str, str]], None]:
 # -- the package's source, which is read once -------------------------------------------------
 
 forget = source.forget
+READ: dict = {}
+
+
+def read_of_text(name: str) -> Callable:
+    """A function of a module, whose answer for the same text is kept whatever is forgotten."""
+    function = getattr(source, name).__wrapped__
+
+    @cache
+    def read(module: str):
+        try:
+            key = name, module, source.text(module)
+        except (OSError, SyntaxError, ValueError):
+            return function(module)
+        if key not in READ:
+            READ[key] = function(module)
+        return READ[key]
+
+    return read
+
+
+# Tests that have data of their own, or edit one file, forget what was read of all files.
+for _name in ("tree", "_import_nodes", "code", "definitions"):
+    setattr(source, _name, read_of_text(_name))
 
 
 def read_once(monkeypatch, *modules) -> None:

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import fedgrid
+from conftest import read_once
 from fedgrid import datasets
 from fedgrid.commands import data, partition, train
 from fedgrid.datasets import _npz, _stream
@@ -19,6 +20,7 @@ from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
+from fedgrid.notebook import names
 from fedgrid.partitions import given, iid
 from fedgrid.report import _product
 from fedgrid.runtime.code import contract, own_data, source
@@ -31,7 +33,16 @@ from fedgrid.study.paths import held_fields
 from made import STUDIES
 
 NAMES = {"protocol": "fedsls-quick", "partition": "iid", "method": "fedavg", "seed": 0}
-pytestmark = pytest.mark.usefixtures("elsewhere")
+pytestmark = pytest.mark.usefixtures("elsewhere", "_package_is_right")
+
+
+@pytest.fixture
+def _package_is_right(monkeypatch):
+    """The package and its studies, which have no data of one's own, are read and checked before."""
+    note = source._note()
+    monkeypatch.setattr(source, "_note", lambda: note)
+    read_once(monkeypatch, names)
+    monkeypatch.setattr(Grid, "_check_study", lambda *_: None)
 
 
 def known_as(**entries: dict) -> None:

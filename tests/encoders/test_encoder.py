@@ -6,7 +6,7 @@ from captum.attr import GuidedBackprop
 from torch import Tensor, nn
 from torch.autograd import grad
 
-from conftest import CLASSES, IMAGE_MODELS, simulate, uneven
+from conftest import CLASSES, IMAGE_MODELS, SMALL_MODELS, simulate, slow_but, uneven
 from fedgrid import models
 from fedgrid.encoders import autoencoder, guided
 from fedgrid.engine import samples
@@ -228,7 +228,8 @@ def test_a_models_file_says_whether_it_takes_every_image_by_itself(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, alone in INDEPENDENT.items() if alone & MAPS[name]]
+    "name",
+    slow_but(SMALL_MODELS, [name for name, alone in INDEPENDENT.items() if alone & MAPS[name]]),
 )
 def test_saliency_does_not_depend_on_the_chunk(name):
     model, state = built(name)

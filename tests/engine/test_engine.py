@@ -25,6 +25,7 @@ from conftest import (
     methods,
     pixel,
     simulate,
+    some_slow,
     tiny,
     two_clients,
     uneven,
@@ -861,7 +862,12 @@ def test_an_interrupted_save_leaves_the_last_checkpoint(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-@pytest.mark.parametrize("name", registered("methods"))
+# A method of each kind of what is kept: by clients, by the server, in optimisers, of other stages.
+KEEPING = ["fedacg", "fedadam", "fedau", "fedavg", "fedcurv", "feddyn", "fedpac", "fedproto"]
+KEEPING += ["autohs", "moon", "pfedme", "scaffold", "sgdm", "ssp"]
+
+
+@pytest.mark.parametrize("name", some_slow(registered("methods"), KEEPING))
 def test_a_resumed_run_ends_with_the_same_bits(name, tmp_path):
     # Stopped after round 1, of 3; evaluated after 2 and 3.
     def begin():

@@ -41,6 +41,7 @@ from fedgrid.federation.members import (
 )
 from fedgrid.method import Client, Method, Server
 from fedgrid.runtime.names import UsageError
+from fedgrid.stages.data import decode
 from fedgrid.store import tables
 from fedgrid.study.grid import Grid
 from fedgrid.study.protocol import PROTOCOL
@@ -146,14 +147,15 @@ def test_a_test_or_validation_list_over_other_clients_is_damaged(tmp_path):
         read_partition(tmp_path / "made.npz")
 
 
-def test_validation_from_the_test_set_is_not_tested_on(finished, tmp_path):
-    made = next((finished / "results/partition/digits/dir0.1").rglob("seed0.npz"))
-    central = np.array([3, 5, 8])
-    write_partition(replace(read_partition(made), central=central), tmp_path / "made.npz")
+def test_validation_from_the_test_set_is_not_tested_on(tmp_path):
+    decode("digits", tmp_path, tmp_path / "digits")
+    central, labels = np.array([3, 5, 8]), np.load(tmp_path / "digits/train_labels.npy")
+    made = of_members(np.array_split(np.arange(len(labels)), 5), labels, 10)
+    write_partition(replace(made, central=central), tmp_path / "made.npz")
     run = {"protocol": PROTOCOL | {"clients": 5}, "dataset": "digits", "partition": "dir0.1"}
-    paths = {"data": finished / "results/data/digits", "partition": tmp_path / "made.npz"}
+    paths = {"data": tmp_path / "digits", "partition": tmp_path / "made.npz"}
     data = load_federation(run | {"seed": 0}, paths, torch.device("cpu"))
-    whole = np.load(finished / "results/data/digits/test_images.npy")
+    whole = np.load(tmp_path / "digits/test_images.npy")
     assert np.array_equal(data.validation.images[data.validation.ids], whole[central])
     assert np.array_equal(data.test_images, np.delete(whole, central, axis=0))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from conftest import IMAGE_MODELS, IMAGE_SHAPES, assert_same, federated, simulate
+from conftest import IMAGE_MODELS, IMAGE_SHAPES, SMALL_MODELS, assert_same, federated, simulate
 from fedgrid import models
 from fedgrid.engine import dead_taps
 from fedgrid.engine.state import state_of
@@ -168,15 +168,18 @@ def test_both_backends_agree_without_dead_taps():
     assert_same(one, other, rtol=1e-9, atol=1e-10)
 
 
+EVERY = [(name, shape, 0.0) for name in IMAGE_MODELS for shape in IMAGE_SHAPES]
+EVERY += [(name, min(IMAGE_SHAPES), 0.001) for name in IMAGE_MODELS]  # all taps are kept
+FAST = [(name, (1, 8, 8), 0.0) for name in (*SMALL_MODELS, "resnet18", "vgg11")]
+FAST += [("cnn", (1, 8, 8), 0.001)]
+FAST += [("cnn", (3, 64, 64), 0.0), ("resnet8", (3, 32, 32), 0.0)]
+
+
 @pytest.mark.parametrize(
-    ("shape", "weight_decay"),
-    [
-        *((shape, 0.0) for shape in IMAGE_SHAPES),
-        (min(IMAGE_SHAPES), 0.001),
-    ],  # taps are cut, or all are kept
+    ("name", "shape", "weight_decay"),
+    [pytest.param(*one, marks=[] if one in FAST else pytest.mark.exhaustive) for one in EVERY],
     ids=str,
 )
-@pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_every_model_trains_on_the_images_of_every_data_set(name, shape, weight_decay):
     random = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (8, *shape), generator=random, dtype=torch.uint8)

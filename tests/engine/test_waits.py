@@ -114,11 +114,22 @@ def started(name: str, compiled: bool, federation=None):
     return run
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize(
-    "name", some_slow(QUIET, ["fedavg", "fedsls", "scaffold", "moon", "fednova", "krum"])
-)
-def test_a_round_waits_for_a_gpu_only_where_its_method_must(name, compiled, as_on_a_gpu):
+QUICK = some_slow(QUIET, ["fedavg", "fedsls", "scaffold", "moon", "fednova", "krum"])
+COMPILED = some_slow(QUIET, ["scaffold", "krum"], pytest.mark.exhaustive)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_round_waits_for_a_gpu_only_where_its_method_must(name, as_on_a_gpu):
+    round_waits(name, False)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_round_of_programs_waits_only_where_its_method_must(name, as_on_a_gpu):
+    round_waits(name, True)
+
+
+def round_waits(name: str, compiled: bool) -> None:
+    """Hold what waits in a round against the list of the methods."""
     run = started(name, compiled)
     with waits() as found:
         run.play(1)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from against import CLOSE, SETTING, SIZES, compare, engine, is_fedavg, loop
-from conftest import methods, simulate, tiny, uneven
+from conftest import brief, methods, simulate, tiny, uneven
 from fedgrid.checking.plain import PlainLoop
 from fedgrid.federation import schedule, seeds
 from fedgrid.runtime.names import UsageError
@@ -215,7 +215,7 @@ def test_ccvr_makes_a_blind_classifier_see():
 def test_a_server_in_single_precision_stays_in_it(name):
     data = uneven(SIZES)
     data = replace(data, mean=data.mean.float(), std=data.std.float())
-    made = simulate(methods(name), "loop", data, lambda seed: tiny(seed).float(), **SETTING)
+    made = simulate(brief(name), "loop", data, lambda seed: tiny(seed).float(), **SETTING)
     found = made.engine.evaluation.deployed(made.play(1))
     assert {w.dtype for w in found.values()} == {torch.float32}
 

@@ -76,6 +76,7 @@ def change_dict(client):
 
 
 RANDOM = np.random.default_rng(0)
+STEP = ("loss", "penalty", "correct", "rate")  # functions of a local step
 
 
 # The function, its mistake, and a part of the sentence about it.
@@ -367,9 +368,13 @@ MISTAKES = {
 }
 
 
-@both_backends
-@pytest.mark.parametrize("mistake", MISTAKES)
+OF_A_STEP = [name for name, (_, field, _) in MISTAKES.items() if field in STEP]
+STACKED = [(name, "stacked") for name in OF_A_STEP]
+
+
+@pytest.mark.parametrize(("mistake", "backend"), [*((name, "loop") for name in MISTAKES), *STACKED])
 def test_a_mistake_is_told_with_function_file_and_line(mistake, backend):
+    """In the stack, mistakes of what it maps over clients: the other functions are called alike."""
     method, field, sentence = MISTAKES[mistake]
     with pytest.raises(UsageError, match=sentence) as told:
         simulate(method, backend).play(2)
@@ -508,6 +513,7 @@ def test_an_evaluation_may_give_one_number(number):
     assert "m" in simulation.engine.evaluation.evaluate_server(simulation.run)
 
 
+@pytest.mark.usefixtures("recorded")
 def test_a_function_that_reads_a_value_is_refused_in_the_stack_with_what_to_do():
     def penalty(step):
         return step.params["head.bias"].sum() if step.round > 0 else step.cross_entropy()
@@ -532,6 +538,7 @@ READING = {
 }
 
 
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize("field", READING)
 def test_a_function_that_reads_a_value_is_trained_in_the_loop_if_the_backend_is_free(
     field, monkeypatch, caplog
@@ -663,6 +670,7 @@ def test_a_diverging_model_is_no_mistake_of_the_method_in_a_resumed_run(rounds, 
     assert_same(played(played(None, 1), 1), played(None, 2))
 
 
+@pytest.mark.usefixtures("recorded")
 @both_backends
 def test_the_rounds_number_reaches_every_function(backend):
     seen = []

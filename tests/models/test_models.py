@@ -11,6 +11,7 @@ from conftest import (
     HAND,
     IMAGE_MODELS,
     IMAGE_SHAPES,
+    SMALL_MODELS,
     assert_same,
     federated,
     methods,
@@ -30,9 +31,7 @@ from fedgrid.study.paths import input_paths
 from fedgrid.study.protocol import PROTOCOL
 
 SHAPE = (3, 32, 32)
-LARGE = {"resnet18", "resnet50", "vgg16", "vgg16_bn"}
-QUICK = {*IMAGE_MODELS} - LARGE
-every_model = pytest.mark.parametrize("name", slow_but(QUICK, IMAGE_MODELS))
+every_model = pytest.mark.parametrize("name", slow_but(SMALL_MODELS, IMAGE_MODELS))
 
 
 def made(name: str, seed: int = 0, **options) -> models.Classifier:
@@ -77,7 +76,7 @@ def test_weights_are_declared_as_a_literal(name):
     assert isinstance(source.literal(f"models.{name}", "WEIGHTS"), dict)
 
 
-@pytest.mark.parametrize("name", slow_but(QUICK - {"mobilenet", "vgg11"}, IMAGE_MODELS))
+@pytest.mark.parametrize("name", slow_but(SMALL_MODELS, IMAGE_MODELS))
 def test_a_model_trains_alike_in_both_backends(name):
     random = torch.Generator().manual_seed(0)
     clients = [
@@ -140,7 +139,7 @@ def test_an_unknown_model_names_the_nearest():
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix"), [*((name, ".safetensors") for name in IMAGE_MODELS), ("resnet8", ".pth")]
+    ("name", "suffix"), [("resnet8", ".pth"), ("resnet8", ".safetensors"), ("cnn", ".safetensors")]
 )
 def test_a_body_is_loaded_and_the_classifier_drawn(name, suffix, tmp_path):
     path, trained = tmp_path / f"weights{suffix}", made(name, seed=5)

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,32 +79,6 @@ def test_a_text_counts_only_if_a_result_may_depend_on_it(text, counts, package):
         forget()
         found.append(source.fingerprint("methods.mine"))
     assert (found[0] != found[1]) == counts
-
-
-def read_of_text(name: str) -> Callable:
-    """A function of a module, whose answer for the same text is kept whatever is forgotten."""
-    function = getattr(source, name).__wrapped__
-
-    def read(module: str):
-        try:
-            key = name, module, source.text(module)
-        except (OSError, SyntaxError, ValueError):
-            return function(module)
-        if key not in READ:
-            READ[key] = function(module)
-        return READ[key]
-
-    return read
-
-
-READ: dict = {}
-
-
-@pytest.fixture(autouse=True)
-def _each_text_is_read_once(monkeypatch):
-    """Most tests edit one file of the package, and forget what was read of all."""
-    for name in ("tree", "_import_nodes", "code"):
-        monkeypatch.setattr(source, name, read_of_text(name))
 
 
 @pytest.fixture

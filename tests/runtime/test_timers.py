@@ -131,6 +131,7 @@ def run(folder: Path, jobs: int, *options: str) -> list[int]:
 
 
 def test_threads_do_not_grow_with_the_jobs_that_have_ended(tmp_path):
+    """A Snakemake of its own runs the jobs: some seconds."""
     assert max(run(tmp_path, 60)) < 15
 
 
