@@ -97,10 +97,9 @@ def ask(out: Path, results: Path, *studies: str, grid: Grid = GRID) -> str:
 
 @pytest.fixture(scope="module")
 def one_claim() -> Grid:
-    """The studies, of which FedSLS has its first claim alone, at the quick scale alone."""
-    left = {k: v for k, v in STUDIES["fedsls"].items() if k not in ("headline", "replies")}
-    left |= {"claims": left["claims"][:1], "scales": {"quick": left["scales"]["quick"]}}
-    return Grid(STUDIES | {"fedsls": left})
+    """The studies, of which FedSLS has its first claim alone."""
+    study = {key: value for key, value in STUDIES["fedsls"].items() if key != "replies"}
+    return Grid(STUDIES | {"fedsls": study | {"claims": study["claims"][:1]}})
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def is_inside(box: Bbox, edge: Bbox) -> bool:
     return edge.x0 <= box.x0 <= box.x1 <= edge.x1 and edge.y0 <= box.y0 <= box.y1 <= edge.y1
 
 
-@pytest.mark.parametrize("size", figures.PAGE)
+@pytest.mark.parametrize("size", [pytest.param("column", marks=pytest.mark.slow), "text"])
 @pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study, name, size):
     figure = draw_figure(study, name, size)

@@ -86,10 +86,7 @@ def test_a_product_without_runs_is_refused_before_anything_runs(fresh):
 
 @pytest.mark.slow
 def test_a_product_of_other_names_never_counts_as_made(tmp_path):
-    """Of seed 1 it is made; of seed 2 it cannot be collected, however often it is tried.
-
-    When it is made of seed 2, only the code behind it draws it again.
-    """
+    """Of seed 1 it is made; of seed 2 it cannot be collected, however often it is tried."""
     project, figure = copied(tmp_path), "results/figure4.csv"
     made = "results/partition/digits/dir0.1/classwise-20/seed2.npz"
     snakemake(project, "--cores", 2, "--config", "seed=1", "--", figure, made)
@@ -102,12 +99,6 @@ def test_a_product_of_other_names_never_counts_as_made(tmp_path):
     (project / made).unlink()
     snakemake(project, "--cores", 2, "--config", "seed=2", "--", figure)
     assert {row["seed"] for row in csv.DictReader((project / figure).open())} == {"2"}
-    rewrite(project / f"{PACKAGE}/engine/samples.py", "CHUNK = 64", "CHUNK = 65")
-    assert planned(project, "--config", "seed=2", target=figure).jobs == {}
-    # what was made of seed 1 is in a folder of its own
-    assert planned(project, "--config", "seed=1", target=figure).jobs == {"results_figure4": 1}
-    rewrite(project / f"{PACKAGE}/partitions/dirichlet.py", "GIVEN = 2", "GIVEN = 3")
-    assert planned(project, "--config", "seed=2", target=figure).jobs["fedsls_figure4"] == 1
 
 
 @pytest.mark.slow
@@ -368,12 +359,9 @@ def test_a_figure_is_drawn_again_without_training(project):
     rewrite(project / f"{PACKAGE}/analysis/figures.py", *shown)
     jobs = {"fedsls_convergence": 1, "results_convergence": 1}
     assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == (jobs, set())
-    snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
+    said = snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
     assert "round of training" in (project / CURVES).read_text()
-    again = "--forcerun", "results_convergence", "--configfile", "tiny.yaml", "--", CURVES
-    assert snakemake(project, "--cores", 2, *again).count(f"Open {CURVES}") == 1
-    assert "Open " not in snakemake(project, "--dry-run", *again)
-    assert planned(project, "--configfile", "tiny.yaml", target=CURVES) == ({}, set())
+    assert said.count(f"Open {CURVES}") == 1
 
 
 PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
