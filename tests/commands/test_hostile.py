@@ -29,7 +29,18 @@ from safetensors.torch import save_file
 
 import conftest
 import made as made_up
-from conftest import CLASSES, artifacts, brief, methods, pixel, simulate, tiny, two_clients, uneven
+from conftest import (
+    CLASSES,
+    artifacts,
+    brief,
+    methods,
+    pixel,
+    simulate,
+    slow_but,
+    tiny,
+    two_clients,
+    uneven,
+)
 from fedgrid import models
 from fedgrid.commands import collect, data, draw
 from fedgrid.datasets import _archives, cifar10, cinic10
@@ -533,9 +544,10 @@ def test_a_source_without_its_columns_is_named(tmp_path):
 
 METHODS = sorted(path.stem for path in (PACKAGE / "methods").glob("[!_]*.py"))
 EVERY = [*((name, "loop") for name in METHODS), ("fedavg", "stacked"), ("fedsls", "stacked")]
+RAREST = "one sample each, empty clients, classes without samples"
 UNUSUAL = {  # sizes of the clients, classes that have samples
     "one client in all": ((9,), CLASSES),
-    "one sample each, empty clients, classes without samples": ((1, 0, 1, 1), 1),
+    RAREST: ((1, 0, 1, 1), 1),
 }
 
 
@@ -544,7 +556,7 @@ def least_cohort(name: str) -> int:
     return source.literal(f"methods.{name}", "LEAST_COHORT", 1)
 
 
-@pytest.mark.parametrize("unusual", UNUSUAL)
+@pytest.mark.parametrize("unusual", slow_but([RAREST], UNUSUAL))
 @pytest.mark.parametrize(("name", "backend"), EVERY)
 def test_every_method_works_on_an_unusual_federation(name, backend, unusual):
     sizes, labels = UNUSUAL[unusual]
