@@ -53,7 +53,7 @@ def fresh(tmp_path_factory) -> Path:
 
 
 def test_everything_is_planned_once(fresh):
-    """Of one seed, by Snakemake: three seconds. `tests/plan` asks the plan for all studies."""
+    """Of one seed, by Snakemake: six seconds. `tests/plan` asks the plan for all studies."""
     jobs = planned(fresh, "--quiet", "rules", "--config", "seed=0", target="all").jobs
     # the table's three partitions; no other grid has more
     cells = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 3)
@@ -308,7 +308,7 @@ def a_new_checkout(project: Path) -> None:
 def test_nothing_is_made_again_in_another_place_for_what_changes_no_number(project):
     """A project that was moved, checked out, touched and commented on, in one dry run.
 
-    Only Snakemake knows what it makes again: this takes three seconds, and git one more.
+    Only Snakemake knows what it makes again: with git this takes six seconds.
     """
     comments_layout_and_docstrings(project)
     for file, old, new in HARMLESS:
