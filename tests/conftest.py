@@ -5,6 +5,7 @@ folder, with empty folders of caches and settings, and without the variables of 
 which a person sets fedgrid, Snakemake and matplotlib.
 """
 
+import json
 import logging
 import os
 import pickle
@@ -17,7 +18,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -41,10 +44,12 @@ from fedgrid.engine.round import Engine
 from fedgrid.engine.state import RunState
 from fedgrid.federation.federation import Federation
 from fedgrid.method import Method, Step
-from fedgrid.models import Classifier
+from fedgrid.models import Classifier, _size
 from fedgrid.runtime.code import own_data, source
-from fedgrid.runtime.names import UsageError, registered
-from fedgrid.study import protocol
+from fedgrid.runtime.names import UsageError, listed, registered
+from fedgrid.study import protocol, sizes
+from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import measure_model
 from fedgrid.study.reading import read_studies
 from fedgrid.training.checkpoint import before
 from fedgrid.training.sealed import flatten
@@ -357,6 +362,14 @@ def read_once(monkeypatch, *modules) -> None:
         monkeypatch.setattr(module, "read_studies", lambda: pickle.loads(_studies()))
 
 
+def check_one(monkeypatch, study: str) -> None:
+    """Let grids check the file of one study alone; the others are as they were, and right."""
+    check = Grid._check_study
+    monkeypatch.setattr(
+        Grid, "_check_study", lambda grid, name, about: name == study and check(grid, name, about)
+    )
+
+
 @cache
 def _studies() -> bytes:
     return pickle.dumps(read_studies())
@@ -374,8 +387,26 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(UNSET)} |
 }
 
 
+@cache
+def note_sizes(scale: str = "quick") -> None:
+    """Note the sizes of a scale's models, for each of which a plan would start a process."""
+    from made import GRID, STUDIES
+
+    def measure(command: list[str], **_) -> subprocess.CompletedProcess:
+        found = _size.measure(command[-2], **json.loads(command[-1]))
+        return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
+
+    grids = [about["scales"].get(scale, {"grids": {}})["grids"] for about in STUDIES.values()]
+    blocks = [block for of_study in grids for grid in of_study.values() for block in grid]
+    pairs = {at for of in blocks for at in product(*map(listed, (of["protocol"], of["dataset"])))}
+    with patch.object(sizes.subprocess, "run", measure):
+        for name, dataset in pairs:
+            measure_model({"protocol": GRID.protocol(name), "dataset": dataset})
+
+
 def copied(folder: Path) -> Path:
     """The project without its results, in `folder`."""
+    note_sizes()
     for part in ("workflow", "envs"):
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(HERE.parent / part, folder / part, ignore=skipped)

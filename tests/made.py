@@ -12,7 +12,6 @@ import pandas as pd
 from fedgrid.experiments import costs
 from fedgrid.experiments.fidelity import scores
 from fedgrid.experiments.fidelity.setting import MAPS
-from fedgrid.report import _product
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.store import tables
 from fedgrid.study.grid import Grid
@@ -253,9 +252,3 @@ def sources(product: str, scale: str = "quick", **config) -> dict[str, pd.DataFr
 def read(table: pd.DataFrame) -> pd.DataFrame:
     """A table after it was written and read."""
     return pd.read_csv(StringIO(table.to_csv(index=False)))
-
-
-def drawn(product: str, given: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The table of a product of FedSLS, from its sources."""
-    module = _product.load_product("fedsls", product, STUDY["products"].get(product, {}))
-    return module.draw(**given, study=STUDY, scale="quick")

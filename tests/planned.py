@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from snakemake.iocontainers import Wildcards
 
+from conftest import note_sizes
 from fedgrid.plan import configuration
 from fedgrid.plan.asked import code_of
 from fedgrid.plan.configuration import Plan, make_plan
@@ -54,6 +55,7 @@ def plan_of(started: Invocation | None = None, **config) -> Plan:
 @cache
 def configured(config: str) -> Plan:
     """The plan of a configuration, which several tests may ask."""
+    note_sizes(json.loads(config).get("scale", CONFIG["scale"]))
     with patch.object(configuration, "read_studies", copies):
         return make_plan(merge_configs(CONFIG, json.loads(config)), {}, snakemake(), {})
 

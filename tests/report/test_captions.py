@@ -28,15 +28,19 @@ OF_RUNS = [*DRAWN.values()]
 
 
 def scored(study: str, name: str, way: str) -> tuple[pd.DataFrame, str]:
-    """The table and the caption of a product, of runs that are scored in one way."""
-    entry = made.STUDIES[study]["products"][name]
+    """The table and the caption of a product, of runs that are scored in one way.
+
+    Of claims the first two are judged, because that takes its time.
+    """
+    about = made.STUDIES[study] | {"claims": made.STUDIES[study].get("claims", [])[:2]}
+    entry = about["products"][name]
     found = {key: make_source(study, text) for key, text in entry["from"].items()}
     found = {
         key: table.assign(metric=way, tail=TAIL) if "tail" in table else table
         for key, table in found.items()
     }
     product = _product.load_product(study, name, entry)
-    table = made.read(_product.draw_table(product, found, made.STUDIES[study], "quick"))
+    table = made.read(_product.draw_table(product, found, about, "quick"))
     return table, product.caption(table)
 
 

@@ -425,17 +425,3 @@ def test_a_product_is_drawn_in_all_its_formats(name, tmp_path):
     assert all(path.stat().st_size > 40 for path in paths)
     again = product.draw(**sources(name), study=STUDY, scale="quick")
     pd.testing.assert_frame_equal(table, again)
-
-
-@pytest.mark.parametrize("name", [n for n in STUDY["products"] if n.startswith("figure")])
-def test_a_figures_lines_can_be_told_apart(name):
-    product = module(name)
-    table = product.draw(**sources(name), study=STUDY, scale="quick")
-    with figures.use_style():
-        figure = product.plot(table, STUDY)
-        figure.canvas.draw()
-    for legend in figure.legends:
-        texts = [text.get_text() for text in legend.get_texts()]
-        assert len(texts) == len(set(texts))
-    labelled = [axes for axes in figure.axes if axes.get_xlabel() or axes.get_ylabel()]
-    assert labelled

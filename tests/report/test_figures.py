@@ -1,4 +1,6 @@
-"""Every figure of every study, drawn from made-up runs of its quick grid, and held to rules."""
+"""Every product of every study, drawn once from made-up runs of its quick grid: the columns of its
+table, and the rules that all figures are held to.
+"""
 
 import copy
 import warnings
@@ -19,9 +21,10 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 import made
+from dictionary import unknown
 from fedgrid.analysis import figures, looks
 from fedgrid.report import _product
-from fedgrid.study.products import FIGURES
+from fedgrid.study.products import FIGURES, product_module
 from made_products import KINDS, MANY_RUNS, list_runs, make_table
 from vision import APART, VISIONS, seen
 
@@ -34,6 +37,12 @@ DRAWN = [
 PARAMETERS = [
     pytest.param(*one, marks=pytest.mark.slow) if one[1] in MANY_RUNS else one for one in DRAWN
 ]
+# By module, a product that it draws at the quick scale: of FedSLS, if that has one.
+BY_MODULE = {
+    product_module(study, name, made.STUDIES[study]["products"][name]): (study, name)
+    for study in (*made.STUDIES, "fedsls")
+    for name in made.GRID.products(study, "quick")
+}
 # What colours stand for in the figures in which they do not stand for methods.
 OTHERWISE = {
     **{("fedsls", name): "maps" for name in ("figure3", "figure5")},
@@ -58,6 +67,21 @@ def draw_figure(study: str, name: str, size: str) -> Figure:
         figures.prepare(figure)  # as before it is saved
         figure.draw_without_rendering()
     return figure
+
+
+# --- columns ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "study", "name"),
+    [
+        pytest.param(module, *one, marks=pytest.mark.slow if one[1] in MANY_RUNS else ())
+        for module, one in BY_MODULE.items()
+    ],
+)
+def test_the_columns_of_a_product_are_in_the_dictionary(module, study, name):
+    table = make_table(study, name)
+    assert unknown(module.replace("report.", "product: "), [*table]) == []
 
 
 # --- looks -----------------------------------------------------------------------------------
@@ -148,7 +172,7 @@ def is_inside(box: Bbox, edge: Bbox) -> bool:
     return edge.x0 <= box.x0 <= box.x1 <= edge.x1 and edge.y0 <= box.y0 <= box.y1 <= edge.y1
 
 
-@pytest.mark.parametrize("size", figures.PAGE)
+@pytest.mark.parametrize("size", [pytest.param("column", marks=pytest.mark.slow), "text"])
 @pytest.mark.parametrize(("study", "name"), PARAMETERS)
 def test_a_figure_has_the_width_that_is_asked_for_and_its_texts_have_room(study, name, size):
     figure = draw_figure(study, name, size)

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
+from conftest import check_one
 from fedgrid.method import Method
 from fedgrid.notebook.api import load_method
 from fedgrid.runtime.names import UsageError
-from fedgrid.study import command
+from fedgrid.study import command, sizes
 from fedgrid.study.checks import check_cohort, check_conditions, check_local, check_server_data
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import memory_mb, model_mb, run_content, run_of_stage
@@ -18,6 +19,11 @@ from made import STUDIES
 OWN = {"scaffold": {"optimiser": "sgd", "lr": 0.5}, "fedprox": {"lr": 1}}
 ADAM = {"base": "fedsls-quick", "optimiser": "adam", "momentum": 0.0, "lr": 0.001}
 NAMES = {"dataset": "digits", "partition": "dir0.1", "seed": 0}
+
+
+@pytest.fixture(autouse=True)
+def _only_mine_is_checked(monkeypatch):
+    check_one(monkeypatch, "more")
 
 
 def resolver(**protocols) -> Grid:
@@ -248,7 +254,9 @@ def test_a_cohort_of_one_has_nobody_to_be_compared_with():
     check_cohort("fedavg+norm", {"contribution": {}}, alone | {"participation": 0.2}, "digits")
 
 
-def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep():
+def test_the_memory_of_a_job_counts_the_optimisers_that_clients_keep(monkeypatch):
+    size = {"weights": 45, "training": 3, "evaluation": 0.5}
+    monkeypatch.setattr(sizes, "measure_sizes", lambda model, inputs: size)
     grid = resolver(kept=ADAM | {"optimiser_state": "kept", "model": "resnet18"})
     run = grid.resolve(NAMES | {"protocol": "kept", "method": "fedavg"})
     reset = run | {"protocol": run["protocol"] | {"optimiser_state": "reset"}}

@@ -3,6 +3,7 @@
 import pytest
 
 import made
+from conftest import check_one
 from fedgrid.runtime.names import UsageError
 from fedgrid.study.grid import Grid
 from fedgrid.study.reading import add_products, read_config, read_study
@@ -207,14 +208,16 @@ def changed(text: str, old: str, new: str) -> str:
 def answers(tmp_path_factory) -> dict[str, UsageError]:
     """The answers to all mistakes, by name."""
     folder = tmp_path_factory.mktemp("mistakes")
-    found = {
-        name: answer(folder, study=changed(STUDY, old, new))
-        for name, (old, new) in MISTAKES.items()
-    }
-    return found | {
-        f"config.yaml: {name}": answer(folder, config=changed(CONFIG, old, new))
-        for name, (old, new) in ASKED.items()
-    }
+    with pytest.MonkeyPatch.context() as patch:
+        check_one(patch, "mine")
+        found = {
+            name: answer(folder, study=changed(STUDY, old, new))
+            for name, (old, new) in MISTAKES.items()
+        }
+        return found | {
+            f"config.yaml: {name}": answer(folder, config=changed(CONFIG, old, new))
+            for name, (old, new) in ASKED.items()
+        }
 
 
 def test_the_study_and_the_configuration_without_a_mistake_are_right(tmp_path):

@@ -35,13 +35,13 @@ def list_files(project: Path) -> set[Path]:
     return {path for path in project.rglob("*") if "__pycache__" not in path.parts}
 
 
-@pytest.mark.parametrize(
-    "room",
-    ["plan", *(pytest.param(r, marks=pytest.mark.exhaustive) for r in ("store", "report", "page"))],
-)
+ROOMS = [pytest.param(room, marks=pytest.mark.exhaustive) for room in ("store", "report", "page")]
+
+
+@pytest.mark.parametrize("tests", ["plan/test_plan.py", *ROOMS])
 @pytest.mark.slow
-def test_what_lies_in_a_checkout_and_its_environment_changes_no_test(room, project):
-    """These rooms ask what results there are. `.ci/run` has all tests beside those of a table."""
+def test_what_lies_in_a_checkout_and_its_environment_changes_no_test(tests, project):
+    """These ask what results there are. `.ci/run` has all tests beside those of a table."""
     fill(project)
     environment = {k: v for k, v in ENVIRONMENT.items() if not k.startswith("PYTEST_")}
     environment |= dict.fromkeys(SET, "nonsense") | {"FEDGRID_KEEP_STATE_GB": "0"}
@@ -49,7 +49,7 @@ def test_what_lies_in_a_checkout_and_its_environment_changes_no_test(room, proje
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0"]
     before = list_files(project)
     done = subprocess.run(
-        [*command, f"tests/{room}"], cwd=project, env=environment, text=True, capture_output=True
+        [*command, f"tests/{tests}"], cwd=project, env=environment, text=True, capture_output=True
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
     assert list_files(project) == before

@@ -62,7 +62,9 @@ def test_the_code_for_a_gpu_is_written_without_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cheated", [1, 2])  # the round that is compared, or those measured
+@pytest.mark.parametrize(  # the round that is compared, or those measured
+    "cheated", [1, pytest.param(2, marks=pytest.mark.exhaustive)]
+)
 def test_who_computes_something_else_does_not_count(
     cheated, benchmarks, monkeypatch, tmp_path, capsys
 ):

@@ -1,9 +1,7 @@
 """The dictionary of columns (docs/columns.yaml) has every column of every CSV, and no other."""
 
-import csv
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -13,6 +11,7 @@ from test_report import SMALL
 
 import made
 from conftest import ENVIRONMENT, copied, methods
+from dictionary import ABOUT, ANYWHERE, FILES, header, hooks, unknown
 from fedgrid.commands import collect, draw
 from fedgrid.method import Method
 from fedgrid.report import clients
@@ -21,22 +20,16 @@ from fedgrid.runtime.names import listed, registered
 from fedgrid.store import tables as collected
 from fedgrid.store.measured import MADE
 from fedgrid.study.grid import Grid
-from fedgrid.study.options import WAYS
 from fedgrid.study.paths import COLLECTED, RUN
 from fedgrid.study.products import product_module
+from fedgrid.study.protocol import HELD
 from fedgrid.study.reading import read_studies
 from made import STUDIES
-from made_products import MANY_RUNS, make_table
 from planned import answers, plan_of, product_of
-from written import DOCS, ROOT
-
-sys.path.insert(0, str(DOCS))
-import hooks
+from written import ROOT
 
 WITH_SMALL = [name for name, study in STUDIES.items() if "small" in study["scales"]]
 
-ABOUT = hooks.dictionary()
-FILES = {of["name"]: of["columns"] for of in ABOUT["files"]}
 UNITS = {
     "",
     "percent",
@@ -51,38 +44,8 @@ UNITS = {
 }
 UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
 UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
-# What the marks in names of columns stand for.
-FAMILIES = {"<k>": r"\d+", "<l>": r"\d+", "<class>": r".+", "<layer>": r"[\w.]+\.\w+"}
-FAMILIES |= {"<metric>": "|".join(WAYS), "<name>": r"\w+", "<model>": "server|own"}
-FAMILIES |= {"<statistic>": r"weighted|mean|spread|worst|best|decile\d", "<source>": r".+"}
-# In collected tables and products, if there are any.
-ANYWHERE = {"kept", "code_changed", "chosen", "chosen_by", "cited", "clients_without_tests"}
-FEW = 12  # runs of a product that are trained for its columns without -m exhaustive
-# By module, a product that it draws at the quick scale: of FedSLS, if that has one.
-DRAWN = {
-    product_module(study, name, STUDIES[study]["products"][name]): (study, name)
-    for study in (*STUDIES, "fedsls")
-    for name in made.GRID.products(study, "quick")
-}
+MEASURED = ("average_last", "metrics", *HELD)  # fields of a protocol that add columns
 SHRUNK = ("partition", "protocol")  # axes of which a block keeps one name
-OPTIONAL = {"of", "alpha"}  # of metrics other than accuracy; of Dirichlet partitions
-
-
-def pattern(column: str) -> str:
-    """A regular expression for the names of a column."""
-    parts = re.split("(<[a-z]+>)", column)
-    return "".join(f"({FAMILIES[p]})" if p in FAMILIES else re.escape(p) for p in parts)
-
-
-def unknown(name: str, header: list[str]) -> list[str]:
-    """The columns of a file that the dictionary does not have for it."""
-    there = [pattern(one) for one in (*hooks.columns_of(name, FILES), *ANYWHERE, *OPTIONAL)]
-    return [one for one in header if not any(re.fullmatch(p, one) for p in there)]
-
-
-def header(path: Path) -> list[str]:
-    with path.open(newline="") as file:
-        return next(csv.reader(file))
 
 
 # -- the dictionary itself ------------------------------------------------------------------------
@@ -115,18 +78,6 @@ def test_every_kept_table_is_explained():
         measured = path.with_name(MADE).exists()  # tables of an experiment
         of = f"experiment: {path.parent.name}/{path.stem}" if measured else f"kept: {kept}"
         assert unknown(of, header(path)) == [], path
-
-
-@pytest.mark.parametrize(
-    ("module", "study", "name"),
-    [
-        pytest.param(module, *one, marks=pytest.mark.slow if one[1] in MANY_RUNS else ())
-        for module, one in DRAWN.items()
-    ],
-)
-def test_a_product_of_made_up_runs_is_explained(module, study, name):
-    table = make_table(study, name)
-    assert unknown(module.replace("report.", "product: "), [*table]) == []
 
 
 def test_an_unknown_column_is_noticed():
@@ -191,29 +142,34 @@ def assert_explained(project: Path) -> set[str]:
     [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)],
 )
 def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monkeypatch):
-    """Of a run of each protocol and of each method that adds a column; or of all runs.
+    """Every kind of file, of few runs: of those that have columns which no other has.
 
-    Of products those that are drawn from a kind of file that no other is, if they have few runs; or
-    one of each module, options and kinds of files.
+    Or, if `every`, of a run of each protocol and method, and products of each module, options and
+    kinds of files. It takes minutes, because what training and Snakemake write is what it reads.
     """
     monkeypatch.setenv(own_data.VARIABLE, "{}")
     project = copied(tmp_path / "project")
     for path in (project / "workflow/studies").glob("*.yaml"):
         path.write_text(yaml.safe_dump(shrunk(yaml.safe_load(path.read_text())), sort_keys=False))
     studies = read_studies(project / "workflow/studies")
-    seen = set()
+    seen, tables = set(), smallest_tables(studies)
     for study in STUDIES:
-        options = ("--config", f"study={study}", "seed=0", "device=cpu", "kept=false", "--")
-        snakemake(project, *options, *targets(Grid(studies, asked(study)), study, every, seen))
-    run(project, sys.executable, "-m", "fedgrid", "verdicts", "--out", "results/verdicts.html")
-    kinds = assert_explained(project)
-    assert {"run: clients", "run: saliency", "verdicts: tally"} <= kinds
+        grid = Grid(studies, asked(study))
+        files = [*new_runs(grid, study, every, seen), *tables.get(study, [])]
+        files += new_products(grid, study, seen) if every else []
+        snakemake(project, "--config", f"study={study}", *CONFIG, "--", *files)
+    kinds = {name for name in FILES if name.partition(":")[0] in ("run", "collected", "experiment")}
+    assert kinds <= assert_explained(project)
+
+
+CONFIG = ("seed=0", "device=cpu", "kept=false")
 
 
 def snakemake(project: Path, *arguments: str) -> None:
     """Make files in the project, on a CPU."""
-    command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all"]
-    run(project, *command, *arguments)
+    command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all", *arguments]
+    done = subprocess.run(command, cwd=project, env=ENVIRONMENT, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def asked(study: str) -> dict:
@@ -228,28 +184,27 @@ def kept_products(study: str) -> list[str]:
     return [name for name in names if "train" not in product_of(plan, name)]
 
 
-def targets(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
-    """The files of runs and products that have a mark that nothing in `seen` has; it grows.
+def new_runs(grid: Grid, study: str, every: bool, seen: set) -> list[str]:
+    """The files of runs that have a mark that nothing in `seen` has; it grows.
 
-    The marks of a run are its protocol, and the files of its method that add columns or, if
-    `every`, the method.
+    The marks of a run are what its protocol measures, and the files of its method that add columns;
+    or, if `every`, its protocol and method.
     """
     found = []
     for name in grid.studies[study]["scales"]["quick"]["grids"]:
         for one in grid.runs(study, "quick", name):
-            parts = grid.method(one["method"], one["dataset"])
-            adding = (file for file, given in parts.items() if adds_columns(methods(file, **given)))
-            marks = {one["protocol"], *([one["method"]] if every else adding)}
+            marks = {one["protocol"], one["method"]} if every else marks_of_columns(grid, one)
             if marks - seen:
                 found.append(f"results/runs/{RUN.format(**one)}/metrics.csv")
             seen |= marks
-    for name in grid.products(study, "quick"):
-        cheap = every or len(runs_of(grid, study, name)) <= FEW
-        marks = marks_of_product(study, name, every)
-        if cheap and marks - seen:
-            found.append(f"results/{name}.csv")
-            seen |= marks
     return found
+
+
+def marks_of_columns(grid: Grid, run: dict) -> set:
+    """What a run's protocol measures, and the files of its method that add columns."""
+    protocol, parts = grid.protocol(run["protocol"]), grid.method(run["method"], run["dataset"])
+    adding = {file for file, given in parts.items() if adds_columns(methods(file, **given))}
+    return {repr([protocol[field] for field in MEASURED]), *adding}
 
 
 def adds_columns(method: Method) -> bool:
@@ -257,19 +212,36 @@ def adds_columns(method: Method) -> bool:
     return bool(method.observe or method.evaluate or method.evaluate_server)
 
 
-def runs_of(grid: Grid, study: str, product: str) -> list[dict]:
-    """The runs that a product is drawn from."""
-    parts = [text.partition("/") for text in grid.sources(study, "quick", product).values()]
-    grids = {of for kind, _, of in parts if kind in COLLECTED}
-    return [run for name in grids for run in grid.runs(study, "quick", name)]
+def smallest_tables(studies: dict[str, dict]) -> dict[str, list[str]]:
+    """By study, the tables that it makes: of each kind that of the fewest runs in any study."""
+    found: dict[str, tuple[int, str, str]] = {}
+    for study in studies:
+        grid = Grid(studies, asked(study))
+        for text in [t for n in grid.products(study, "quick") for t in sources(grid, study, n)]:
+            kind, _, of = text.partition("/")
+            runs = grid.runs(study, "quick", of) if kind in COLLECTED else ()
+            mark, place = (kind, f"seed=0/{text}") if kind in COLLECTED else (text, text)
+            path = f"results/studies/{study}/quick/{place}.csv"
+            found[mark] = min(found.get(mark, (len(runs), study, path)), (len(runs), study, path))
+    return {study: [path for _, of, path in found.values() if of == study] for study in studies}
 
 
-def marks_of_product(study: str, name: str, every: bool) -> set:
-    """The kinds of files that a product is drawn from; if `every`, one mark of all that it has."""
-    product = STUDIES[study]["products"][name]
-    kinds = {text.partition("/")[0] for text in product["from"].values()}
-    options = sorted(product.get("with", {}))
-    return {(product_module(study, name, product), *options, *sorted(kinds))} if every else kinds
+def sources(grid: Grid, study: str, product: str) -> list[str]:
+    """What a product is drawn from, such as `runs/table1`."""
+    return [*grid.sources(study, "quick", product).values()]
+
+
+def new_products(grid: Grid, study: str, seen: set) -> list[str]:
+    """The products with another module, options or kinds of files than all in `seen`; it grows."""
+    found = []
+    for name in grid.products(study, "quick"):
+        entry = STUDIES[study]["products"][name]
+        kinds = sorted({text.partition("/")[0] for text in entry["from"].values()})
+        mark = (product_module(study, name, entry), *sorted(entry.get("with", {})), *kinds)
+        if mark not in seen:
+            found.append(f"results/{name}.csv")
+        seen.add(mark)
+    return found
 
 
 def shrunk(study: dict) -> dict:
@@ -303,12 +275,6 @@ def names_of_claim(claim: dict) -> set[str]:
     return {name for names in given for name in listed(names)}
 
 
-def run(project: Path, *command: str) -> None:
-    environment = ENVIRONMENT | {"PYTHONPATH": "workflow"}
-    done = subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def kind_of(parts: tuple[str, ...]) -> str | None:
     """The name that the dictionary has for a file below results/; "" for a copy of another."""
     folder, stem = parts[0], parts[-1].removesuffix(".csv")
@@ -318,8 +284,6 @@ def kind_of(parts: tuple[str, ...]) -> str | None:
         return f"run: {stem}"
     if folder in ("saliency", "interpolation"):
         return f"run: {folder}"
-    if folder == "verdicts":
-        return f"verdicts: {stem.rpartition('_')[2]}"
     study, _, *rest = [part for part in parts[1:] if part != "seed=0"]
     if rest[0] in collected.READERS and len(rest) == 2:
         return f"collected: {rest[0]}"
