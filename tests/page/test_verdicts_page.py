@@ -757,9 +757,10 @@ def test_an_empty_table_is_said_and_the_rest_is_there(one_claim, tmp_path):
     assert all(claim["says"] in unescape(page) for claim in STUDIES["fedlmd"]["claims"])
 
 
-def test_a_study_without_claims_has_a_page(tmp_path):
+@pytest.mark.parametrize("said", [{}, {"cite": {"authors": "A and B"}}])
+def test_a_study_without_claims_and_headline_has_a_page(said, tmp_path):
     study = {key: STUDIES["fedsls"][key] for key in ("title", "protocols", "scales", "variants")}
-    grid = Grid(STUDIES | {"plain": study | {"products": {}}})
+    grid = Grid(STUDIES | {"plain": study | {"products": {}} | said})
     write.write_page(tmp_path / "page.html", grid, tmp_path, ["plain"])
     assert "The study has no claims." in (tmp_path / "page.html").read_text()
 
