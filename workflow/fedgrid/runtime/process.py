@@ -102,7 +102,7 @@ def fresh_state() -> Iterator[None]:
     UsageError for modes and hooks that could change numbers.
     """
     refuse_surroundings()
-    on_cpu = torch.get_default_device().type == "cpu"
+    on_cpu = torch.empty(0).device.type == "cpu"  # by the default device
     with ALONE, ExitStack() as stack:
         for keep in (keep_generators, keep_settings, leave_autocast):
             stack.enter_context(keep())
