@@ -64,7 +64,7 @@ def describe() -> dict:
         "settings": [process.read_setting(read) for read in found],
         "autograd": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), depth),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        "device": (torch.get_default_device(), torch.get_num_threads(), flushed()),
+        "device": (torch.empty(0).device, torch.get_num_threads(), flushed()),
         "numpy": (np.geterr(), np.getbufsize(), np.get_printoptions()["legacy"]),
         "filters": [*warnings.filters],
         "drawn": (torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())),
