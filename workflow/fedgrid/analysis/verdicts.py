@@ -32,6 +32,7 @@ no such evidence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,12 @@ def confidence_interval(sample: np.ndarray, level: float = LEVEL) -> tuple[float
         return -np.inf, np.inf
     if (sample == sample[0]).all():
         return sample[0], sample[0]
+    return find_interval(tuple(sample.tolist()), level)
+
+
+@cache  # a page judges the same differences with several levels and bounds
+def find_interval(sample: tuple[float, ...], level: float) -> tuple[float, float]:
+    """Return `confidence_interval` of different values."""
     bounds = stats.ttest_1samp(sample, 0).confidence_interval(1 - level)
     return float(bounds.low), float(bounds.high)
 
