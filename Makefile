@@ -75,7 +75,7 @@ rulegraph: $(VENV)/ready
 PYTEST := pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/ready
-	$(PYTEST)
+	$(PYTEST) --durations=10
 
 test-long: $(VENV)/ready
 	$(PYTEST) -m "slow and not slurm and not exhaustive" --durations=30
