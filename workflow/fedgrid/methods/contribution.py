@@ -30,6 +30,7 @@ from torch.func import functional_call
 from fedgrid.method import Aggregated, Client, Cohort, Memory, Method, relative
 from fedgrid.runtime.names import UsageError
 
+RANGES = {"temperature": "(0, inf)", "latent": ("local", "server")}
 LEAST_COHORT = 2  # a client alone has no other to resemble: its factor would be 0
 
 
@@ -39,10 +40,6 @@ def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = Fal
     latent: "local", of the client's model after local training, or "server", of the model that the
     server sent. shuffled: the placebo.
     """
-    if temperature <= 0:
-        raise UsageError(f"contribution: temperature is above 0, not {temperature}")
-    if latent not in ("local", "server"):
-        raise UsageError(f"contribution: latent is local or server, not {latent!r}")
 
     def mean_latent(end: Client) -> Memory:
         model = end.model if latent == "local" else end.server

@@ -29,6 +29,12 @@ from fedgrid.methods import uniform
 from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
 
+RANGES = {
+    "norm": "(0, inf)",
+    "noise_multiplier": "[0, inf)",
+    "epsilon": "[0, inf)",
+    "delta": "(0, 1)",
+}
 ROUNDS = True  # the noise for an epsilon depends on the number of rounds
 
 
@@ -40,15 +46,6 @@ def method(
     `metrics.csv` has the epsilon spent with this delta, if the network has no BatchNorm. With a
     norm that no change reaches and z 0, it is FedAvg with `uniform`.
     """
-    if norm <= 0:
-        raise UsageError(f"dp_fedavg: norm is {norm}: set it to a number above 0")
-    if noise_multiplier < 0:
-        raise UsageError(f"dp_fedavg: noise_multiplier is {noise_multiplier}: set it to 0 or more")
-    if epsilon < 0 or not 0 < delta < 1:
-        raise UsageError(
-            f"dp_fedavg: epsilon is {epsilon} and delta is {delta}: set epsilon to 0 or more, and "
-            "delta to a number between 0 and 1"
-        )
 
     def first(start: Start) -> Memory:
         if epsilon and (bare := start.server.keys() - {*start.parameters}):

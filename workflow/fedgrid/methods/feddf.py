@@ -28,7 +28,12 @@ from fedgrid.method import Aggregated, Method, Model
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"steps": 0}  # with which it is FedAvg
-RANGES = {"lr": "(0, inf)"}
+RANGES = {
+    "steps": "[0, inf)",
+    "lr": "(0, inf)",
+    "batch": "[1, inf)",
+    "average": ("logits", "losses"),
+}
 
 SERVER_DATA = True
 ADDED = ("average",)
@@ -42,12 +47,6 @@ def method(
 
     average: "logits" or "losses", what is averaged over teachers.
     """
-    if average not in TARGETS:
-        raise UsageError(f"feddf: average is logits or losses, not {average!r}")
-    if steps < 0:
-        raise UsageError(f"feddf: steps is {steps}: set it to 0 or more")
-    if batch < 1:
-        raise UsageError(f"feddf: batch is {batch}: set it to 1 or more")
 
     def distil(end: Aggregated) -> Model:
         trained = (end.cohort.steps > 0).nonzero()[:, 0].tolist()

@@ -30,8 +30,8 @@ from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step, r
 from fedgrid.methods import fedrep
 from fedgrid.methods._prototypes import pull, total
 from fedgrid.methods.contribution import of_another
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"lam": "[0, inf)", "head_share": "[0, 1]", "head_lr": "[0, inf)"}
 PRIVATE = True
 OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam counts
 ADDED = ("head_lr",)
@@ -45,11 +45,9 @@ def method(
 
     head_lr: the classifier's learning rate; 0: the protocol's. shuffled: the placebo.
     """
-    if min(lam, head_lr) < 0:
-        raise UsageError(f"fedpac: lam is {lam}, head_lr is {head_lr}: set both to 0 or more")
     local = Method(memory=number, remember=number_again, begin=begin, measure=tell)
     server = Method(shared=first, share=partial(combine, shuffled=shuffled), uses_deltas=False)
-    phases = fedrep.phases("fedpac", head_share)
+    phases = fedrep.phases(head_share)
     phases = with_head_rate(phases, head_lr) if head_lr else phases
     return phases | pull(lam, "samples") | local | server
 

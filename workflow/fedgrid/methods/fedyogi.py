@@ -6,7 +6,13 @@ v <- v - (1 - beta2) D^2 sign(v - D^2), so that v falls slower than Adam's where
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
-RANGES = {"lr": "(0, inf)"}
+RANGES = {
+    "lr": "(0, inf)",
+    "beta1": "[0, 1)",
+    "beta2": "[0, 1)",
+    "tau": "(0, inf)",
+    "form": ("paper", "code"),
+}
 
 
 def method(

@@ -29,9 +29,9 @@ from fedgrid.method import (
     effective_steps,
 )
 from fedgrid.methods import fedsam
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"rho": 0.0, "beta": 1.0}  # with which it is FedAvg
+RANGES = {"rho": "[0, inf)", "beta": "(0, 1]"}
 
 OPTIMISERS = ("sgd",)  # Adam's change is no sum of gradients
 
@@ -41,8 +41,6 @@ def method(rho: float = 0.1, beta: float = 0.1) -> Method:
 
     With beta 1 it is FedSAM, and with rho 0, too, FedAvg.
     """
-    if not 0 < beta <= 1:
-        raise UsageError(f"mofedsam: beta is {beta}, and it is above 0 and at most 1")
     ascend: Any = fedsam.method(rho).correct
 
     def none(start: Start) -> Memory:

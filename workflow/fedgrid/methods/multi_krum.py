@@ -6,7 +6,8 @@ unless it is given.
 
 from fedgrid.method import Method
 from fedgrid.methods.krum import closest
-from fedgrid.runtime.names import UsageError
+
+RANGES = {"share": "[0, 0.5)", "m": "[0, inf)"}
 
 
 def method(share: float = 0.2, m: int = 0) -> Method:
@@ -14,6 +15,4 @@ def method(share: float = 0.2, m: int = 0) -> Method:
 
     With m 1 it is Krum.
     """
-    if m < 0:
-        raise UsageError(f"multi_krum: m is {m}: set it to 0 or more")
-    return closest("multi_krum", share, lambda n, f: min(m, n) or n - f)
+    return closest(share, lambda n, f: min(m, n) or n - f)
