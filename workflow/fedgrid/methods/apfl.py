@@ -42,9 +42,9 @@ ADDED = ("form",)
 def method(
     alpha: float = 0.5, adaptive: bool = False, mix: str = "parameters", form: str = "paper"
 ) -> Method:
-    """alpha: the weight of the client's own model, in 0..1; mix: parameters or outputs.
+    """alpha: the weight of the client's own model; mix: what is mixed.
 
-    form: the order of the steps, and alpha's step, "paper" or "code".
+    form: the order of the steps, and alpha's step.
     """
     code = form == "code"
 

@@ -35,7 +35,7 @@ LEAST_COHORT = 2  # a client alone has no other to resemble: its factor would be
 
 
 def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = False) -> Method:
-    """temperature above 0: the lower, the more the most similar clients lose.
+    """temperature: the lower, the more the most similar clients lose.
 
     latent: "local", of the client's model after local training, or "server", of the model that the
     server sent. shuffled: the placebo.

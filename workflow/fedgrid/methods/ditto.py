@@ -25,7 +25,7 @@ MODELS_KEPT = 1  # models per client
 
 
 def method(lam: float = 1.0) -> Method:
-    """lam >= 0: with 0 the second model is trained by its client alone."""
+    """lam: with 0 the second model is trained by its client alone."""
 
     def near(step: Step) -> Tensor:
         own = {n: v for n, v in step.params.items() if n.startswith(PRIVATE)}

@@ -41,7 +41,7 @@ ROUNDS = True  # the noise for an epsilon depends on the number of rounds
 def method(
     norm: float = 1.0, noise_multiplier: float = 1.0, epsilon: float = 0.0, delta: float = 1e-5
 ) -> Method:
-    """norm: S above 0; noise_multiplier: z of at least 0, or with epsilon above 0 what gives it.
+    """norm: S; noise_multiplier: z, or with epsilon above 0 what gives it.
 
     `metrics.csv` has the epsilon spent with this delta, if the network has no BatchNorm. With a
     norm that no change reaches and z 0, it is FedAvg with `uniform`.

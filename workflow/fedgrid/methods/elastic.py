@@ -44,9 +44,9 @@ def method(
     by: str = "parameter",
     shuffled: bool = False,
 ) -> Method:
-    """tau of at least 0: the most that a factor is above 1; mu in [0, 1) of the running mean.
+    """tau: the most that a factor is above 1; mu: of the running mean; shuffled: the placebo.
 
-    of: "output" or "loss"; by: "parameter" or "tensor". shuffled: the placebo.
+    of: whose gradient is taken; by: what has a sensitivity.
     """
 
     def measure(client: Client) -> Memory:

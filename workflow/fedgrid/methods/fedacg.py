@@ -27,7 +27,7 @@ RANGES = {"momentum": "[0, 1)", "beta": "[0, inf)"}
 
 
 def method(momentum: float = 0.85, beta: float = 0.01) -> Method:
-    """momentum: lambda in [0, 1); beta of at least 0. With 0 and 0 it is FedAvg."""
+    """momentum: lambda. With 0 and beta 0 it is FedAvg."""
 
     def still(start: Start) -> Memory:
         return {"fedacg": start.zeros()}

@@ -42,7 +42,7 @@ def method(
     first: int = 11,
     settled: float = 0.0,
 ) -> Method:
-    """share: of the batches, in 0..1; eta: 0 is FedAvg; part: head or all; first: at least 1.
+    """share: of the batches; eta: 0 is FedAvg; part: of the model; first: epochs.
 
     settled: of losses of the last first - 1 epochs, the deviation that ends them; 0: after `first`.
     """

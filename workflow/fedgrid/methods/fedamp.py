@@ -29,7 +29,7 @@ MODELS_KEPT = 2  # per client: its model, and in a round the one that the server
 def method(
     lam: float = 1.0, alpha: float = 100.0, sigma: float = 1000.0, shuffled: bool = False
 ) -> Method:
-    """lam >= 0: with 0 each client trains alone; alpha and sigma are above 0; shuffled: placebo."""
+    """lam: with 0 each client trains alone; shuffled: the placebo."""
 
     def attracted(step: Step) -> Tensor:
         pairs = ((step.params[n], u) for n, u in sorted(step.memory["fedamp_u"].items()))

@@ -15,7 +15,7 @@ RANGES = {"beta": "[0, inf)", "scale": ("code", "paper")}
 
 
 def method(beta: float = 0.1, scale: str = "code") -> Method:
-    """beta >= 0 weighs the term; 0 is FedAvg."""
+    """beta weighs the term; 0 is FedAvg."""
 
     def decorrelate(step: Step) -> Tensor:
         n, dims = step.size, step.features.shape[1]

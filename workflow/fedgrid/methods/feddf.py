@@ -43,9 +43,9 @@ LARGEST = 5.0  # norm of a gradient
 def method(
     steps: int = 500, lr: float = 0.001, batch: int = 128, average: str = "logits"
 ) -> Method:
-    """steps of at least 0, where 0 is FedAvg; lr: at the first step; batch: samples of a step.
+    """steps: 0 is FedAvg; lr: at the first step; batch: samples of a step.
 
-    average: "logits" or "losses", what is averaged over teachers.
+    average: what is averaged over teachers.
     """
 
     def distil(end: Aggregated) -> Model:

@@ -23,7 +23,7 @@ RANGES = {"a": "[0, inf)", "b": "[0, inf)", "measure": ("kl", "l2")}
 
 
 def method(a: float = 0.5, b: float = 0.1, measure: str = "kl") -> Method:
-    """a and b of at least 0; with both 0 it is FedAvg. measure: "kl" or "l2"."""
+    """With a and b 0 it is FedAvg; measure: of the discrepancy."""
 
     def by_discrepancy(cohort: Cohort) -> Tensor:
         usual = by_samples(cohort)

@@ -31,7 +31,7 @@ ADDED = ("limit",)
 
 
 def method(alpha: float = 0.01, by: str = "paper", limit: float = 0.0) -> Method:
-    """alpha above 0 weighs the penalty; by: "paper" or "samples", a client's own weight of it.
+    """alpha weighs the penalty; by: a client's own weight of it.
 
     limit: the largest norm of the gradient without alpha_k w, or 0 for none.
     """

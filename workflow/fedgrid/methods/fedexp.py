@@ -25,9 +25,9 @@ ADDED = ("form",)
 
 
 def method(epsilon: float = 0.001, average: bool = True, form: str = "paper") -> Method:
-    """epsilon of at least 0: the larger, the shorter is the step, and in the limit it is FedAvg's.
+    """epsilon: the larger, the shorter is the step, and in the limit it is FedAvg's.
 
-    average: whether the mean of the last two models is evaluated; form: "paper" or "code".
+    average: whether the mean of the last two models is evaluated; form: of epsilon.
     """
     code = form == "code"
 

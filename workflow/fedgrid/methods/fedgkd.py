@@ -20,7 +20,7 @@ RANGES = {"beta": "[0, inf)", "tau": "(0, inf)", "models": "[1, inf)"}
 
 
 def method(beta: float = 0.1, tau: float = 0.5, models: int = 5) -> Method:
-    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models."""
+    """beta weighs the divergence, 0 is FedAvg; tau is the temperature of both models."""
 
     def none(start: Start) -> Memory:
         zeros = start.zeros()

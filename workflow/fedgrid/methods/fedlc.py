@@ -28,7 +28,7 @@ LEAST = 1e-8  # samples of a class that a client does not have
 
 
 def method(tau: float = 1.0, others: bool = False) -> Method:
-    """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""
+    """tau weighs the calibration; 0 is FedAvg if `others` is False."""
 
     def loss(step: Step) -> Tensor:
         return calibrated(step, step.counts, tau, others)

@@ -17,7 +17,7 @@ RANGES = {"tau": "[0, inf)"}
 
 
 def method(tau: float = 1.0, others: bool = False) -> Method:
-    """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""
+    """tau weighs the calibration; 0 is FedAvg if `others` is False."""
 
     def loss(step: Step) -> Tensor:
         return calibrated(step, step.memory[COUNTS], tau, others)

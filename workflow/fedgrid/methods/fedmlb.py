@@ -31,7 +31,7 @@ RANGES = {"lam1": "[0, inf)", "lam2": "[0, inf)", "tau": "(0, inf)"}
 
 
 def method(lam1: float = 1.0, lam2: float = 1.0, tau: float = 1.0) -> Method:
-    """lam1 and lam2 of at least 0, with both 0 it is FedAvg; tau > 0 is the temperature."""
+    """With lam1 and lam2 0 it is FedAvg; tau is the temperature."""
     if not (lam1 or lam2):
         return Method()
 

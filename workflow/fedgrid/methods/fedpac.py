@@ -41,7 +41,7 @@ LEAST = 0.001  # smaller weights are 0
 def method(
     lam: float = 1.0, head_share: float = 0.5, shuffled: bool = False, head_lr: float = 0.0
 ) -> Method:
-    """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1.
+    """lam weighs the pull; head_share: share of steps that train the classifier.
 
     head_lr: the classifier's learning rate; 0: the protocol's. shuffled: the placebo.
     """

@@ -25,7 +25,7 @@ MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
 def method(lam: float = 0.1, tau: float = 4.0, inherit: float = 0.9) -> Method:
-    """lam in 0..1: with 0 the server has FedAvg's model; tau > 0; inherit: the largest mu, 0..1."""
+    """lam: with 0 the server has FedAvg's model; inherit: the largest mu."""
 
     def taught(step: Step) -> Tensor:
         teacher = (step.forward(step.memory["fedphp"]["model"], step.x)[1] / tau).softmax(1)

@@ -26,7 +26,7 @@ MODELS_KEPT = 1  # models per client
 
 
 def method(lam: float = 1.0, average: str = "equal") -> Method:
-    """lam >= 0 weighs the term; average: equal or samples, of clients in a prototype."""
+    """lam weighs the term; average: how clients weigh in a prototype."""
     return pull(lam, average) | Method(private=(everything,))
 
 

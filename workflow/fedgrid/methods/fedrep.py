@@ -25,7 +25,7 @@ ADDED = ("rest",)
 
 
 def method(head_share: float = 0.5, rest: bool = True) -> Method:
-    """head_share: the share of a client's local steps that train its classifier, in 0..1.
+    """head_share: the share of a client's local steps that train its classifier.
 
     rest: whether the classifier rests while the body is trained.
     """

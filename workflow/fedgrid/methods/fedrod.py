@@ -26,7 +26,7 @@ PRIVATE = ("private.",)
 
 
 def method(gamma: float = 1.0) -> Method:
-    """gamma >= 0: the power of the counts in the balanced softmax; 0 is the cross-entropy."""
+    """gamma: the power of the counts in the balanced softmax; 0 is the cross-entropy."""
 
     return two_heads(gamma, lambda step: step.counts)
 

@@ -22,7 +22,7 @@ RANGES = {"alpha": "[0, 1]", "by": ("presence", "count", "fading")}
 
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:
-    """The logit of a missing class is multiplied by alpha in [0, 1]; 1 is FedAvg.
+    """The logit of a missing class is multiplied by alpha; 1 is FedAvg.
 
     by="presence" is the paper's rule. With by="count", of the authors' later code, the factor grows
     from alpha to 1 with the class's samples divided by those of the most frequent class. With

@@ -17,7 +17,7 @@ RANGES = {"rho": "[0, inf)"}
 
 
 def method(rho: float = 0.05) -> Method:
-    """rho: the distance of the worse model, at least 0; 0 is FedAvg."""
+    """rho: the distance of the worse model; 0 is FedAvg."""
 
     def ascend(step: Step, gradient: Model) -> Model:
         norm = torch.stack([g.square().sum() for g in gradient.values()]).sum().sqrt()

@@ -17,7 +17,7 @@ PRIVATE = True
 
 
 def method(epochs: int = 5, part: str = "all", rate: float = 0.0) -> Method:
-    """epochs: 0 changes nothing. part: all, head or body; rate: of SGD, 0: the round's own."""
+    """epochs: 0 changes nothing; part: of the model; rate: of SGD, 0: the round's own."""
     names = {"all": "", "head": "head.", "body": "body."}
 
     def tune(client: Client) -> Model:

@@ -20,9 +20,9 @@ ADDED = ("tolerance",)
 
 
 def method(iterations: int = 4, nu: float = 1e-5, tolerance: float = 0.0) -> Method:
-    """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance.
+    """iterations: 0 is FedAvg; nu smooths the distance.
 
-    tolerance of at least 0: the change of the sum, as a share of it, below which iterations end.
+    tolerance: the change of the sum, as a share of it, below which iterations end.
     """
 
     def reweigh(cohort: Cohort, weights: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ RANGES = {
 def method(
     lam: float = 0.5, k: int = 10, capacity: int = 512, kernel: str = "plain", scale: float = 1.0
 ) -> Method:
-    """lam in 0..1, 0 is FedAvg; k: neighbours; kernel: plain or squared; scale > 0 of the latter.
+    """lam: 0 is FedAvg; k: neighbours; kernel: of the distance; scale: of the squared one.
 
     capacity: samples that a client stores, at most.
     """

@@ -21,7 +21,7 @@ RANGES = {"share": "[0, 0.5)"}
 
 
 def method(share: float = 0.2) -> Method:
-    """share in [0, 0.5): of the clients that may send anything."""
+    """share: of the clients that may send anything."""
     return closest(share, lambda clients, attackers: 1)
 
 

@@ -37,7 +37,7 @@ OPTIMISERS = ("sgd",)  # Adam's change is no sum of gradients
 
 
 def method(rho: float = 0.1, beta: float = 0.1) -> Method:
-    """rho: FedSAM's distance, at least 0; beta in (0, 1], the share of the client's gradient.
+    """rho: FedSAM's distance; beta: the share of the client's gradient.
 
     With beta 1 it is FedSAM, and with rho 0, too, FedAvg.
     """

@@ -31,7 +31,7 @@ MODELS_KEPT = 1  # per client, tensors as large as the model
 def method(
     mu: float = 5.0, tau: float = 0.5, projection: int = 256, before: str = "initial"
 ) -> Method:
-    """mu >= 0 weighs the term (0 is FedAvg with this model); tau > 0 is its temperature.
+    """mu weighs the term (0 is FedAvg with this model); tau is its temperature.
 
     projection is the width of the two-layer projection head; 0 leaves the model unchanged.
     """

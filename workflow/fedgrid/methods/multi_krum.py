@@ -11,7 +11,7 @@ RANGES = {"share": "[0, 0.5)", "m": "[0, inf)"}
 
 
 def method(share: float = 0.2, m: int = 0) -> Method:
-    """share in [0, 0.5): of the clients that may send anything; m: of how many the mean is, or 0.
+    """share: of the clients that may send anything; m: of how many the mean is, or 0.
 
     With m 1 it is Krum.
     """

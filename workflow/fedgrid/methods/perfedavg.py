@@ -25,7 +25,7 @@ PRIVATE = True
 
 
 def method(alpha: float = 0.01, hessian: bool = False, distance: float = 0.001) -> Method:
-    """alpha >= 0: the rate of the one step; distance: e, above 0."""
+    """alpha: the rate of the one step; distance: e."""
 
     def ahead(model: Model, way: Model, rate: float) -> Model:
         return model | {n: model[n] - rate * way[n] for n in way}

@@ -46,10 +46,7 @@ def method(
     mu: float = 0.0,
     form: str = "paper",
 ) -> Method:
-    """lam, delta, beta above 0, inner >= 1, mu >= 0; beta 1 is the plain mean.
-
-    form: where theta begins on a batch, "paper" or "code".
-    """
+    """With beta 1 the server takes the plain mean; form: where theta begins on a batch."""
     carried = form == "code"
 
     def approach(theta: Model, w: Model, gradient: Callable[[Model], Model]) -> Model:

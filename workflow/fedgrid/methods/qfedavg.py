@@ -29,7 +29,7 @@ LEAST = 1e-10
 
 
 def method(q: float = 1.0) -> Method:
-    """q of at least 0: how much more a large loss counts; 0 is FedAvg with `uniform`."""
+    """q: how much more a large loss counts; 0 is FedAvg with `uniform`."""
 
     def weigh(cohort: Cohort) -> Tensor:
         losses = torch.stack([told["loss"] for told in cohort.measured]).to(cohort.sizes) + LEAST

@@ -29,7 +29,7 @@ OPTIMISERS = ("sgd",)
 
 
 def method(division: str = "effective") -> Method:
-    """division: "effective" or "steps", the number by which a client's change is divided."""
+    """division: the number by which a client's change is divided."""
 
     def none(start: Start, client: int | None = None) -> Memory:
         return {"scaffold": start.zeros()}

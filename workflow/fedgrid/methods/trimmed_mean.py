@@ -17,7 +17,7 @@ RANGES = {"share": "[0, 0.5)"}
 
 
 def method(share: float = 0.1) -> Method:
-    """share in [0, 0.5): of the clients at either end; 0 is the mean with equal weights."""
+    """share: of the clients at either end; 0 is the mean with equal weights."""
 
     def trimmed(cohort: Cohort, weights: Tensor) -> Model:
         return {

@@ -52,7 +52,7 @@ class _Unchecked(ast.NodeTransformer):
     def __init__(self, tree: ast.Module):
         self.tree = tree
 
-    def visit_If(self, node: ast.If) -> ast.If | None:  # noqa: N802
+    def visit_If(self, node: ast.If) -> ast.If | None:
         """Return None for a check, unless what it assigns is read elsewhere."""
         self.generic_visit(node)
         elsewhere = (count_reads(self.tree, n) > count_reads(node, n) for n in assigned(node.test))
