@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -51,6 +50,7 @@ from fedgrid.study import protocol, sizes
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import measure_model
 from fedgrid.study.reading import read_studies
+from fedgrid.training.build import build_part
 from fedgrid.training.checkpoint import before
 from fedgrid.training.sealed import flatten
 
@@ -136,7 +136,7 @@ def two_clients() -> Federation:
 
 def methods(name: str, **keywords) -> Method:
     """The method of a file."""
-    return import_module(f"fedgrid.methods.{name}").method(**keywords)
+    return build_part(name, keywords)
 
 
 # Fewer steps than by default, where the steps that a method adds take most of a test's time.

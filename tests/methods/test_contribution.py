@@ -406,9 +406,9 @@ def test_similarity_changes_no_training():
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"temperature": 0.0}, "temperature is above 0, not 0.0"),
-        ({"temperature": -1.0}, "temperature is above 0, not -1.0"),
-        ({"latent": "global"}, "latent is local or server, not 'global'"),
+        ({"temperature": 0.0}, "temperature of contribution is 0.0: set it to a number"),
+        ({"temperature": -1.0}, "temperature of contribution is -1.0"),
+        ({"latent": "global"}, "latent of contribution is 'global': set it to local or server"),
     ],
 )
 def test_a_wrong_choice_is_one_sentence(keywords, says):

@@ -169,10 +169,10 @@ def test_a_combination_holds_for_what_all_of_its_parts_hold_for():
 @pytest.mark.parametrize(
     ("name", "keywords", "message"),
     [
-        ("feddecorr", {"scale": "big"}, "scale is code or paper, not 'big'"),
-        ("moon", {"before": "never"}, "before is initial, random, later or none, not 'never'"),
-        ("fedsl", {"f": 3}, r"f is one of \(2, 4, 8\)"),
-        ("fedsl", {"encoder": "vae"}, "encoder one of .*'area'.*not 2, 'vae'"),
+        ("feddecorr", {"scale": "big"}, "scale of feddecorr is 'big': set it to code or paper"),
+        ("moon", {"before": "never"}, "before of moon is 'never': set it to initial or "),
+        ("fedsl", {"f": 3}, r"f is 3: set it to one of \(2, 4, 8\)"),
+        ("fedsl", {"encoder": "vae"}, "encoder of fedsl is 'vae': set it to client or pooled"),
         ("fedsls", {"reading": "C"}, "reading is one of A, B, not C"),
         ("fedsls", {"target": "loss"}, "target is one of label, max, sum, not loss"),
         ("fedsls_dynamic", {"layers": "first"}, "layers is one of main, all, not first"),

@@ -503,9 +503,9 @@ def test_a_split_outside_the_blocks_is_refused():
 @pytest.mark.parametrize(
     ("name", "keywords", "message"),
     [
-        ("ssp", {"prediction": "vote"}, "no prediction of ssp is called `vote`"),
-        ("autocs", {"form": "paper"}, "no form of autocs is called `paper`"),
-        ("autosa", {"temperature": 0.0}, "autosa: temperature is above 0, not 0.0"),
+        ("ssp", {"prediction": "vote"}, "prediction of ssp is 'vote': set it to mean or product"),
+        ("autocs", {"form": "paper"}, "form of autocs is 'paper': set it to text or code"),
+        ("autosa", {"temperature": 0.0}, "temperature of autosa is 0.0: set it to a number"),
     ],
 )
 def test_a_choice_that_does_not_exist_is_refused(name, keywords, message):

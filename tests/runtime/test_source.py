@@ -61,11 +61,18 @@ TEXTS = [
     "cli.warn(a + '{}')",
     "warnings.warn('{}')",
     "'{}'\n    # {}",
+    "if a == '{}':\n        raise UsageError(a)",  # a check only refuses
+    "if b := a.get('{}'):\n        raise UsageError(b)",
+    "from fedgrid.runtime.names import {}",
 ]
 VALUES = [
     "said = '{}'\n    raise UsageError(said)",  # it may be used elsewhere
     "a = '{}'\n    return lambda: a",
     "print('{}')",
+    "if a == '{}':\n        raise KeyError(a)",  # which may be caught
+    "if a == '{}':\n        raise UsageError(a)\n    else:\n        return",
+    "if (b := a['{}']) > 1:\n        raise UsageError(b)\n    return b",
+    "from fedgrid.engine.state import {}",
 ]
 EITHER = [*((text, False) for text in TEXTS), *((text, True) for text in VALUES)]
 
@@ -370,15 +377,15 @@ def test_the_text_of_a_warning_makes_no_saliency_stale(package):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "who"),
     [
-        ('raise UsageError(f"--threads is', 'return UsageError(f"--threads is'),
-        ("threads < 1", "threads < 2"),  # when there is an error counts
+        ('raise UsageError(f"--threads is', 'return UsageError(f"--threads is', set(METHODS)),
+        ("threads < 1", "threads < 2", set()),
     ],
 )
-def test_of_an_error_only_the_text_does_not_count(before, package, old, new):
+def test_when_something_is_refused_does_not_count(before, package, old, new, who):
     edit(package / "engine/device.py", old, new)
-    assert changed(before, fingerprints()) == set(METHODS)
+    assert changed(before, fingerprints()) == who
 
 
 def test_stages_before_the_training_do_not_depend_on_the_method(package):

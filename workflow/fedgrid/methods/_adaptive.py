@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start
-from fedgrid.runtime.names import UsageError
 
 Square = Callable[[Tensor, Tensor], Tensor]  # v, D^2 -> the new v
 
@@ -30,7 +29,6 @@ def adapt(
     name: str, square: Square, lr: float, beta1: float, tau: float, form: str, beta2: float = 0.0
 ) -> Method:
     """Return the method whose v follows `square`; in Adagrad beta2 is 0, and v has no bias."""
-    check(name, beta1, beta2, tau, form)
     code = form == "code"
 
     def first(start: Start) -> Memory:
@@ -55,14 +53,3 @@ def adapt(
         return (1 - beta2**turns).sqrt() / (1 - beta1**turns)
 
     return Method(server=step, share=remember, shared=first, uses_deltas=False)
-
-
-def check(name: str, beta1: float, beta2: float, tau: float, form: str) -> None:
-    """Refuse hyper-parameters without a meaning."""
-    if form not in ("paper", "code"):
-        raise UsageError(f"{name}: form is paper or code, not {form!r}")
-    if tau <= 0:
-        raise UsageError(f"{name}: tau is {tau}: set it to a number above 0")
-    for beta in (beta1, beta2):
-        if not 0 <= beta < 1:
-            raise UsageError(f"{name}: a beta is {beta}, and it is from 0 to below 1")

@@ -25,18 +25,10 @@ from typing import Any
 from fedgrid.method import Method, Server
 from fedgrid.methods._partial import keep, two_losses
 from fedgrid.models._branches import Fusion
-from fedgrid.runtime.names import UsageError, known
-
-FORMS = ("text", "code")
 
 
-def fuse(
-    name: str, form: str, temperature: float, shared_step: bool, forgets: bool, **options: Any
-) -> Method:
-    """Return one of the three methods; UsageError for an unknown form or a temperature of 0."""
-    known(f"form of {name}", form, FORMS)
-    if temperature <= 0:
-        raise UsageError(f"{name}: temperature is above 0, not {temperature}")
+def fuse(form: str, temperature: float, shared_step: bool, forgets: bool, **options: Any) -> Method:
+    """Return one of the three methods."""
     code = form == "code"
     architecture = partial(Fusion, temperature=temperature, two_outputs=code, **options)
     return keep(architecture, whole=True, forgets=forgets) | Method(

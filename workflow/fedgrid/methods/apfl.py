@@ -31,27 +31,22 @@ from fedgrid.method import Client, Method, Model, Step
 from fedgrid.methods._partial import keep, two_losses
 from fedgrid.models._branches import PRIVATE as OWN
 from fedgrid.models._second import Mixture
-from fedgrid.runtime.names import UsageError, known
 
+RANGES = {"alpha": "[0, 1]", "mix": ("parameters", "outputs"), "form": ("paper", "code")}
 PRIVATE = ("private.", "alpha")
 MODELS_KEPT = 1  # models per client
 OPTIMISERS = ("sgd",)  # alpha rests in most steps, which Adam would count
 ADDED = ("form",)
-FORMS = ("paper", "code")
 
 
 def method(
     alpha: float = 0.5, adaptive: bool = False, mix: str = "parameters", form: str = "paper"
 ) -> Method:
-    """alpha: the weight of the client's own model, in 0..1; mix: parameters or outputs.
+    """alpha: the weight of the client's own model; mix: what is mixed.
 
-    form: the order of the steps, and alpha's step, "paper" or "code".
+    form: the order of the steps, and alpha's step.
     """
-    code = known("form of apfl", form, FORMS) == "code"
-    if not 0 <= alpha <= 1:
-        raise UsageError(f"apfl: alpha is {alpha}, and a weight is from 0 to 1")
-    if mix not in ("parameters", "outputs"):
-        raise UsageError(f"apfl: mix is parameters or outputs, not {mix!r}")
+    code = form == "code"
 
     def first_only(step: Step) -> dict[str, Tensor]:
         return {"alpha": (step.step == 0).to(step.valid)}

@@ -7,6 +7,7 @@ for the shared classifier, alpha_1_0 and alpha_1_1 for the private one.
 from fedgrid.method import Method
 from fedgrid.methods import _fusion
 
+RANGES = {"temperature": "(0, inf)", "form": ("text", "code")}
 PRIVATE = ("private.",)
 SPLITS = True  # the model must name its blocks
 MODELS_KEPT = 1  # models per client
@@ -23,4 +24,4 @@ def method(
 
     forgets: the placebo, which draws private entries anew whenever their client takes part.
     """
-    return _fusion.fuse("autocs", form, temperature, shared_step, forgets, matrix=True)
+    return _fusion.fuse(form, temperature, shared_step, forgets, matrix=True)

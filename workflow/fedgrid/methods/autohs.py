@@ -10,6 +10,7 @@ for each batch, and so does the form "code": there a client predicts with one br
 from fedgrid.method import Method
 from fedgrid.methods import _fusion
 
+RANGES = {"temperature": "(0, inf)", "form": ("text", "code")}
 PRIVATE = ("private.",)
 SPLITS = True  # the model must name its blocks
 MODELS_KEPT = 1  # models per client
@@ -27,7 +28,6 @@ def method(
     forgets: the placebo, which draws private entries anew whenever their client takes part.
     """
     return _fusion.fuse(
-        "autohs",
         form,
         temperature,
         shared_step,

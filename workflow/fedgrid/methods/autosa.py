@@ -6,6 +6,7 @@ The coefficients alpha_0 and alpha_1 mix the shared and the private features.
 from fedgrid.method import Method
 from fedgrid.methods import _fusion
 
+RANGES = {"temperature": "(0, inf)", "form": ("text", "code")}
 PRIVATE = ("private.",)
 SPLITS = True  # the model must name its blocks
 MODELS_KEPT = 1  # models per client
@@ -22,4 +23,4 @@ def method(
 
     forgets: the placebo, which draws private entries anew whenever their client takes part.
     """
-    return _fusion.fuse("autosa", form, temperature, shared_step, forgets, matrix=False)
+    return _fusion.fuse(form, temperature, shared_step, forgets, matrix=False)

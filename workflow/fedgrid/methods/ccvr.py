@@ -22,10 +22,15 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
 from fedgrid.method import Client, Memory, Method, Model, Server
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"epochs": 0}  # with which it is FedAvg
-RANGES = {"lr": "(0, inf)", "momentum": "[0, 1)"}
+RANGES = {
+    "samples": "[1, inf)",
+    "epochs": "[0, inf)",
+    "batch": "[1, inf)",
+    "lr": "(0, inf)",
+    "momentum": "[0, 1)",
+}
 
 HEAD = "head."
 
@@ -37,9 +42,6 @@ def method(
 
     With epochs 0 it is FedAvg.
     """
-    for name, value, least in (("samples", samples, 1), ("epochs", epochs, 0), ("batch", batch, 1)):
-        if value < least:
-            raise UsageError(f"ccvr: {name} is {value}: set it to {least} or more")
 
     def calibrate(server: Server) -> Model:
         generator = torch.Generator().manual_seed(server.noise)

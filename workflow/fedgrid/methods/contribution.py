@@ -30,19 +30,16 @@ from torch.func import functional_call
 from fedgrid.method import Aggregated, Client, Cohort, Memory, Method, relative
 from fedgrid.runtime.names import UsageError
 
+RANGES = {"temperature": "(0, inf)", "latent": ("local", "server")}
 LEAST_COHORT = 2  # a client alone has no other to resemble: its factor would be 0
 
 
 def method(temperature: float = 0.5, latent: str = "local", shuffled: bool = False) -> Method:
-    """temperature above 0: the lower, the more the most similar clients lose.
+    """temperature: the lower, the more the most similar clients lose.
 
     latent: "local", of the client's model after local training, or "server", of the model that the
     server sent. shuffled: the placebo.
     """
-    if temperature <= 0:
-        raise UsageError(f"contribution: temperature is above 0, not {temperature}")
-    if latent not in ("local", "server"):
-        raise UsageError(f"contribution: latent is local or server, not {latent!r}")
 
     def mean_latent(end: Client) -> Memory:
         model = end.model if latent == "local" else end.server

@@ -18,16 +18,14 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.methods._partial import keep, two_losses
 from fedgrid.models._second import Pair
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"lam": "[0, inf)"}
 PRIVATE = ("private.",)
 MODELS_KEPT = 1  # models per client
 
 
 def method(lam: float = 1.0) -> Method:
-    """lam >= 0: with 0 the second model is trained by its client alone."""
-    if lam < 0:
-        raise UsageError(f"ditto: lam is {lam}: set it to 0 or more")
+    """lam: with 0 the second model is trained by its client alone."""
 
     def near(step: Step) -> Tensor:
         own = {n: v for n, v in step.params.items() if n.startswith(PRIVATE)}

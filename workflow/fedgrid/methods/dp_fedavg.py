@@ -29,26 +29,23 @@ from fedgrid.methods import uniform
 from fedgrid.methods._privacy import noise_for, spent
 from fedgrid.runtime.names import UsageError
 
+RANGES = {
+    "norm": "(0, inf)",
+    "noise_multiplier": "[0, inf)",
+    "epsilon": "[0, inf)",
+    "delta": "(0, 1)",
+}
 ROUNDS = True  # the noise for an epsilon depends on the number of rounds
 
 
 def method(
     norm: float = 1.0, noise_multiplier: float = 1.0, epsilon: float = 0.0, delta: float = 1e-5
 ) -> Method:
-    """norm: S above 0; noise_multiplier: z of at least 0, or with epsilon above 0 what gives it.
+    """norm: S; noise_multiplier: z, or with epsilon above 0 what gives it.
 
     `metrics.csv` has the epsilon spent with this delta, if the network has no BatchNorm. With a
     norm that no change reaches and z 0, it is FedAvg with `uniform`.
     """
-    if norm <= 0:
-        raise UsageError(f"dp_fedavg: norm is {norm}: set it to a number above 0")
-    if noise_multiplier < 0:
-        raise UsageError(f"dp_fedavg: noise_multiplier is {noise_multiplier}: set it to 0 or more")
-    if epsilon < 0 or not 0 < delta < 1:
-        raise UsageError(
-            f"dp_fedavg: epsilon is {epsilon} and delta is {delta}: set epsilon to 0 or more, and "
-            "delta to a number between 0 and 1"
-        )
 
     def first(start: Start) -> Memory:
         if epsilon and (bare := start.server.keys() - {*start.parameters}):

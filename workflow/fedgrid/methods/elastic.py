@@ -28,7 +28,13 @@ from torch.func import functional_call, grad
 
 from fedgrid.method import Client, Cohort, Memory, Method, Model, weighted_sum
 from fedgrid.methods.contribution import of_another
-from fedgrid.runtime.names import UsageError
+
+RANGES = {
+    "tau": "[0, inf)",
+    "mu": "[0, 1)",
+    "of": ("output", "loss"),
+    "by": ("parameter", "tensor"),
+}
 
 
 def method(
@@ -38,19 +44,10 @@ def method(
     by: str = "parameter",
     shuffled: bool = False,
 ) -> Method:
-    """tau of at least 0: the most that a factor is above 1; mu in [0, 1) of the running mean.
+    """tau: the most that a factor is above 1; mu: of the running mean; shuffled: the placebo.
 
-    of: "output" or "loss"; by: "parameter" or "tensor". shuffled: the placebo.
+    of: whose gradient is taken; by: what has a sensitivity.
     """
-    if tau < 0:
-        raise UsageError(f"elastic: tau is {tau}: set it to 0 or more")
-    if not 0 <= mu < 1:
-        raise UsageError(f"elastic: mu is {mu}, and it is from 0 to below 1")
-    if of not in ("output", "loss") or by not in ("parameter", "tensor"):
-        raise UsageError(
-            f"elastic: of is {of!r} and by is {by!r}: set of to output or loss, and by to "
-            "parameter or tensor"
-        )
 
     def measure(client: Client) -> Memory:
         return {"sensitivity": sensitivity(client, mu, of == "loss", by == "tensor")}

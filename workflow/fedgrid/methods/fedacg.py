@@ -21,17 +21,13 @@ from typing import Any
 
 from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
 from fedgrid.methods import fedprox
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"momentum": 0.0, "beta": 0.0}  # with which it is FedAvg
+RANGES = {"momentum": "[0, 1)", "beta": "[0, inf)"}
 
 
 def method(momentum: float = 0.85, beta: float = 0.01) -> Method:
-    """momentum: lambda in [0, 1); beta of at least 0. With 0 and 0 it is FedAvg."""
-    if not 0 <= momentum < 1:
-        raise UsageError(f"fedacg: momentum is {momentum}, and it is from 0 to below 1")
-    if beta < 0:
-        raise UsageError(f"fedacg: beta is {beta}: set it to 0 or more")
+    """momentum: lambda. With 0 and beta 0 it is FedAvg."""
 
     def still(start: Start) -> Memory:
         return {"fedacg": start.zeros()}

@@ -21,8 +21,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.method import Client, Memory, Method, Model, Start
-from fedgrid.runtime.names import UsageError
 
+RANGES = {
+    "share": "(0, 1]",
+    "eta": "[0, inf)",
+    "part": ("head", "all"),
+    "first": "[1, inf)",
+    "settled": "[0, inf)",
+}
 PRIVATE = True
 MODELS_KEPT = 2  # per client with part="all", tensors as large as the model
 ADDED = ("settled",)
@@ -36,19 +42,10 @@ def method(
     first: int = 11,
     settled: float = 0.0,
 ) -> Method:
-    """share: of the batches, in 0..1; eta: 0 is FedAvg; part: head or all; first: at least 1.
+    """share: of the batches; eta: 0 is FedAvg; part: of the model; first: epochs.
 
     settled: of losses of the last first - 1 epochs, the deviation that ends them; 0: after `first`.
     """
-    if part not in ("head", "all"):
-        raise UsageError(f"fedala: part is head or all, not {part!r}")
-    if not 0 < share <= 1 or eta < 0 or first < 1:
-        raise UsageError(
-            f"fedala: share is {share}, eta is {eta} and first is {first}: set share above 0 and "
-            "at most to 1, eta to 0 or more, and first to 1 or more"
-        )
-    if settled < 0:
-        raise UsageError(f"fedala: settled is {settled}: set it to 0 or more")
 
     def initial(start: Start, client: int) -> Memory:
         names = [n for n in start.parameters if part == "all" or n.startswith("head.")]

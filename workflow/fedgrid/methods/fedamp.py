@@ -21,6 +21,7 @@ from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods.contribution import of_another
 from fedgrid.runtime.names import UsageError
 
+RANGES = {"lam": "[0, inf)", "alpha": "(0, inf)", "sigma": "(0, inf)"}
 PRIVATE = True
 MODELS_KEPT = 2  # per client: its model, and in a round the one that the server sends
 
@@ -28,12 +29,7 @@ MODELS_KEPT = 2  # per client: its model, and in a round the one that the server
 def method(
     lam: float = 1.0, alpha: float = 100.0, sigma: float = 1000.0, shuffled: bool = False
 ) -> Method:
-    """lam >= 0: with 0 each client trains alone; alpha and sigma are above 0; shuffled: placebo."""
-    if lam < 0 or min(alpha, sigma) <= 0:
-        raise UsageError(
-            f"fedamp: lam is {lam}, alpha is {alpha} and sigma is {sigma}: set lam to 0 or more, "
-            "and the other two above 0"
-        )
+    """lam: with 0 each client trains alone; shuffled: the placebo."""
 
     def attracted(step: Step) -> Tensor:
         pairs = ((step.params[n], u) for n, u in sorted(step.memory["fedamp_u"].items()))

@@ -19,10 +19,9 @@ from torch.func import functional_call, grad
 from torch.utils._pytree import tree_map
 
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"penalty": 0.0}  # with which it is FedAvg
-RANGES = {"penalty": "[0, inf)", "size": "[0, inf)"}
+RANGES = {"penalty": "[0, inf)", "size": "[0, inf)", "subtract": ("copy", "in_place")}
 
 MODELS_KEPT = 2  # per client, tensors as large as two models
 
@@ -35,8 +34,6 @@ def method(penalty: float = 1.0, size: int = 500, subtract: str = "copy") -> Met
     the code of FedNTD and FedLMD, a client also misses the shares of the round's clients with
     smaller ids (there: of those drawn before it), so the numbering of clients matters.
     """
-    if subtract not in ("copy", "in_place"):
-        raise UsageError(f"fedcurv: subtract is copy or in_place, not {subtract!r}")
     in_place = subtract == "in_place"
 
     def nothing(start: Start, client: int | None = None) -> Memory:

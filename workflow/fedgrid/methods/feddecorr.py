@@ -9,16 +9,13 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
-RANGES = {"beta": "[0, inf)"}
+RANGES = {"beta": "[0, inf)", "scale": ("code", "paper")}
 
 
 def method(beta: float = 0.1, scale: str = "code") -> Method:
-    """beta >= 0 weighs the term; 0 is FedAvg."""
-    if scale not in ("code", "paper"):
-        raise UsageError(f"feddecorr: scale is code or paper, not {scale!r}")
+    """beta weighs the term; 0 is FedAvg."""
 
     def decorrelate(step: Step) -> Tensor:
         n, dims = step.size, step.features.shape[1]

@@ -28,7 +28,12 @@ from fedgrid.method import Aggregated, Method, Model
 from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"steps": 0}  # with which it is FedAvg
-RANGES = {"lr": "(0, inf)"}
+RANGES = {
+    "steps": "[0, inf)",
+    "lr": "(0, inf)",
+    "batch": "[1, inf)",
+    "average": ("logits", "losses"),
+}
 
 SERVER_DATA = True
 ADDED = ("average",)
@@ -38,16 +43,10 @@ LARGEST = 5.0  # norm of a gradient
 def method(
     steps: int = 500, lr: float = 0.001, batch: int = 128, average: str = "logits"
 ) -> Method:
-    """steps of at least 0, where 0 is FedAvg; lr: at the first step; batch: samples of a step.
+    """steps: 0 is FedAvg; lr: at the first step; batch: samples of a step.
 
-    average: "logits" or "losses", what is averaged over teachers.
+    average: what is averaged over teachers.
     """
-    if average not in TARGETS:
-        raise UsageError(f"feddf: average is logits or losses, not {average!r}")
-    if steps < 0:
-        raise UsageError(f"feddf: steps is {steps}: set it to 0 or more")
-    if batch < 1:
-        raise UsageError(f"feddf: batch is {batch}: set it to 1 or more")
 
     def distil(end: Aggregated) -> Model:
         trained = (end.cohort.steps > 0).nonzero()[:, 0].tolist()

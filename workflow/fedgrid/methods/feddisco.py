@@ -18,15 +18,12 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Method, by_samples, relative
-from fedgrid.runtime.names import UsageError
+
+RANGES = {"a": "[0, inf)", "b": "[0, inf)", "measure": ("kl", "l2")}
 
 
 def method(a: float = 0.5, b: float = 0.1, measure: str = "kl") -> Method:
-    """a and b of at least 0; with both 0 it is FedAvg. measure: "kl" or "l2"."""
-    if min(a, b) < 0:
-        raise UsageError(f"feddisco: a is {a} and b is {b}: set both to 0 or more")
-    if measure not in ("kl", "l2"):
-        raise UsageError(f"feddisco: measure is kl or l2, not {measure!r}")
+    """With a and b 0 it is FedAvg; measure: of the discrepancy."""
 
     def by_discrepancy(cohort: Cohort) -> Tensor:
         usual = by_samples(cohort)

@@ -24,23 +24,17 @@ from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start, Step, Trained
 from fedgrid.methods import uniform
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"alpha": "(0, inf)", "by": ("paper", "samples"), "limit": "[0, inf)"}
 MODELS_KEPT = 1  # per client, tensors as large as the model
 ADDED = ("limit",)
 
 
 def method(alpha: float = 0.01, by: str = "paper", limit: float = 0.0) -> Method:
-    """alpha above 0 weighs the penalty; by: "paper" or "samples", a client's own weight of it.
+    """alpha weighs the penalty; by: a client's own weight of it.
 
     limit: the largest norm of the gradient without alpha_k w, or 0 for none.
     """
-    if alpha <= 0:
-        raise UsageError(f"feddyn: alpha is {alpha}: set it to a number above 0")
-    if by not in ("paper", "samples"):
-        raise UsageError(f"feddyn: by is paper or samples, not {by!r}")
-    if limit < 0:
-        raise UsageError(f"feddyn: limit is {limit}: set it to 0 or more")
 
     def first(start: Start, client: int) -> Memory:
         return {"feddyn": start.zeros()}

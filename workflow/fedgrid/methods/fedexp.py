@@ -19,20 +19,17 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Server, Start
-from fedgrid.runtime.names import UsageError, known
 
+RANGES = {"epsilon": "[0, inf)", "form": ("paper", "code")}
 ADDED = ("form",)
-FORMS = ("paper", "code")
 
 
 def method(epsilon: float = 0.001, average: bool = True, form: str = "paper") -> Method:
-    """epsilon of at least 0: the larger, the shorter is the step, and in the limit it is FedAvg's.
+    """epsilon: the larger, the shorter is the step, and in the limit it is FedAvg's.
 
-    average: whether the mean of the last two models is evaluated; form: "paper" or "code".
+    average: whether the mean of the last two models is evaluated; form: of epsilon.
     """
-    code = known("form of fedexp", form, FORMS) == "code"
-    if epsilon < 0:
-        raise UsageError(f"fedexp: epsilon is {epsilon}: set it to 0 or more")
+    code = form == "code"
 
     def extend(cohort: Cohort, weights: Tensor) -> Tensor:
         flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)

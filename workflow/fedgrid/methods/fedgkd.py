@@ -14,18 +14,13 @@ from torch import Tensor
 
 from fedgrid.method import Cohort, Memory, Method, Model, Start, Step
 from fedgrid.methods import _distillation
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"beta": 0.0}  # with which it is FedAvg
+RANGES = {"beta": "[0, inf)", "tau": "(0, inf)", "models": "[1, inf)"}
 
 
 def method(beta: float = 0.1, tau: float = 0.5, models: int = 5) -> Method:
-    """beta >= 0 weighs the divergence, 0 is FedAvg; tau > 0 is the temperature of both models."""
-    if beta < 0 or tau <= 0 or models < 1:
-        raise UsageError(
-            f"fedgkd: beta is {beta}, tau is {tau} and models is {models}: set beta to 0 or more, "
-            "tau above 0 and models to 1 or more"
-        )
+    """beta weighs the divergence, 0 is FedAvg; tau is the temperature of both models."""
 
     def none(start: Start) -> Memory:
         zeros = start.zeros()

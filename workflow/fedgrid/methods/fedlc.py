@@ -20,16 +20,15 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"tau": 0.0}  # with which it is FedAvg
+RANGES = {"tau": "[0, inf)"}
 
 LEAST = 1e-8  # samples of a class that a client does not have
 
 
 def method(tau: float = 1.0, others: bool = False) -> Method:
-    """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""
-    check("fedlc", tau)
+    """tau weighs the calibration; 0 is FedAvg if `others` is False."""
 
     def loss(step: Step) -> Tensor:
         return calibrated(step, step.counts, tau, others)
@@ -45,9 +44,3 @@ def calibrated(step: Step, counts: Tensor, tau: float, others: bool) -> Tensor:
     true = step.y[:, None] == torch.arange(logits.shape[1], device=logits.device)
     own = logits.gather(1, step.y[:, None])[:, 0]
     return step.mean(logits.masked_fill(true, -torch.inf).logsumexp(1) - own)
-
-
-def check(name: str, tau: float) -> None:
-    """Refuse a negative tau."""
-    if tau < 0:
-        raise UsageError(f"{name}: tau is {tau}: set it to 0 or more")

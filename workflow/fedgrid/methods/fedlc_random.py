@@ -10,14 +10,14 @@ from torch import Tensor
 
 from fedgrid.method import Method, Step
 from fedgrid.methods._held_classes import COUNTS, send_permuted
-from fedgrid.methods.fedlc import calibrated, check
+from fedgrid.methods.fedlc import calibrated
 
 NEUTRAL = {"tau": 0.0}  # with which it is FedAvg
+RANGES = {"tau": "[0, inf)"}
 
 
 def method(tau: float = 1.0, others: bool = False) -> Method:
-    """tau of at least 0 weighs the calibration; 0 is FedAvg if `others` is False."""
-    check("fedlc_random", tau)
+    """tau weighs the calibration; 0 is FedAvg if `others` is False."""
 
     def loss(step: Step) -> Tensor:
         return calibrated(step, step.memory[COUNTS], tau, others)

@@ -24,19 +24,14 @@ from torch import Tensor
 
 from fedgrid.method import Aggregated, Method, Model, Step
 from fedgrid.models._hybrid import SENT, Hybrids
-from fedgrid.runtime.names import UsageError
 
 SPLITS = True  # the model must name its blocks
 NEUTRAL = {"lam1": 0.0, "lam2": 0.0}  # with which it is FedAvg
+RANGES = {"lam1": "[0, inf)", "lam2": "[0, inf)", "tau": "(0, inf)"}
 
 
 def method(lam1: float = 1.0, lam2: float = 1.0, tau: float = 1.0) -> Method:
-    """lam1 and lam2 of at least 0, with both 0 it is FedAvg; tau > 0 is the temperature."""
-    if min(lam1, lam2) < 0 or tau <= 0:
-        raise UsageError(
-            f"fedmlb: lam1 is {lam1}, lam2 is {lam2} and tau is {tau}: set lam1 and lam2 to 0 or "
-            "more, and tau above 0"
-        )
+    """With lam1 and lam2 0 it is FedAvg; tau is the temperature."""
     if not (lam1 or lam2):
         return Method()
 

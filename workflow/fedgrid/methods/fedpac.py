@@ -30,8 +30,8 @@ from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step, r
 from fedgrid.methods import fedrep
 from fedgrid.methods._prototypes import pull, total
 from fedgrid.methods.contribution import of_another
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"lam": "[0, inf)", "head_share": "[0, 1]", "head_lr": "[0, inf)"}
 PRIVATE = True
 OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam counts
 ADDED = ("head_lr",)
@@ -41,15 +41,13 @@ LEAST = 0.001  # smaller weights are 0
 def method(
     lam: float = 1.0, head_share: float = 0.5, shuffled: bool = False, head_lr: float = 0.0
 ) -> Method:
-    """lam >= 0 weighs the pull; head_share: share of steps that train the classifier, in 0..1.
+    """lam weighs the pull; head_share: share of steps that train the classifier.
 
     head_lr: the classifier's learning rate; 0: the protocol's. shuffled: the placebo.
     """
-    if min(lam, head_lr) < 0:
-        raise UsageError(f"fedpac: lam is {lam}, head_lr is {head_lr}: set both to 0 or more")
     local = Method(memory=number, remember=number_again, begin=begin, measure=tell)
     server = Method(shared=first, share=partial(combine, shuffled=shuffled), uses_deltas=False)
-    phases = fedrep.phases("fedpac", head_share)
+    phases = fedrep.phases(head_share)
     phases = with_head_rate(phases, head_lr) if head_lr else phases
     return phases | pull(lam, "samples") | local | server
 

@@ -15,22 +15,17 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Client, Cohort, Memory, Method, Model, Start, Step
-from fedgrid.runtime.names import UsageError
 
 ROUNDS = True
 NEUTRAL = {"lam": 0.0}  # with which it is FedAvg
+RANGES = {"lam": "[0, 1]", "tau": "(0, inf)", "inherit": "[0, 1]"}
 
 PRIVATE = True
 MODELS_KEPT = 1  # per client, tensors as large as the model
 
 
 def method(lam: float = 0.1, tau: float = 4.0, inherit: float = 0.9) -> Method:
-    """lam in 0..1: with 0 the server has FedAvg's model; tau > 0; inherit: the largest mu, 0..1."""
-    if not (0 <= lam <= 1 and 0 <= inherit <= 1 and tau > 0):
-        raise UsageError(
-            f"fedphp: lam is {lam}, inherit is {inherit} and tau is {tau}: set the first two to "
-            "0..1, and tau above 0"
-        )
+    """lam: with 0 the server has FedAvg's model; inherit: the largest mu."""
 
     def taught(step: Step) -> Tensor:
         teacher = (step.forward(step.memory["fedphp"]["model"], step.x)[1] / tau).softmax(1)

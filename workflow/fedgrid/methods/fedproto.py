@@ -19,19 +19,14 @@ from torch import nn
 
 from fedgrid.method import Method
 from fedgrid.methods._prototypes import pull
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"lam": "[0, inf)", "average": ("equal", "samples")}
 PRIVATE = True
 MODELS_KEPT = 1  # models per client
 
 
 def method(lam: float = 1.0, average: str = "equal") -> Method:
-    """lam >= 0 weighs the term; average: equal or samples, of clients in a prototype."""
-    if lam < 0 or average not in ("equal", "samples"):
-        raise UsageError(
-            f"fedproto: lam is {lam} and average is {average!r}: set lam to 0 or more, and average "
-            "to equal or samples"
-        )
+    """lam weighs the term; average: how clients weigh in a prototype."""
     return pull(lam, average) | Method(private=(everything,))
 
 

@@ -17,19 +17,19 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Model, Step
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"head_share": "[0, 1]"}
 PRIVATE = ("head.",)
 OPTIMISERS = ("sgd",)  # a resting parameter would have other steps than Adam counts
 ADDED = ("rest",)
 
 
 def method(head_share: float = 0.5, rest: bool = True) -> Method:
-    """head_share: the share of a client's local steps that train its classifier, in 0..1.
+    """head_share: the share of a client's local steps that train its classifier.
 
     rest: whether the classifier rests while the body is trained.
     """
-    trained = phases("fedrep", head_share) | Method(private=PRIVATE)
+    trained = phases(head_share) | Method(private=PRIVATE)
     return trained if rest else coasting(trained)
 
 
@@ -48,10 +48,8 @@ def coasting(trained: Method) -> Method:
     return replace(trained, rate=rate, correct=correct)
 
 
-def phases(name: str, head_share: float) -> Method:
-    """Return the two phases of the local training of the method `name`."""
-    if not 0 <= head_share <= 1:
-        raise UsageError(f"{name}: head_share is {head_share}, and a share is from 0 to 1")
+def phases(head_share: float) -> Method:
+    """Return the two phases of the local training."""
 
     def phase(step: Step) -> dict[str, Tensor]:
         first = (step.step < step.steps * head_share).to(step.valid)

@@ -20,15 +20,13 @@ from torch import Tensor
 from fedgrid.method import Method, Step
 from fedgrid.methods._partial import keep
 from fedgrid.models._second import TwoHeads
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"gamma": "[0, inf)"}
 PRIVATE = ("private.",)
 
 
 def method(gamma: float = 1.0) -> Method:
-    """gamma >= 0: the power of the counts in the balanced softmax; 0 is the cross-entropy."""
-    if gamma < 0:
-        raise UsageError(f"fedrod: gamma is {gamma}: set it to 0 or more")
+    """gamma: the power of the counts in the balanced softmax; 0 is the cross-entropy."""
 
     return two_heads(gamma, lambda step: step.counts)
 

@@ -16,21 +16,18 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Method, Step
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"alpha": 1.0}  # with which it is FedAvg
-RANGES = {"alpha": "[0, 1]"}
+RANGES = {"alpha": "[0, 1]", "by": ("presence", "count", "fading")}
 
 
 def method(alpha: float = 0.5, by: str = "presence") -> Method:
-    """The logit of a missing class is multiplied by alpha in [0, 1]; 1 is FedAvg.
+    """The logit of a missing class is multiplied by alpha; 1 is FedAvg.
 
     by="presence" is the paper's rule. With by="count", of the authors' later code, the factor grows
     from alpha to 1 with the class's samples divided by those of the most frequent class. With
     by="fading", as that code does, this restriction fades from one local step to the next.
     """
-    if by not in ("presence", "count", "fading"):
-        raise UsageError(f"fedrs: by is presence, count or fading, not {by!r}")
 
     def restricted(step: Step) -> Tensor:
         counts = step.counts.to(step.logits)

@@ -11,15 +11,13 @@ here the first alone does.
 import torch
 
 from fedgrid.method import Method, Model, Step
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"rho": 0.0}
+RANGES = {"rho": "[0, inf)"}
 
 
 def method(rho: float = 0.05) -> Method:
-    """rho: the distance of the worse model, at least 0; 0 is FedAvg."""
-    if rho < 0:
-        raise UsageError(f"fedsam: rho is {rho}, a distance: set it to 0 or more")
+    """rho: the distance of the worse model; 0 is FedAvg."""
 
     def ascend(step: Step, gradient: Model) -> Model:
         norm = torch.stack([g.square().sum() for g in gradient.values()]).sum().sqrt()

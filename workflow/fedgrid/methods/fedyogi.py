@@ -6,7 +6,13 @@ v <- v - (1 - beta2) D^2 sign(v - D^2), so that v falls slower than Adam's where
 from fedgrid.method import Method
 from fedgrid.methods._adaptive import adapt
 
-RANGES = {"lr": "(0, inf)"}
+RANGES = {
+    "lr": "(0, inf)",
+    "beta1": "[0, 1)",
+    "beta2": "[0, 1)",
+    "tau": "(0, inf)",
+    "form": ("paper", "code"),
+}
 
 
 def method(
@@ -16,7 +22,7 @@ def method(
     tau: float = 0.001,
     form: str = "paper",
 ) -> Method:
-    """lr: the server's learning rate; betas in [0, 1); tau above 0; form: "paper" or "code"."""
+    """lr: the server's learning rate; the others as in the equations."""
     return adapt(
         "fedyogi", lambda v, d2: v - (1 - beta2) * d2 * (v - d2).sign(), lr, beta1, tau, form, beta2
     )

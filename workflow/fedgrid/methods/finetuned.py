@@ -11,18 +11,14 @@ running statistics stay as they are.
 """
 
 from fedgrid.method import Client, Method, Model
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"epochs": "[0, inf)", "part": ("all", "head", "body"), "rate": "[0, inf)"}
 PRIVATE = True
 
 
 def method(epochs: int = 5, part: str = "all", rate: float = 0.0) -> Method:
-    """epochs: 0 changes nothing. part: all, head or body; rate: of SGD, 0: the round's own."""
+    """epochs: 0 changes nothing; part: of the model; rate: of SGD, 0: the round's own."""
     names = {"all": "", "head": "head.", "body": "body."}
-    if part not in names:
-        raise UsageError(f"finetuned: part is all, head or body, not {part!r}")
-    if epochs < 0 or rate < 0:
-        raise UsageError(f"finetuned: epochs is {epochs} and rate is {rate}: set them to 0 or more")
 
     def tune(client: Client) -> Model:
         model, lr = client.model, rate or client.lr

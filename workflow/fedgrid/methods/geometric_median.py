@@ -14,22 +14,16 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Method, relative
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"iterations": "[0, inf)", "nu": "(0, inf)", "tolerance": "[0, inf)"}
 ADDED = ("tolerance",)
 
 
 def method(iterations: int = 4, nu: float = 1e-5, tolerance: float = 0.0) -> Method:
-    """iterations of at least 0, where 0 is FedAvg; nu above 0 smooths the distance.
+    """iterations: 0 is FedAvg; nu smooths the distance.
 
-    tolerance of at least 0: the change of the sum, as a share of it, below which iterations end.
+    tolerance: the change of the sum, as a share of it, below which iterations end.
     """
-    if iterations < 0:
-        raise UsageError(f"geometric_median: iterations is {iterations}: set it to 0 or more")
-    if nu <= 0:
-        raise UsageError(f"geometric_median: nu is {nu}: set it to a number above 0")
-    if tolerance < 0:
-        raise UsageError(f"geometric_median: tolerance is {tolerance}: set it to 0 or more")
 
     def reweigh(cohort: Cohort, weights: Tensor) -> Tensor:
         flat = torch.cat([delta.flatten(1) for delta in cohort.deltas.values()], 1).to(weights)

@@ -26,30 +26,26 @@ from torch.func import functional_call
 from fedgrid.method import Client, Method, Model
 from fedgrid.models._branches import shared_path
 from fedgrid.models._store import STORE, Recalling
-from fedgrid.runtime.names import UsageError
 
 PRIVATE = ("store.",)
 MODELS_KEPT = 1  # models per client, for most capacities
 NEUTRAL = {"lam": 0.0}  # with which it is FedAvg
+RANGES = {
+    "lam": "[0, 1]",
+    "k": "[1, inf)",
+    "capacity": "[1, inf)",
+    "kernel": ("plain", "squared"),
+    "scale": "(0, inf)",
+}
 
 
 def method(
     lam: float = 0.5, k: int = 10, capacity: int = 512, kernel: str = "plain", scale: float = 1.0
 ) -> Method:
-    """lam in 0..1, 0 is FedAvg; k: neighbours; kernel: plain or squared; scale > 0 of the latter.
+    """lam: 0 is FedAvg; k: neighbours; kernel: of the distance; scale: of the squared one.
 
     capacity: samples that a client stores, at most.
     """
-    if not 0 <= lam <= 1 or k < 1 or capacity < 1:
-        raise UsageError(
-            f"knnper: lam is {lam}, k is {k} and capacity is {capacity}: set lam from 0 to 1, and "
-            "the others to 1 or more"
-        )
-    if kernel not in ("plain", "squared") or scale <= 0:
-        raise UsageError(
-            f"knnper: kernel is {kernel!r} and scale is {scale}: set kernel to plain or squared, "
-            "and scale above 0"
-        )
     if not lam:
         return Method()
 

@@ -16,21 +16,20 @@ import torch
 from torch import Tensor
 
 from fedgrid.method import Cohort, Method
-from fedgrid.runtime.names import UsageError
+
+RANGES = {"share": "[0, 0.5)"}
 
 
 def method(share: float = 0.2) -> Method:
-    """share in [0, 0.5): of the clients that may send anything."""
-    return closest("krum", share, lambda clients, attackers: 1)
+    """share: of the clients that may send anything."""
+    return closest(share, lambda clients, attackers: 1)
 
 
-def closest(name: str, share: float, number: Callable[[int, int], int]) -> Method:
+def closest(share: float, number: Callable[[int, int], int]) -> Method:
     """Return the method that takes the mean of the clients with the lowest scores.
 
     `number` says of how many, from the numbers of clients and of attackers.
     """
-    if not 0 <= share < 0.5:
-        raise UsageError(f"{name}: share is {share}, and it is from 0 to below 0.5")
 
     def weigh(cohort: Cohort) -> Tensor:
         there = (cohort.steps > 0).nonzero()[:, 0]

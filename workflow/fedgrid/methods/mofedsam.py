@@ -29,20 +29,18 @@ from fedgrid.method import (
     effective_steps,
 )
 from fedgrid.methods import fedsam
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"rho": 0.0, "beta": 1.0}  # with which it is FedAvg
+RANGES = {"rho": "[0, inf)", "beta": "(0, 1]"}
 
 OPTIMISERS = ("sgd",)  # Adam's change is no sum of gradients
 
 
 def method(rho: float = 0.1, beta: float = 0.1) -> Method:
-    """rho: FedSAM's distance, at least 0; beta in (0, 1], the share of the client's gradient.
+    """rho: FedSAM's distance; beta: the share of the client's gradient.
 
     With beta 1 it is FedSAM, and with rho 0, too, FedAvg.
     """
-    if not 0 < beta <= 1:
-        raise UsageError(f"mofedsam: beta is {beta}, and it is above 0 and at most 1")
     ascend: Any = fedsam.method(rho).correct
 
     def none(start: Start) -> Memory:

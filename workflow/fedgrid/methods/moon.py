@@ -16,10 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedgrid.method import Memory, Method, Start, Step, Trained
-from fedgrid.runtime.names import UsageError
 
 NEUTRAL = {"mu": 0.0, "projection": 0}  # with which it is FedAvg
-RANGES = {"mu": "[0, inf)", "projection": "[0, inf)"}
+RANGES = {
+    "mu": "[0, inf)",
+    "tau": "(0, inf)",
+    "projection": "[0, inf)",
+    "before": ("initial", "random", "later", "none"),
+}
 
 MODELS_KEPT = 1  # per client, tensors as large as the model
 
@@ -27,14 +31,10 @@ MODELS_KEPT = 1  # per client, tensors as large as the model
 def method(
     mu: float = 5.0, tau: float = 0.5, projection: int = 256, before: str = "initial"
 ) -> Method:
-    """mu >= 0 weighs the term (0 is FedAvg with this model); tau > 0 is its temperature.
+    """mu weighs the term (0 is FedAvg with this model); tau is its temperature.
 
     projection is the width of the two-layer projection head; 0 leaves the model unchanged.
     """
-    if before not in ("initial", "random", "later", "none"):
-        raise UsageError(f"moon: before is initial, random, later or none, not {before!r}")
-    if tau <= 0:
-        raise UsageError(f"moon: tau is above 0, not {tau}")
 
     def contrast(step: Step) -> Tensor:
         others = (step.server, step.memory["previous"])

@@ -6,14 +6,13 @@ unless it is given.
 
 from fedgrid.method import Method
 from fedgrid.methods.krum import closest
-from fedgrid.runtime.names import UsageError
+
+RANGES = {"share": "[0, 0.5)", "m": "[0, inf)"}
 
 
 def method(share: float = 0.2, m: int = 0) -> Method:
-    """share in [0, 0.5): of the clients that may send anything; m: of how many the mean is, or 0.
+    """share: of the clients that may send anything; m: of how many the mean is, or 0.
 
     With m 1 it is Krum.
     """
-    if m < 0:
-        raise UsageError(f"multi_krum: m is {m}: set it to 0 or more")
-    return closest("multi_krum", share, lambda n, f: min(m, n) or n - f)
+    return closest(share, lambda n, f: min(m, n) or n - f)

@@ -19,18 +19,13 @@ second step with the rate of the local training.
 import torch
 
 from fedgrid.method import Client, Method, Model, Step
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"alpha": "[0, inf)", "distance": "(0, inf)"}
 PRIVATE = True
 
 
 def method(alpha: float = 0.01, hessian: bool = False, distance: float = 0.001) -> Method:
-    """alpha >= 0: the rate of the one step; distance: e, above 0."""
-    if alpha < 0 or distance <= 0:
-        raise UsageError(
-            f"perfedavg: alpha is {alpha} and distance is {distance}: set alpha to 0 or more, and "
-            "distance above 0"
-        )
+    """alpha: the rate of the one step; distance: e."""
 
     def ahead(model: Model, way: Model, rate: float) -> Model:
         return model | {n: model[n] - rate * way[n] for n in way}

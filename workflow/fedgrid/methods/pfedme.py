@@ -24,12 +24,18 @@ from fedgrid.method import Client, Memory, Method, Model, Step
 from fedgrid.methods._partial import keep
 from fedgrid.models._branches import PRIVATE as OWN
 from fedgrid.models._second import Apart
-from fedgrid.runtime.names import UsageError, known
 
+RANGES = {
+    "lam": "(0, inf)",
+    "delta": "(0, inf)",
+    "inner": "[1, inf)",
+    "beta": "(0, inf)",
+    "mu": "[0, inf)",
+    "form": ("paper", "code"),
+}
 PRIVATE = True
 OPTIMISERS = ("sgd",)  # the direction is a gradient, whose length counts
 ADDED = ("mu", "form")
-FORMS = ("paper", "code")
 
 
 def method(
@@ -40,18 +46,8 @@ def method(
     mu: float = 0.0,
     form: str = "paper",
 ) -> Method:
-    """lam, delta, beta above 0, inner >= 1, mu >= 0; beta 1 is the plain mean.
-
-    form: where theta begins on a batch, "paper" or "code".
-    """
-    carried = known("form of pfedme", form, FORMS) == "code"
-    if mu < 0:
-        raise UsageError(f"pfedme: mu is {mu}: set it to 0 or more")
-    if min(lam, delta, beta) <= 0 or inner < 1:
-        raise UsageError(
-            f"pfedme: lam is {lam}, delta is {delta}, beta is {beta} and inner is {inner}: set the "
-            "first three above 0, and inner to 1 or more"
-        )
+    """With beta 1 the server takes the plain mean; form: where theta begins on a batch."""
+    carried = form == "code"
 
     def approach(theta: Model, w: Model, gradient: Callable[[Model], Model]) -> Model:
         for _ in range(inner):

@@ -19,10 +19,11 @@ from fedgrid.methods import uniform
 from fedgrid.methods.qfedavg import mean_loss
 from fedgrid.runtime.names import UsageError
 
+RANGES = {"d": "[1, inf)"}
+
 
 def method(d: int = 20) -> Method:
     """d: the number of candidates, above the number of clients that take part in a round."""
-    check("power_of_choice", d)
 
     def choose(candidates: Candidates) -> Tensor:
         drawn = draw(candidates, d)
@@ -47,9 +48,3 @@ def draw(candidates: Candidates, d: int) -> Tensor:
     generator = torch.Generator().manual_seed(candidates.noise)
     found = torch.multinomial(sizes, number, replacement=False, generator=generator)
     return found.to(candidates.drawn)
-
-
-def check(name: str, d: int) -> None:
-    """Refuse a number of candidates below 1."""
-    if d < 1:
-        raise UsageError(f"{name}: d is {d}: set it to 1 or more")

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from fedgrid.method import Candidates, Method
 from fedgrid.methods import uniform
-from fedgrid.methods.power_of_choice import check, draw
+from fedgrid.methods.power_of_choice import draw
+
+RANGES = {"d": "[1, inf)"}
 
 
 def method(d: int = 20) -> Method:
     """d: the number of candidates, above the number of clients that take part in a round."""
-    check("power_of_choice_random", d)
 
     def choose(candidates: Candidates) -> Tensor:
         return draw(candidates, d)[: len(candidates.drawn)]  # in the order of the lots

@@ -22,16 +22,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from fedgrid.method import Client, Cohort, Memory, Method
-from fedgrid.runtime.names import UsageError
 
+RANGES = {"q": "[0, inf)"}
 OPTIMISERS = ("sgd",)  # Adam's change divided by the learning rate is no gradient
 LEAST = 1e-10
 
 
 def method(q: float = 1.0) -> Method:
-    """q of at least 0: how much more a large loss counts; 0 is FedAvg with `uniform`."""
-    if q < 0:
-        raise UsageError(f"qfedavg: q is {q}: set it to 0 or more")
+    """q: how much more a large loss counts; 0 is FedAvg with `uniform`."""
 
     def weigh(cohort: Cohort) -> Tensor:
         losses = torch.stack([told["loss"] for told in cohort.measured]).to(cohort.sizes) + LEAST

@@ -9,12 +9,11 @@ blocks.
 
 from fedgrid.method import Method
 from fedgrid.methods import _partial
-from fedgrid.runtime.names import known
 
+RANGES = {"prediction": ("mean", "product")}
 PRIVATE = ("private.",)
 SPLITS = True  # the model must name its blocks
 MODELS_KEPT = 1  # models per client, at most
-PREDICTIONS = ("mean", "product")
 
 
 def method(split: int | None = None, prediction: str = "mean", forgets: bool = False) -> Method:
@@ -22,5 +21,4 @@ def method(split: int | None = None, prediction: str = "mean", forgets: bool = F
 
     prediction: "mean" or "product" of the probabilities.
     """
-    known("prediction of ssp", prediction, PREDICTIONS)
     return _partial.privatise("ABb", split, forgets, product=prediction == "product")

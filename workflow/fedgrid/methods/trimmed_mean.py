@@ -12,13 +12,12 @@ from torch import Tensor
 
 from fedgrid.method import Cohort, Method, Model
 from fedgrid.methods.median import sent
-from fedgrid.runtime.names import UsageError
+
+RANGES = {"share": "[0, 0.5)"}
 
 
 def method(share: float = 0.1) -> Method:
-    """share in [0, 0.5): of the clients at either end; 0 is the mean with equal weights."""
-    if not 0 <= share < 0.5:
-        raise UsageError(f"trimmed_mean: share is {share}, and it is from 0 to below 0.5")
+    """share: of the clients at either end; 0 is the mean with equal weights."""
 
     def trimmed(cohort: Cohort, weights: Tensor) -> Model:
         return {

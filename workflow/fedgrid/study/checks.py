@@ -36,7 +36,7 @@ def check_keywords(where: str, part: str, given: dict) -> None:
     for key, value in given.items():
         known(f"hyper-parameter of {part} in {where}", key, defaults)
         check_type(f"{where}: {part}'s {key}", value, defaults[key])
-        contract.check_range(where, part, key, value)
+    contract.check_ranges(where, part, given)
 
 
 def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:

@@ -188,8 +188,7 @@ class Resolver:
         parts = self.parts(name)
         found = {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
         for part, values in found.items():
-            for key, value in values.items():
-                contract.check_range(f"method `{name}`", part, key, value)
+            contract.check_ranges(f"method `{name}`", part, values)
         return found
 
     @remember_answers

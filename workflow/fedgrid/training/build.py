@@ -156,9 +156,10 @@ def check_weights(name: str, made: Method) -> None:
 
 
 def build_part(name: str, keywords: dict) -> Method:
-    """Return the method of a file; UsageError if the file's code fails."""
+    """Return the method of a file; UsageError for a wrong value, or if the file's code fails."""
     module = f"methods.{known('method', name, registered('methods'))}"
     file = contract.imported(module)
+    contract.check_ranges(source.file(module), name, keywords)
     made, again = (
         contract.called(module, "`method`", lambda: file.method(**keywords)) for _ in range(2)
     )

@@ -1,31 +1,40 @@
-"""Code without the texts that no result depends on.
+"""Code without what no result depends on.
 
-These are comments, layout and docstrings, and the texts of errors, warnings and log messages. So
-are the RANGES of a method's file: they refuse values, and change nothing for the others.
+These are comments, layout and docstrings, and the texts of errors, warnings and log messages; the
+RANGES of a method's file and the checks that only raise a UsageError, which refuse values, and
+change nothing for the others; and imports from rooms that never count.
 """
 
 import ast
+from collections.abc import Collection, Iterator
 from typing import Any
+
+from fedgrid.runtime.names import PACKAGE
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 # Functions that only say a text.
 SAYING = {"log": LEVELS, "logging": LEVELS, "cli": ("warn", "fail"), "warnings": ("warn",)}
 RANGES = "RANGES"  # of hyper-parameters
+REFUSAL = "UsageError"  # other errors may be caught, and then they change what is computed
 
 
-def bare(tree: ast.Module) -> ast.Module:
-    """Return a syntax tree without these texts; it is changed in place."""
-    _Bare().visit(tree)
-    if not is_read(tree, RANGES):
+def bare(tree: ast.Module, rooms: Collection[str] = ()) -> ast.Module:
+    """Return a syntax tree without these, where `rooms` never count; it is changed in place."""
+    _Bare(rooms).visit(tree)
+    _Unchecked(tree).visit(tree)
+    if not count_reads(tree, RANGES):
         tree.body = [one for one in tree.body if not assigns(one, RANGES)]
     return tree
 
 
 class _Bare(ast.NodeTransformer):
-    """Removes the texts."""
+    """Removes the texts, and imports from these rooms."""
+
+    def __init__(self, rooms: Collection[str]):
+        self.rooms = rooms
 
     def visit(self, node: Any) -> Any:
-        """Remove the texts in a node."""
+        """Remove the texts in a node; None for an import that does not count."""
         node = self.generic_visit(node)
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if documented and ast.get_docstring(node) is not None:
@@ -34,13 +43,47 @@ class _Bare(ast.NodeTransformer):
         call = getattr(node, called) if called else None
         if isinstance(call, ast.Call) and (isinstance(node, ast.Raise) or says(call)):
             call.args, call.keywords = [], []
-        return node
+        return None if is_from(node, self.rooms) else node
 
 
-def is_read(tree: ast.Module, name: str) -> bool:
-    """Whether a module uses the value of a variable."""
+class _Unchecked(ast.NodeTransformer):
+    """Removes the checks that only refuse, from a tree without texts."""
+
+    def __init__(self, tree: ast.Module):
+        self.tree = tree
+
+    def visit_If(self, node: ast.If) -> ast.If | None:
+        """Return None for a check, unless what it assigns is read elsewhere."""
+        self.generic_visit(node)
+        elsewhere = (count_reads(self.tree, n) > count_reads(node, n) for n in assigned(node.test))
+        return None if refuses(node) and not any(elsewhere) else node
+
+
+def is_from(node: ast.AST, rooms: Collection[str]) -> bool:
+    """Whether a statement is an import such as `from fedgrid.<room>.names import UsageError`."""
+    package, _, inside = (getattr(node, "module", None) or "").partition(".")
+    imports = isinstance(node, ast.ImportFrom) and not node.level and package == PACKAGE.name
+    return imports and inside.partition(".")[0] in rooms
+
+
+def refuses(node: ast.If) -> bool:
+    """Whether a statement raises a UsageError on a condition, and does nothing else."""
+    raised = getattr(node.body[0], "exc", None)
+    alone = len(node.body) == 1 and not node.orelse
+    return alone and getattr(getattr(raised, "func", None), "id", "") == REFUSAL
+
+
+def assigned(node: ast.AST) -> Iterator[str]:
+    """Yield the names to which the assignments in an expression give values."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.NamedExpr):
+            yield one.target.id
+
+
+def count_reads(tree: ast.AST, name: str) -> int:
+    """Return how often a module or statement uses the value of a variable."""
     read = (one for one in ast.walk(tree) if isinstance(one, ast.Name) and one.id == name)
-    return any(isinstance(one.ctx, ast.Load) for one in read)
+    return sum(isinstance(one.ctx, ast.Load) for one in read)
 
 
 def assigns(node: ast.AST, name: str) -> bool:

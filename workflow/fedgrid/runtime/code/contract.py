@@ -274,16 +274,16 @@ def method(name: str) -> None:
                     f"of `method`: {said}"
                 )
     for given in (there, dict(source.literal(module, "NEUTRAL", ()))):
-        for key, value in given.items():
-            check_range(source.file(module), name, key, value)
+        check_ranges(source.file(module), name, given)
 
 
-def check_range(where: str, name: str, key: str, value: Any) -> None:
+def check_ranges(where: str, name: str, given: dict[str, Any]) -> None:
     """Raise a UsageError for a hyper-parameter outside of the RANGES of its method's file."""
-    allowed = dict(source.literal(f"methods.{name}", "RANGES", ())).get(key)
-    if allowed and not is_allowed(value, allowed):
-        given = f"a number in {allowed}" if isinstance(allowed, str) else " or ".join(allowed)
-        raise UsageError(f"{where}: {key} of {name} is {shown(repr(value))}: set it to {given}")
+    for key, allowed in dict(source.literal(f"methods.{name}", "RANGES", ())).items():
+        if key in given and not is_allowed(given[key], allowed):
+            said = f"a number in {allowed}" if isinstance(allowed, str) else " or ".join(allowed)
+            value = shown(repr(given[key]))
+            raise UsageError(f"{where}: {key} of {name} is {value}: set it to {said}")
 
 
 def product(module: str, formats: list[str]) -> None:

@@ -174,8 +174,8 @@ def counts(module: str) -> bool:
 
 @cache
 def code(module: str) -> str:
-    """Return the code of a module without comments, layout and texts that change no number."""
-    return ast.unparse(bare(_parsed(module)))
+    """Return the code of a module without what changes no number (`bare.py`)."""
+    return ast.unparse(bare(_parsed(module), PLANNING))
 
 
 @cache
