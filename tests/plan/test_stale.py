@@ -49,9 +49,6 @@ EDITS = {  # a file, what is there, what is written instead, the jobs, the metho
     "a label": (STUDY, "  fedavg: FedAvg\n", "  fedavg: Averaging\n", DRAWN, []),
     "a published value": (STUDY, "[[70.77, 0.1]", "[[70.78, 0.1]", DRAWN, []),
     "how runs are summed up": (TINY, "tail: 2", "tail: 1", SUMMED, []),
-    "which fields tables of runs have": (
-        "study/paths.py", '("rounds", "metric"', '("metric", "rounds"', SUMMED, [],
-    ),
 }  # fmt: skip
 QUICK = ("a method", "a hyper-parameter", "a stage", "the partition", "a label", "the table")
 HARMLESS = [  # edits that change no result of the table
