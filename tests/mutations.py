@@ -102,9 +102,9 @@ def said(node: ast.AST) -> str:
 # -- functions ------------------------------------------------------------------------------------
 
 
-def definition(one: Name, tree: Callable = source.tree) -> ast.FunctionDef | None:
+def definition(one: Name) -> ast.FunctionDef | None:
     """The code of a function; None if it is none, or is made in another function."""
-    where = tree(one[0]).body
+    where = source.tree(one[0]).body
     for part in one[1].split("."):
         named = [node for node in where if getattr(node, "name", None) == part]
         where = named[-1].body if named else []
