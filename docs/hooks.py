@@ -73,6 +73,46 @@ def studies() -> str:
     )
 
 
+def papers() -> str:
+    """Return a row per study of a paper: authors, title, venue and address."""
+    cited = {path.stem: study(path.stem) for path in sorted(STUDIES.glob("[!.]*.yaml"))}
+    rows = [(f"`{name}`", cite(of)) for name, of in cited.items() if of.get("cite")]
+    return rows_of(("study", "paper"), rows)
+
+
+def cite(about: dict) -> str:
+    """Return how the paper of a study is cited; a text without authors says so."""
+    of = about["cite"]
+    authors = of.get("authors", "(the text that we have names no authors)")
+    return f"{authors}: [{about['title']}]({of['url']}). {of['venue']} {of['year']}."
+
+
+def findings() -> str:
+    """Return a row per paper, as README.md has it: our difference, the printed one, a placebo's."""
+    with (VERDICTS.with_suffix("") / "headlines.csv").open() as file:
+        rows = [show_finding(row) for row in csv.DictReader(file)]
+    head = "comparison", "we find [95 %]", "printed", "its placebo", "the sentence"
+    return rows_of(head, rows)
+
+
+def show_finding(row: dict) -> tuple[str, ...]:
+    """Return the cells of a finding, in percentage points."""
+    ours = write_effect(row["difference"], row["low"], row["high"])
+    gain = write_effect(row["placebo_gain"], row["placebo_low"], row["placebo_high"])
+    printed = write_number(row["printed"]) if row["printed"] else "no number"
+    return row["label"], ours, printed, f"{row['placebo']}: {gain}", row["verdict"]
+
+
+def write_effect(mean: str, low: str, high: str) -> str:
+    """Return a mean in bold with its interval."""
+    return f"**{write_number(mean)}** [{write_number(low)}, {write_number(high)}]"
+
+
+def write_number(text: str) -> str:
+    """Return a number with its sign and one decimal."""
+    return f"{float(text):+.1f}".replace("-", "\N{MINUS SIGN}")
+
+
 def claims(name: str) -> str:
     """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
     about = study(name)
@@ -327,7 +367,7 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, claims, tally, figures, gallery, scales, kept, registry, methods),
+        *(studies, papers, claims, tally, figures, gallery, scales, kept, registry, methods),
         *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )

@@ -4,11 +4,13 @@ Colour-blind people can tell the colours apart; they are those of Okabe and Ito.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from markupsafe import Markup
 
 from fedgrid.analysis import verdicts
 
+HERE = Path(__file__).parent
 SILENT, NO_RUNS = "", "no runs"
 
 
@@ -83,3 +85,8 @@ def draw_mark(mark: Mark, said: str = "") -> Markup:
         '<svg class="mark" viewBox="0 0 18 18" role="img"><title>{}</title>'
         '<use href="#mark-{}" width="18" height="18"/></svg>'
     ).format(said or mark.words, mark.name)
+
+
+def read_part(name: str) -> Markup:
+    """Return a file of this folder that stands in the page as it is."""
+    return Markup((HERE / name).read_text(encoding="utf-8"))

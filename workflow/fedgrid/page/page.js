@@ -32,11 +32,25 @@ function filter() {
 }
 
 form.hidden = false;
-form.addEventListener("change", filter);
-form.addEventListener("reset", () => setTimeout(filter));
+form.addEventListener("change", () => { filter(); noteInAddress(); });
+form.addEventListener("reset", () => setTimeout(() => { filter(); noteInAddress(); }));
+
+// The filters are in the address, such as #verdict=fails&paper=fedsls, so that a view can be shared.
+function noteInAddress() {
+  const asked = [...new FormData(form)].filter(([, value]) => value && value !== "own");
+  history.replaceState(null, "", "#" + new URLSearchParams(asked));
+}
+
+function filterByAddress() {
+  for (const [name, value] of new URLSearchParams(location.hash.slice(1)))
+    if (form.elements[name]) form.elements[name].value = value;
+  filter();
+  form.scrollIntoView();
+}
 
 // A link to a row of a table opens the folded parts that the row is in.
 function openTarget() {
+  if (location.hash.includes("=")) return filterByAddress();
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
   target?.scrollIntoView();

@@ -12,7 +12,7 @@ from fedgrid.page.axes import Axis
 from fedgrid.page.bars import LANE, Bar
 from fedgrid.page.sheets import Row
 
-AT_MOST = 6  # comparisons in the picture of a headline
+AT_MOST = 3  # comparisons in the picture of a headline
 
 
 @dataclass

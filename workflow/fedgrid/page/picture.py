@@ -9,7 +9,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from fedgrid.claim import find_claim
-from fedgrid.page import bars, write
+from fedgrid.page import bars, marks, write
 from fedgrid.page.panels import Panel
 from fedgrid.page.sections import AtScale, Claim, Paper
 from fedgrid.page.sheets import MINUS, Sheet
@@ -126,7 +126,7 @@ class Writer:
     def finish(self, said: str) -> str:
         """Return the picture as SVG."""
         height = self.height + EDGE
-        style = f"{write.read_part('plot.css')}{STYLE}"
+        style = f"{marks.read_part('plot.css')}{STYLE}"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
             f'viewBox="0 0 {WIDTH} {height}" role="img"><title>{escape(said)}</title>'

@@ -7,7 +7,7 @@ import pandas as pd
 
 from fedgrid import __version__
 from fedgrid.analysis import verdicts
-from fedgrid.page import marks
+from fedgrid.page import marks, verdict_bar
 from fedgrid.page.sections import Claim, Paper
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.study.records import Study
@@ -48,6 +48,13 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
     totals = [sheets["runs"].rows[0] for paper in papers for sheets in paper.scales.values()]
     facts: dict[str, float] = {"papers": len(of_papers), **count_claims(of_papers, "")}
     facts |= count_claims(of_others, "other_")
+    found = [
+        find_overall(claim).name
+        for paper in papers
+        for claim in paper.claims
+        if claim.is_tested_on_real_data
+    ]
+    facts |= {f"real_{name}": found.count(name) for name in verdict_bar.WORDS} | {"real": len(found)}
     facts["added"] = sum(len(claim.added) for paper in papers for claim in paper.claims)
     facts |= {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
     facts["interval_percent"] = 100 * (1 - verdicts.LEVEL)

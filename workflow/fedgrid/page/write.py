@@ -6,11 +6,10 @@ from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from fedgrid import claim as claims
 from fedgrid.analysis import metrics, placebos
-from fedgrid.page import evidence, marks, totals
+from fedgrid.page import evidence, headlines, marks, totals, verdict_bar
 from fedgrid.page.sections import BUILT_IN, Paper, arrange_columns, make_paper
 from fedgrid.page.sheets import Row, Sheet
 from fedgrid.report.claims import PAPER
@@ -40,19 +39,24 @@ def write_page(out: Path, everything: Grid, results: Path, names: Iterable[str])
     ]
     tally = Sheet(folder / "tally.csv", pd.DataFrame(totals.tally_verdicts(papers)))
     facts = Sheet(folder / "facts.csv", totals.count_facts(papers))
-    sheets = [*list_sheets(papers), about, tally, facts]
+    found = Sheet(folder / "headlines.csv", pd.DataFrame(headlines.list_headlines(papers)))
+    sheets = [*list_sheets(papers), about, tally, facts, found]
+    picture = folder / "bar.svg"
+    with files.replacing(picture) as temporary:
+        temporary.write_text(verdict_bar.draw_bar(facts.rows[0]), encoding="utf-8")
     page = render_page(
         papers=papers,
         scales=[*dict.fromkeys(scale for paper in papers for scale in paper.run_at)],
         metrics=[*dict.fromkeys([*evidence.METRICS, *(w for p in papers for w in p.readings)])],
         tally=tally,
+        found={row["study"]: row for row in found.rows},
         fact=facts.rows[0],
         sheets=sheets,
         folder=folder.name,
     )
     with files.replacing(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    return [*(folder / sheet.name for sheet in sheets), out]
+    return [*(folder / sheet.name for sheet in sheets), picture, out]
 
 
 def list_scales(everything: Grid) -> list[str]:
@@ -104,15 +108,16 @@ def render_page(**shown: Any) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    made.globals |= {"marks": marks, "about": ABOUT, "totals": totals, "points": claims.OF_RUNS}
+    made.globals |= {
+        "marks": marks,
+        "verdict_bar": verdict_bar,
+        "about": ABOUT,
+        "totals": totals,
+        "points": claims.OF_RUNS,
+    }
     made.globals |= {"arrange_columns": arrange_columns}
     made.globals |= {"in_percent": metrics.in_percent, "words_of": metrics.describe_metric}
     made.globals |= {"better": placebos.BETTER, "meanings": placebos.MEANINGS}
-    style = read_part("plot.css") + read_part("page.css")
-    made.globals |= {"style": style, "script": read_part("page.js"), **shown}
+    style = marks.read_part("plot.css") + marks.read_part("page.css")
+    made.globals |= {"style": style, "script": marks.read_part("page.js"), **shown}
     return made.get_template("page.html.jinja").render()
-
-
-def read_part(name: str) -> Markup:
-    """Return a file of this folder that stands in the page as it is."""
-    return Markup((HERE / name).read_text(encoding="utf-8"))

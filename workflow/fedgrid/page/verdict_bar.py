@@ -1,0 +1,73 @@
+"""How many sentences have which verdict on real data: one stacked bar, for the page and README."""
+
+from collections.abc import Iterator, Mapping
+
+from markupsafe import Markup, escape
+
+from fedgrid.page import marks
+from fedgrid.page.sheets import Row
+
+WORDS = {  # of one sentence and of several, by the name of their mark; the order of the bar
+    "holds": ("holds", "hold"),
+    "direction": (
+        "has the right direction, another size",
+        "have the right direction, another size",
+    ),
+    "equal": ("is equal by design", "are equal by design"),
+    "undecided": ("is undecided", "are undecided"),
+    "fails": ("does not hold", "do not hold"),
+}
+COLOURS = {
+    **{"holds": "#009e73", "direction": "#0072b2", "equal": "#7a7a7a", "undecided": "#b9bec6"},
+    **{"fails": "#d55e00"},
+}
+WIDTH, EDGE, HIGH, LINE, TEXT = 440, 12, 26, 24, 15  # pixels
+STYLE = """
+text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; }
+text { fill: var(--ink); }
+.card { fill: var(--card); stroke: var(--line); } .strong { font-weight: 600; }
+"""
+
+
+def say(name: str, count: float) -> str:
+    """Return what so many sentences do, whose mark has this name."""
+    return WORDS[name][count != 1]
+
+
+def draw_bar(facts: Row) -> str:
+    """Return the bar with its legend as an SVG file; `facts` is the row of `facts.csv`."""
+    counts = {name: int(facts[f"real_{name}"]) for name in WORDS}
+    total, there = sum(counts.values()), [name for name in WORDS if counts[name]]
+    title = f"{total} sentences of papers, tested on real data"
+    height = EDGE + 2 * LINE + HIGH + LINE * len(there)
+    said = ", ".join(f"{counts[name]} {say(name, counts[name])}" for name in there)
+    style = f"{marks.read_part('plot.css')}{STYLE}"
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+        f'viewBox="0 0 {WIDTH} {height}" role="img"><title>{escape(f"{title}: {said}")}</title>',
+        f'<style>{style}</style><rect class="card" x=".5" y=".5" width="{WIDTH - 1}" '
+        f'height="{height - 1}" rx="8"/>',
+        f'<text class="strong" x="{EDGE}" y="{EDGE + 15}" font-size="{TEXT + 1}">{title}</text>',
+        *draw_parts({name: counts[name] / total for name in there}),
+        *(draw_entry(at, name, counts[name]) for at, name in enumerate(there)),
+    ]
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def draw_parts(shares: Mapping[str, float]) -> Iterator[str]:
+    """Draw the parts of the bar beside each other."""
+    x = float(EDGE)
+    for name, share in shares.items():
+        width = share * (WIDTH - 2 * EDGE)
+        place = f'x="{x:.1f}" y="{EDGE + LINE}" width="{max(width - 1.5, 1):.1f}" height="{HIGH}"'
+        yield f'<rect {place} rx="2" fill="{COLOURS[name]}"/>'
+        x += width
+
+
+def draw_entry(at: int, name: str, count: int) -> str:
+    """Draw an entry of the legend: mark, number and words."""
+    y = EDGE + LINE + HIGH + LINE * (at + 1)
+    mark = f'<g transform="translate({EDGE + 8} {y - 5})">{marks.MARKS[name].shape}</g>'
+    return Markup(
+        f'{mark}<text x="{EDGE + 26}" y="{y}" font-size="{TEXT}">{count} {say(name, count)}</text>'
+    )
