@@ -36,8 +36,6 @@ SNAKEMAKE := snakemake --workflow-profile workflow/profiles/default \
 
 table1: $(VENV)/ready
 	$(SNAKEMAKE) --cores all --config study=fedsls scale=quick -- results/table1.csv results/table1.tex
-	@echo
-	@python -m fedgrid draw table1 --study fedsls --show results/table1.csv
 
 report: $(VENV)/ready
 	$(SNAKEMAKE) --cores all

@@ -28,6 +28,10 @@ include: "workflow/rules/report.smk"
 
 # Snakemake runs this once, after the last job; neither in jobs nor with --dry-run.
 onsuccess:
+    if not invocation.is_silent:
+        from fedgrid.report._shown import print_made
+
+        print_made(invocation.targets, plan.studies, config["study"])
     invocation.say(describe_made(plan, invocation.targets))
 
 

@@ -115,12 +115,33 @@ def write_number(text: str) -> str:
 
 def claims(name: str) -> str:
     """Return a row per claim of a study, by the number that `results/claims/<number>.csv` has."""
-    about = study(name)
+    about, verdicts = study(name), read_verdicts(name)
     rows = [
-        (n, of["says"], of["section"], write_test(of, about))
+        (
+            f"[{n}](../verdicts.html#{name}-{n})",
+            *(of["says"], of["section"], write_test(of, about)),
+            verdicts.get(str(n), "not tested"),
+        )
         for n, of in enumerate(about.get("claims", []), start=1)
     ]
-    return rows_of(("claim", "the paper's sentence", "section", "we test"), rows)
+    return rows_of(("claim", "the paper's sentence", "section", "we test", "verdict"), rows)
+
+
+def read_verdicts(name: str) -> dict[str, str]:
+    """Return the verdict on each tested claim by its number, with its scale: the first of SHOWN."""
+    found: dict[str, str] = {}
+    for scale in SHOWN:
+        path = VERDICTS.with_suffix("") / f"{name}_{scale}_claims.csv"
+        for row in csv.DictReader(path.open()) if path.exists() else ():
+            if row["comparisons"] != "0":
+                found.setdefault(row["claim"], f"{row['our_verdict']} ({scale})")
+    return found
+
+
+def headline(name: str) -> str:
+    """Return what was found with a study: its headline, and how its claims stand."""
+    said = study(name).get("headline", {}).get("says", "")
+    return "\n\n".join([f"**{said}**"] * bool(said) + [tally(name)])
 
 
 def tally(name: str) -> str:
@@ -367,7 +388,7 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, papers, claims, tally, figures, gallery, scales, kept, registry, methods),
+        *(studies, papers, claims, headline, figures, gallery, scales, kept, registry, methods),
         *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )

@@ -54,7 +54,8 @@ def count_facts(papers: list[Paper]) -> pd.DataFrame:
         for claim in paper.claims
         if claim.is_tested_on_real_data
     ]
-    facts |= {f"real_{name}": found.count(name) for name in verdict_bar.WORDS} | {"real": len(found)}
+    facts |= {f"real_{name}": found.count(name) for name in verdict_bar.WORDS}
+    facts["real"] = len(found)
     facts["added"] = sum(len(claim.added) for paper in papers for claim in paper.claims)
     facts |= {name: sum(int(row[column]) for row in totals) for name, column in COUNTED.items()}
     facts["interval_percent"] = 100 * (1 - verdicts.LEVEL)

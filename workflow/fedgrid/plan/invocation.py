@@ -41,6 +41,11 @@ class Invocation:
         return self._workflow.executor_plugin is not None and not self._workflow.dryrun
 
     @property
+    def is_silent(self) -> bool:
+        """Whether Snakemake is asked to print nothing (`--quiet all`)."""
+        return "ALL" in {one.name for one in self._workflow.output_settings.quiet or ()}
+
+    @property
     def targets(self) -> list[str]:
         """The targets of the command, in alphabetical order."""
         return sorted(self._workflow.dag_settings.targets)

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from pathlib import Path
+from textwrap import fill as fill_text
 from types import SimpleNamespace
 
 from fedgrid.runtime import cli
@@ -29,6 +30,7 @@ CITED = "cited"  # the column with the citations of published values (`analysis/
 
 
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
+FEW = 3  # rows of a table of which each cell may have a line of its own
 NO_ROWS = "There is nothing to draw: {}."
 
 
@@ -184,18 +186,35 @@ def lacks_column(problem: KeyError, tables: Iterable) -> bool:
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
 
 
-def write_text(product, path: Path) -> str:
-    """Write a finished table and its caption as plain text, for a terminal."""
+def write_text(product, path: Path, columns: int | None = None) -> str:
+    """Write a finished table and its caption as plain text, for a terminal with so many columns."""
     table = read_table(path)
     if NOTHING in table:
         return NO_ROWS.format(table[NOTHING].iloc[0])
     try:
-        body = lay_out(product, table).to_string(na_rep="") if len(table) else ""
+        body = write_body(lay_out(product, table), columns) if len(table) else ""
         return f"{product.caption(table)}\n\n{body}".strip()
     except KeyError as problem:
         if problem.args[0] in table:
             raise
         raise UsageError(f"{path} is another table: it has no column {problem}") from None
+
+
+def write_body(wide, columns: int | None) -> str:
+    """Write a laid-out table in lines of at most so many columns, as far as its cells allow.
+
+    A table that does not fit has several columns below each other, or, if it has few rows, a line
+    for each cell.
+    """
+    text = wide.to_string(na_rep="")
+    if columns is None or max(map(len, text.splitlines())) <= columns:
+        return text
+    if len(wide) > FEW:
+        return wide.to_string(na_rep="", line_width=columns)
+    rows = wide.reset_index().fillna("").to_dict("records")
+    cells = ([f"{name}: {value}" for name, value in row.items() if value != ""] for row in rows)
+    fill = partial(fill_text, width=columns, subsequent_indent="    ")
+    return "\n\n".join("\n".join(map(fill, of)) for of in cells)
 
 
 def read_table(path: Path):
