@@ -144,6 +144,14 @@ def headline(name: str) -> str:
     return "\n\n".join([f"**{said}**"] * bool(said) + [tally(name)])
 
 
+def omissions() -> str:
+    """Return a row per part of a comparison that is left out: how many methods are better then."""
+    path = RESULTS / "studies/baselines/small/omissions.csv"
+    rows = list(csv.DictReader(path.open())) if path.exists() else []
+    cells = [(of["left_out"], of["better"], of["more"], of["fewer"]) for of in rows]
+    return rows_of(("left out", "better than FedAvg", "more", "fewer"), cells)
+
+
 def tally(name: str) -> str:
     """Return how many claims of a study have which verdict, by scale, with a link to the page."""
     link = f"[Each with its evidence](../verdicts.html#{name})."
@@ -388,7 +396,19 @@ def columns() -> str:
 TABLES = {
     function.__name__: function
     for function in (
-        *(studies, papers, claims, headline, figures, gallery, scales, kept, registry, methods),
+        *(
+            studies,
+            papers,
+            claims,
+            headline,
+            omissions,
+            figures,
+            gallery,
+            scales,
+            kept,
+            registry,
+            methods,
+        ),
         *(fields, commands, listing),
         *(files_with_columns, fields_of_runs, columns, partitions),
     )
