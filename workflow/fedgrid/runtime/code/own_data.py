@@ -169,7 +169,7 @@ def dataset(name: str) -> OwnDataset:
     if len(kinds) != 1:
         raise UsageError(f"datasets.{name} needs either `folder` or `npz`, a path")
     kind, place = kinds[0], place_of(name, kinds[0])
-    if not (place.is_dir() if kind == "folder" else place.is_file()):
+    if not (place.is_dir() if kind == "folder" else place.exists()):
         what = "folder" if kind == "folder" else "file"
         raise UsageError(f"datasets.{name}: there is no {what} {place}")
     reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
