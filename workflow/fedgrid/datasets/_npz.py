@@ -82,7 +82,10 @@ def describe(name: str, file: Path, entry: dict[str, Any]) -> dict[str, Any]:
     classes = entry.get("classes") or len(values)
     about: dict[str, Any] = {"CLASSES": classes, "SHAPE": one.shape[1:]}
     if not stand_for_themselves(values, classes):
-        about["CLASS_NAMES"] = class_names(where, values, classes)
+        if len(values) > classes:
+            raise UsageError(f"{where} has {len(values)} classes, and the entry says {classes}")
+        unnamed = [f"unnamed {number}" for number in range(len(values), classes)]
+        about["CLASS_NAMES"] = as_texts(values) + unnamed
     about |= {"TOKENS": entry["tokens"]} if "tokens" in entry else {}
     about |= {"FLOATS": True} if one.dtype == np.float32 else {}
     given = [key in there for key in CLIENTS]
@@ -199,7 +202,6 @@ def two_axes(where: str, x: np.ndarray, shape: list[int] | None) -> np.ndarray:
 
 
 def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
-    """Return images with the channels before height and width."""
     if last is None and x.shape[1] > MOST_CHANNELS >= x.shape[3]:
         raise UsageError(
             f"{where} has samples of the shape {x.shape[1:]}, which looks like (height, width, "
@@ -209,7 +211,6 @@ def channels_first(where: str, x: np.ndarray, last: bool | None) -> np.ndarray:
 
 
 def sequences(where: str, x: np.ndarray, tokens: int) -> np.ndarray:
-    """Return sequences of tokens as uint8 (N, length)."""
     if x.ndim != 2 or x.dtype.kind not in "iu":
         raise UsageError(
             f"{where} has samples of {x.dtype} of the shape {x.shape[1:]}: sequences of tokens are "
@@ -259,26 +260,16 @@ def class_values(where: str, *labels: np.ndarray) -> np.ndarray:
 def numbered(where: str, train: np.ndarray, test: np.ndarray, classes: int) -> list[np.ndarray]:
     """Return labels as numbers from 0 on: themselves if they fit, or else their place in order."""
     values = class_values(where, train, test)
-    as_is = stand_for_themselves(values, classes)
-    if odd := sorted({*ordered(test).tolist()} - {*ordered(train).tolist()}, key=str):
+    if odd := sorted({*test.tolist()} - {*train.tolist()}, key=str):
         raise UsageError(f"{where}: the class {odd[0]} is in y_test and not in y_train")
-    given = (train, test)
-    return [y.astype(np.int64) if as_is else places(values, y) for y in given]
+    if stand_for_themselves(values, classes):
+        return [train.astype(np.int64), test.astype(np.int64)]
+    return [places(values, train), places(values, test)]
 
 
 def stand_for_themselves(values: np.ndarray, classes: int) -> bool:
     """Whether the values of the classes are whole numbers from 0 to `classes` - 1."""
     return values.dtype.kind in "iu" and values[0] >= 0 and values[-1] < classes
-
-
-def class_names(where: str, values: np.ndarray, classes: int) -> list[str]:
-    """Return a name for each class; UsageError if there are more values than classes.
-
-    The entry may say that there are more classes than values.
-    """
-    if len(values) > classes:
-        raise UsageError(f"{where} has {len(values)} classes, and the entry says {classes}")
-    return as_texts(values) + [f"unnamed {number}" for number in range(len(values), classes)]
 
 
 def ordered(values: np.ndarray) -> np.ndarray:
@@ -296,7 +287,6 @@ def places(values: np.ndarray, of: np.ndarray) -> np.ndarray:
 
 
 def as_texts(values: np.ndarray) -> list[str]:
-    """Return values as texts."""
     return [str(one) for one in values.tolist()]
 
 
@@ -313,6 +303,6 @@ def clients_of(where: str, found: dict[str, Any], key: str, count: int) -> np.nd
     if len(found[key]) != count:
         raise UsageError(f"{where}: {key} has {len(found[key])} values for {count} samples")
     values = ordered(found[CLIENTS[0]])
-    if odd := sorted({*ordered(found[key]).tolist()} - {*values.tolist()}, key=str):
+    if odd := sorted({*found[key].tolist()} - {*values.tolist()}, key=str):
         raise UsageError(f"{where}: the client {odd[0]} of {key} is not in {CLIENTS[0]}")
     return places(values, found[key])

@@ -146,14 +146,12 @@ def by_class(
     number, start = np.bincount(labels, minlength=classes), 0
     sums = np.zeros((4, classes, images.shape[1], images[0, 0, ::high, ::wide].size))
     for part in parts_of(images):
-        own, start = labels[start : start + len(part)], start + len(part)
-        order = np.argsort(own, kind="stable")
-        there, at = np.unique(own[order], return_index=True)
-        x = (part[:, :, ::high, ::wide][order] - center) / unit
-        x = power = np.clip(x, -LIMIT, LIMIT).reshape(*part.shape[:2], -1)
-        for of in sums:
-            of[there] += np.add.reduceat(power, at)
-            power = power * x
+        is_of_class = np.arange(classes)[:, None] == labels[start : start + len(part)]
+        start += len(part)
+        x = (part[:, :, ::high, ::wide] - center) / unit
+        x = np.clip(x, -LIMIT, LIMIT).reshape(*part.shape[:2], -1)
+        for power, of in enumerate(sums, 1):
+            of += np.tensordot(is_of_class.astype(float), x**power, 1)
     return Moments(number, sums / np.maximum(number, 1)[:, None, None])
 
 
