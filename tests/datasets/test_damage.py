@@ -100,7 +100,7 @@ READERS = {
         lambda: own(npz="my.npz"),
         r"my\.npz is no \.npz file of numpy",
     ),
-    "npy": (unpacked, lambda: own(npz="my"), "my is no .npz file of numpy"),
+    "npy": (unpacked, lambda: own(npz="my"), "my/x_train.npy is no .npy file of numpy"),
     "picture": (photos, lambda: own(folder="photos"), "ö/3.png cannot be read as an image"),
     "clients": (
         clients,

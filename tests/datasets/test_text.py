@@ -42,12 +42,9 @@ def test_every_window_predicts_the_character_after_it():
     assert (rows.shape, rows.dtype, labels.dtype) == ((20, 80), np.uint8, np.int64)
     assert [decode(row) for row in rows] == [text[n : n + 80] for n in range(20)]
     assert decode(labels) == text[80:]
-
-
-@pytest.mark.parametrize(("length", "count"), [(0, 0), (79, 0), (80, 0), (81, 1), (82, 2)])
-def test_a_text_without_a_next_character_has_no_window(length, count):
-    rows, labels = _text.windows(np.zeros(length, np.uint8))
-    assert (rows.shape, labels.shape) == ((count, 80), (count,))
+    for length, count in ((0, 0), (79, 0), (80, 0), (81, 1), (82, 2)):
+        rows, labels = _text.windows(np.zeros(length, np.uint8))
+        assert (rows.shape, labels.shape) == ((count, 80), (count,))
 
 
 def test_the_first_fifth_of_each_role_in_order_is_its_test_part():
@@ -227,9 +224,7 @@ def test_windows_are_in_their_order_and_the_first_fifth_of_each_role_is_its_test
 @pytest.mark.parametrize("folder", ["shakespeare/all_data", "shakespeare"])
 def test_all_layouts_give_the_same(folder, table, tmp_path, monkeypatch):
     monkeypatch.setattr(pd, "read_parquet", lambda path, engine, columns: pd.read_pickle(path))
-    write_leaf(tmp_path / "leaf", [leaf(table)], folder)
     table.loc[[0, 3], "y"] = [" ", '"']
-    found = []
     for name in ("csv/shakespeare", "a/shakespeare/data", "b/shakespeare/default/train"):
         (tmp_path / name).mkdir(parents=True)
     write_leaf(tmp_path / "leaf", [leaf(table)], folder)
@@ -274,7 +269,9 @@ def test_bad_json_is_named(change, says, table, tmp_path):
         datasets.load("shakespeare", tmp_path)
 
 
-def test_other_numbers_than_the_whole_datasets_are_told_and_read(table, tmp_path, caplog):
+def test_other_numbers_than_the_whole_datasets_are_told_and_read(
+    table, tmp_path, caplog, capsys, monkeypatch
+):
     table.loc[2, "y"] = "*"
     write_leaf(tmp_path, [leaf(table)])
     with caplog.at_level("INFO"):
@@ -282,11 +279,11 @@ def test_other_numbers_than_the_whole_datasets_are_told_and_read(table, tmp_path
     assert "holds 17 windows of 3 roles, and the whole dataset 4226158 of 1129" in caplog.text
     assert "1 of 17 next characters are unknown" in caplog.text
     assert (split.train_labels == 80).sum() == 1
-
-
-def test_windows_of_another_script_are_told(table, tmp_path, capsys):
+    monkeypatch.setattr(shakespeare, "TOTAL", (17, 3))
+    caplog.clear()
     write_leaf(tmp_path, [leaf(table.assign(y="я"))])
     datasets.load("shakespeare", tmp_path)
+    assert "the whole dataset" not in caplog.text
     assert "17 of 17 next characters are unknown, and share one tok" in capsys.readouterr().err
 
 

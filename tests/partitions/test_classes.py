@@ -1,6 +1,5 @@
 """Clients with a few whole classes each: the partitions classes5, classes20 and so on."""
 
-
 import numpy as np
 import pytest
 

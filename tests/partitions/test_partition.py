@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedgrid.federation.members import Partition, fits, read_partition, write_partition
-from fedgrid.partitions import dirichlet, match_name, odd, parse_name, shards, write_label
+from fedgrid.partitions import dirichlet, iid, match_name, odd, parse_name, shards, write_label
 from fedgrid.partitions._restarts import AT_ONCE, Draws
 from fedgrid.partitions.dirichlet import RECIPES
 from fedgrid.runtime.names import UsageError
@@ -90,6 +90,7 @@ def of_recipe(recipe: str):
 
 DRAWS = {recipe: of_recipe(recipe) for recipe in RECIPES}
 DRAWS |= {
+    "iid": lambda *names: iid.draw(LABELS, 10, 3, "", "", *names),
     "odd": lambda *names: odd.draw(LABELS, 10, 3, "fedntd", "2", *names),
     "shards": lambda *names: shards.draw(LABELS, 10, 20, "balanced", 2, *names),
 }
@@ -101,6 +102,14 @@ def test_a_partition_depends_on_the_names_alone(kind):
     assert same(draw("digits", 0), draw("digits", 0))
     assert not same(draw("digits", 0), draw("digits", 1))
     assert not same(draw("digits", 0), draw("mnist", 0))
+
+
+def test_iid_deals_out_all_samples_equally():
+    found = iid.draw(LABELS[:11], 10, 3, "", "", "x", 0)
+    assert sorted(map(len, found.members)) == [3, 4, 4]
+    assert fits(found, LABELS[:11], 10)
+    with pytest.raises(UsageError, match="12 clients are more than the 11"):
+        iid.draw(LABELS[:11], 10, 12, "", "", "x", 0)
 
 
 def test_a_fixed_recipe_is_the_same_for_all_seeds():

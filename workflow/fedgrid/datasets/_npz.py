@@ -103,13 +103,16 @@ def read_by(place: Path) -> list[Path]:
 
 def opened(where: str, place: Path) -> Mapping[str, Any]:
     """Return the arrays by name; UsageError if one is missing. An .npz reads them when asked."""
-    try:
-        if place.is_dir():
-            there: Any = {file.stem: np.load(file, mmap_mode="r") for file in read_by(place)}
-        else:
-            there = np.load(place)
-    except UNREADABLE as problem:
-        raise UsageError(f"{where} is no .npz file of numpy ({problem})") from None
+    there: Any = {}
+    for file in read_by(place):
+        try:
+            if place.is_dir():
+                there[file.stem] = np.load(file, mmap_mode="r")
+            else:
+                there = np.load(file)
+        except UNREADABLE as problem:
+            kind = f"/{file.name} is no .npy" if place.is_dir() else " is no .npz"
+            raise UsageError(f"{where}{kind} file of numpy ({problem})") from None
     if not isinstance(there, Mapping):
         raise UsageError(f"{where} is one array: write an .npz with {', '.join(ARRAYS)}")
     if missing := [key for key in ARRAYS if key not in there]:
@@ -136,13 +139,10 @@ def header(where: str, there: Any, key: str) -> tuple[tuple[int, ...], np.dtype]
         return there[key].shape, there[key].dtype
     try:
         with there.zip.open(f"{key}.npy") as content:
-            is_first = np.lib.format.read_magic(content) == (1, 0)
-            about = (
-                np.lib.format.read_array_header_1_0
-                if is_first
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = about(content)
+            version = np.lib.format.read_magic(content)
+            later = np.lib.format.read_array_header_2_0
+            read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else later
+            shape, _, dtype = read_header(content)
             return shape, dtype
     except UNREADABLE as problem:
         raise UsageError(f"{where}: {key} cannot be read ({problem})") from None
