@@ -186,6 +186,7 @@ def test_tokens_are_sequences_and_labels_may_be_texts():
     known_as(mine={"npz": "my.npz", "tokens": 7})
     made = decoded("mine")
     assert (made.tokens, made.shape, made.classes) == (7, (3,), 3)
+    np.testing.assert_array_equal(made.train_images, x)
     assert made.test_labels.tolist() == [2, 1, 0, 2, 1, 0]
 
 
