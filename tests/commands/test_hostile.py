@@ -227,7 +227,8 @@ def test_a_damaged_download_of_mnist_is_not_decompressed(tmp_path):
 
 
 def test_a_failed_decoding_leaves_no_dataset(tmp_path, monkeypatch):
-    monkeypatch.setattr(cinic10, "TRAIN", 1)
+    for constant, value in {"TRAIN": 1, "TEST": 0, "CLASSES": 1}.items():
+        monkeypatch.setattr(cinic10, constant, value)
     (tmp_path / "CINIC-10/train/cat").mkdir(parents=True)
     (tmp_path / "CINIC-10/train/cat/n.png").write_bytes(b"torn")
     with pytest.raises(UsageError, match="is not a readable image"):

@@ -13,15 +13,14 @@ from PIL import Image
 
 import fedgrid
 from conftest import read_once
-from fedgrid import datasets
-from fedgrid.commands import data, partition, train
-from fedgrid.datasets import _npz, _stream
+from fedgrid.commands import data, partition
+from fedgrid.datasets import _stream
 from fedgrid.datasets._order import natural
 from fedgrid.federation.augment import normalise
 from fedgrid.federation.members import read_partition
 from fedgrid.federation.stored import open_data, read_statistics
 from fedgrid.notebook import names
-from fedgrid.partitions import given, iid
+from fedgrid.partitions import given
 from fedgrid.report import _product
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import UsageError
@@ -78,26 +77,6 @@ def decoded(name: str):
 # -- folders --------------------------------------------------------------------------------------
 
 
-def test_a_folder_has_a_class_for_each_folder_in_it():
-    pictures("photos")
-    known_as(photos={"folder": "photos", "size": [4, 6], "channels": 1, "test": 0.4})
-    made = decoded("photos")
-    assert (made.classes, made.shape) == (2, (1, 4, 6))
-    assert (len(made.train_labels), len(made.test_labels)) == (6, 4)
-    assert np.bincount(made.test_labels).tolist() == [2, 2]
-    both = np.concatenate([made.train_images[:, 0, 0, 0], made.test_images[:, 0, 0, 0]])
-    assert sorted(both.tolist()) == [*range(5), *range(100, 105)]
-    assert source.literal("datasets.photos", "CLASS_NAMES") == ["a b", "ö"]
-
-
-def test_train_and_test_folders_are_taken_as_they_are():
-    pictures("photos/train", count=3)
-    pictures("photos/test", count=2)
-    known_as(photos={"folder": "photos"})
-    made = decoded("photos")
-    assert (made.train_images.shape, made.test_images.shape) == ((6, 3, 32, 32), (4, 3, 32, 32))
-
-
 def test_an_image_is_turned_scaled_and_cut_around_its_middle():
     pictures("photos", count=2)
     wide = Image.new("RGB", (6, 2), "black")
@@ -110,41 +89,29 @@ def test_an_image_is_turned_scaled_and_cut_around_its_middle():
     assert any((image == 255).all() for image in images)
 
 
-def test_what_systems_leave_in_a_folder_is_no_image():
-    pictures("photos")
-    for name in (".DS_Store", "Thumbs.db"):
-        Path("photos/ö", name).write_text("x")
-    Path("photos/.cache").mkdir()
-    known_as(photos={"folder": "photos"})
-    assert len(decoded("photos").train_labels) == 8
-
-
-def test_clients_of_a_folder_come_from_a_file():
+@pytest.mark.parametrize("rows", ["file,client\n{}", "file, client\n {}", "\ufefffile,client\n{}"])
+def test_clients_of_a_folder_come_from_a_file(rows):
+    """Also from one with blanks after its commas, and from one that a spreadsheet wrote."""
     pictures("photos/train", count=3)
-    pictures("photos/test", count=1)
-    with open("clients.csv", "w") as file:
-        rows = csv.writer(file)
-        rows.writerow(("file", "client"))
-        rows.writerows((f"{c}/{i}.png", "xyz"[i]) for c in ("a b", "ö") for i in range(3))
+    pictures("photos/test", count=2)
+    comma = ", " if ", " in rows else ","
+    lines = [f"{c}/{i}.png{comma}{'xyz'[i]}" for c in ("a b", "ö") for i in range(3)]
+    Path("clients.csv").write_text(rows.format("\n".join(lines)))
     known_as(photos={"folder": "photos", "clients": "clients.csv"})
     made = decoded("photos")
+    assert (made.train_images.shape, made.test_images.shape) == ((6, 3, 32, 32), (4, 3, 32, 32))
+    assert made.writer_names == ("x", "y", "z")
     drawn = given.draw(made.train_labels, 2, 3, "", "", writers=made.train_writers)
     assert [ids.tolist() for ids in drawn.members] == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_a_table_of_clients_may_have_blanks_after_its_commas():
-    pictures("photos", count=2)
-    rows = [f"{c}/{i}.png, {'xy'[i]}\n" for c in ("a b", "ö") for i in range(2)]
-    Path("clients.csv").write_text("".join(["file, client\n", *rows]))
-    known_as(photos={"folder": "photos", "clients": "clients.csv", "test": 0.01})
-    assert {*decoded("photos").writer_names} <= {"x", "y"}
 
 
 # -- arrays ---------------------------------------------------------------------------------------
 
 
 def test_floats_are_kept_and_normalised_by_their_own_mean_and_deviation():
-    npz()
+    """A number that never changes becomes 0."""
+    random = np.random.default_rng(0)
+    npz(x_train=np.hstack([random.normal(5, 2, (12, 2)), np.full((12, 1), 7.0)]))
     known_as(mine={"npz": "my.npz"})
     made, given_x = decoded("mine"), np.load("my.npz")["x_train"].astype(np.float32)
     assert (made.shape, made.classes) == ((3, 1, 1), 3)
@@ -155,7 +122,7 @@ def test_floats_are_kept_and_normalised_by_their_own_mean_and_deviation():
     before, z = images.clone(), normalise(images, mean, std)
     assert torch.equal(images, before)  # a batch may be a part of the data themselves
     np.testing.assert_allclose(z.mean(0).flatten(), 0, atol=1e-5)
-    np.testing.assert_allclose(z.std(0, correction=0).flatten(), 1, rtol=1e-5)
+    np.testing.assert_allclose(z.std(0, correction=0).flatten(), [1, 1, 0], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -177,36 +144,6 @@ def test_two_axes_are_grey_images_or_signals_as_the_entry_says(given, shape, rea
     np.testing.assert_array_equal(made.train_images.reshape(12, *given), x[:12])
     (unit,) = {len(part) for part in read_statistics(made, "standard", Path())}
     assert unit == read[0]
-
-
-def test_vectors_need_a_model_for_any_shape():
-    npz()
-    some = {
-        "dataset": "npz:my.npz",
-        "partition": "iid",
-        "rounds": 1,
-        "clients": 2,
-        "participation": 1.0,
-    }
-    with pytest.raises(UsageError, match=r"the model cnn reads images, .* choose the model mlp"):
-        fedgrid.run(model="cnn", **some)
-    assert len(fedgrid.run(model="mlp", batch=4, **some).metrics)
-
-
-@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_the_scale_of_floats_does_not_matter(scale):
-    npz(x_train=scale * np.random.default_rng(0).normal(size=(12, 3)))
-    known_as(mine={"npz": "my.npz"})
-    _, std = read_statistics(decoded("mine"), "standard", Path())
-    assert 255 * np.array(std) / scale == pytest.approx(np.ones(3), abs=0.7)
-
-
-def test_a_number_that_never_changes_becomes_zero():
-    npz(x_train=np.ones((12, 3)))
-    known_as(mine={"npz": "my.npz"})
-    mean, std = read_statistics(decoded("mine"), "standard", Path())
-    assert normalise(torch.ones(1, 3, 1, 1), *(torch.tensor(v)[:, None, None] for v in (mean, std))
-                     ).abs().max() < 1e-5  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -231,25 +168,8 @@ def test_tokens_are_sequences_and_labels_may_be_texts():
     known_as(mine={"npz": "my.npz", "tokens": 7})
     made = decoded("mine")
     assert (made.tokens, made.shape, made.classes) == (7, (3,), 3)
+    np.testing.assert_array_equal(made.train_images, x)
     assert made.test_labels.tolist() == [2, 1, 0, 2, 1, 0]
-
-
-def test_labels_are_themselves_if_they_are_numbers_from_0_on():
-    npz(y_train=np.arange(12) % 3 + 10, y_test=np.arange(6) % 3 + 10)
-    known_as(mine={"npz": "my.npz"})
-    assert sorted({*decoded("mine").train_labels.tolist()}) == [0, 1, 2]
-    npz(y_train=np.arange(12) % 3 * 2, y_test=np.arange(6) % 3 * 2)
-    known_as(mine={"npz": "my.npz", "classes": 5})
-    assert sorted({*decoded("mine").train_labels.tolist()}) == [0, 2, 4]
-
-
-def test_clients_of_arrays_are_a_column():
-    npz(clients_train=np.array([*"ab"] * 6), clients_test=np.array([*"ba"] * 3))
-    known_as(mine={"npz": "my.npz"})
-    made = decoded("mine")
-    assert made.test_writers.tolist() == [1, 0] * 3
-    with pytest.raises(UsageError, match="has 2 clients, and the protocol 3: set its `clients`"):
-        given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
 
 
 def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
@@ -267,51 +187,49 @@ def test_a_partition_that_protocols_share_tells_the_log_alone(capsys, caplog):
 # -- more data than memory -------------------------------------------------------------------------
 
 
-def many_pictures(count: int = 60, side: int = 120) -> dict:
-    random = np.random.default_rng(0)
-    for i in range(count):
-        Path(f"many/{i % 2}").mkdir(parents=True, exist_ok=True)
-        pixels = random.integers(0, 256, (side, side, 3), np.uint8)
-        Image.fromarray(pixels).save(f"many/{i % 2}/{i}.png", compress_level=0)
-    return {"folder": "many", "size": side}
-
-
-def many_arrays(dtype, order: str = "C", save=np.savez) -> dict:
-    """An .npz file of 60 images of three channels, 120 x 120 pixels."""
-    x = np.random.default_rng(0).integers(0, 256, (60, 3, 120, 120)).astype(dtype, order)
-    y = np.arange(60) % 2
-    save("many.npz", x_train=x, y_train=y, x_test=x[:20] + 1, y_test=y[:20])
-    return {"npz": "many.npz"}
-
-
-MANY = {
-    "pictures": many_pictures,
-    "images": lambda: many_arrays(np.uint8),
-    "floats": lambda: many_arrays(np.float32),
-    "compressed": lambda: many_arrays(np.float32, save=np.savez_compressed),
-    "fortran": lambda: many_arrays(np.float32, "F"),
-}
-
-
-@pytest.mark.parametrize("kind", MANY)
-def test_data_are_decoded_in_little_memory_and_parts_change_nothing(kind, monkeypatch):
-    entry = MANY[kind]()
-    known_as(many=entry)
+@pytest.mark.parametrize("kind", ["pictures", "uint8", "float32"])
+def test_pictures_and_memory_maps_are_decoded_in_little_memory(kind, monkeypatch):
+    """And neither the size of the parts nor the kind of file changes a byte."""
+    random, y = np.random.default_rng(0), np.arange(60) % 2
+    x = random.integers(0, 256, (60, 3, 120, 120)).astype("uint8" if kind == "pictures" else kind)
+    if kind == "pictures":
+        for i, pixels in enumerate(np.moveaxis(x, 1, 3)):
+            Path(f"many/{i % 2}").mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(f"many/{i % 2}/{i}.png", compress_level=0)
+        whole = entry = {"folder": "many", "size": 120}
+    else:
+        npz(x_train=x, y_train=y, x_test=x[:20] + 1, y_test=y[:20])
+        Path("many").mkdir()
+        for name, array in np.load("my.npz").items():
+            np.save(f"many/{name}.npy", array)
+        whole, entry = {"npz": "my.npz"}, {"npz": "many"}
+    known_as(many=whole)
     data.main(["many", "--out", "whole"])
-    images = np.load("whole/train_images.npy")
+    known_as(many=entry)
     monkeypatch.setattr(_stream, "AT_ONCE", 2**17)
-    monkeypatch.setattr(_npz, "AT_ONCE", 2**17)
     tracemalloc.start()
     data.main(["many", "--out", "parts"])
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < images.nbytes / 2 < 2**24
+    images = np.load("whole/train_images.npy")
+    assert most < images.nbytes / 2
     for path in Path("whole").iterdir():
         assert path.read_bytes() == Path("parts", path.name).read_bytes()
     np.save("saved.npy", images)
     assert Path("saved.npy").read_bytes() == Path("whole/train_images.npy").read_bytes()
     if kind != "pictures":
-        np.testing.assert_array_equal(images, np.load("many.npz")["x_train"])
+        np.testing.assert_array_equal(images, x)
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_an_array_is_the_same_in_every_kind_of_npz(save, order):
+    npz()
+    arrays = dict(np.load("my.npz"))
+    save("my.npz", **arrays | {"x_train": np.asarray(arrays["x_train"], np.float32, order)})
+    known_as(mine={"npz": "my.npz"})
+    found = decoded("mine").train_images[:, :, 0, 0]
+    np.testing.assert_array_equal(found, arrays["x_train"].astype(np.float32))
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -331,32 +249,25 @@ def test_names_are_sorted_with_their_numbers_by_value(names, wanted):
     assert sorted(names, key=natural) == wanted
 
 
-def test_names_without_numbers_of_other_lengths_keep_their_order():
-    random = np.random.default_rng(0)
-    drawn = ["".join(random.choice([*"ab -_.Zé("], 3)) + f"{k % 90 + 10}" for k in range(500)]
-    assert sorted(drawn, key=natural) == sorted(drawn)
-
-
 def rows_of(path: str) -> list[list[str]]:
     with open(path, newline="", encoding="utf-8") as file:
         return [*csv.reader(file)]
 
 
-def numbered_folder(names: list[str], folder: str = "photos") -> None:
-    """A folder for each name, with grey images of the value 10 times the name's place."""
-    for value, name in enumerate(names):
-        Path(folder, name).mkdir(parents=True)
-        for i in range(4):
-            Image.new("L", (2, 2), 10 * value).save(Path(folder, name, f"{i}.png"))
-
-
 def test_class_folders_are_numbered_by_value_and_their_names_are_written():
     names = [str(c) for c in range(12)]
-    numbered_folder(names)
-    known_as(photos={"folder": "photos", "test": 0.5, "size": 2, "channels": 1})
+    for value, name in enumerate(names):
+        Path("photos", name).mkdir(parents=True)
+        for i in range(5):
+            Image.new("L", (9, 7), 10 * value + i).save(Path("photos", name, f"{i}.png"))
+    known_as(photos={"folder": "photos", "test": 0.4, "size": [4, 6], "channels": 1})
     data.main(["photos", "--out", "out"])
     made = open_data(Path("out"))
-    assert (made.train_images[:, 0, 0, 0] == 10 * made.train_labels).all()
+    assert (made.classes, made.shape) == (12, (1, 4, 6))
+    assert np.bincount(made.test_labels).tolist() == [2] * 12
+    assert (made.train_images[:, 0, 0, 0] // 10 == made.train_labels).all()
+    both = np.concatenate([made.train_images[:, 0, 0, 0], made.test_images[:, 0, 0, 0]])
+    assert sorted(both.tolist()) == [10 * value + i for value in range(12) for i in range(5)]
     assert source.literal("datasets.photos", "CLASS_NAMES") == names
     assert rows_of("out/classes.csv") == [["class", "name"], *([c, c] for c in names)]
     assert made.class_names == tuple(names)
@@ -374,60 +285,33 @@ def test_texts_are_numbered_by_the_values_in_them():
     assert made.train_writers[:2].tolist() == made.test_writers[:2].tolist() == [1, 0]
     assert rows_of("out/classes.csv")[1:] == [["0", "2"], ["1", "9"], ["2", "10"]]
     assert rows_of("out/writers.csv") == [["writer", "name"], ["0", "ward 9"], ["1", "ward 10"]]
+    with pytest.raises(UsageError, match="has 2 clients, and the protocol 3: set its `clients`"):
+        given.draw(made.train_labels, 3, 3, "", "", writers=made.train_writers)
 
 
 @pytest.mark.parametrize(
     ("labels", "names"),
     [
-        (np.arange(12) % 3, None),
+        (np.arange(12) % 2 * 2, None),  # with 3 classes
         (np.arange(12) % 3 + 5, ["5", "6", "7"]),
-        (np.arange(12) % 2 == 0, ["False", "True"]),
+        (np.array(["a", "b"] * 6), ["a", "b", "unnamed 2"]),
+        (np.array([b"\xe8", b"\xe9", b"e"] * 4), [r"\xe8", r"\xe9", "e"]),  # no text
+        (np.arange(12) % 2 == 0, ["False", "True", "unnamed 2"]),
         (np.array([b"10", b"9", "é".encode()] * 4), ["9", "10", "é"]),
         (np.array(["ü", "a,b", 'say "x"'] * 4), ["a,b", 'say "x"', "ü"]),
     ],
 )
 def test_labels_that_do_not_stand_for_themselves_have_names(labels, names):
+    Path("out").mkdir()
+    Path("out/classes.csv").write_text("of other data")
     npz(y_train=labels, y_test=labels[:6])
-    known_as(mine={"npz": "my.npz"})
+    known_as(mine={"npz": "my.npz", "classes": 3})
     data.main(["mine", "--out", "out"])
-    assert Path("out/classes.csv").exists() == (names is not None)
     if names:
         assert rows_of("out/classes.csv")[1:] == [[str(c), one] for c, one in enumerate(names)]
-
-
-def test_bytes_that_are_no_text_stay_different_names():
-    y, other = np.array([b"\xe8", b"\xe9"] * 6), np.array(["a", "b"] * 3)
-    npz(y_train=y, y_test=y[:6], clients_train=y, clients_test=y[:6])
-    known_as(mine={"npz": "my.npz"})
-    made = decoded("mine")
-    assert made.class_names == made.writer_names == (r"\xe8", r"\xe9")
-    npz(y_train=np.char.encode(np.tile(other, 2)), y_test=other)
-    known_as(mine={"npz": "my.npz"})
-    assert decoded("mine").test_labels.tolist() == [0, 1] * 3
-
-
-def test_a_class_of_any_bytes_trains():
-    numbered_folder(["a, b", os.fsdecode(b"\xff"), "new\nline"])
-    some = NAMED | {"client_test_from": "clients", "partition": "iid", "clients": 2}
-    made = fedgrid.run(dataset="folder:photos", **some)
-    assert {"recall_a, b", r"recall_\udcff", "recall_new\nline"} <= {*made.metrics}
-
-
-def test_classes_without_a_label_are_unnamed():
-    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
-    known_as(mine={"npz": "my.npz", "classes": 3})
-    assert decoded("mine").class_names == ("a", "b", "unnamed 2")
-
-
-def test_names_of_other_data_do_not_stay_behind():
-    npz(y_train=np.array(["a", "b"] * 6), y_test=np.array(["a", "b"] * 3))
-    known_as(mine={"npz": "my.npz"})
-    data.main(["mine", "--out", "out"])
-    npz()
-    known_as(mine={"npz": "my.npz"})
-    data.main(["mine", "--out", "out"])
-    assert not Path("out/classes.csv").exists()
-    assert open_data(Path("out")).class_names == ()
+    else:
+        assert not Path("out/classes.csv").exists()
+        np.testing.assert_array_equal(open_data(Path("out")).train_labels, labels)
 
 
 def people(count: int = 12, each: int = 6) -> None:
@@ -537,15 +421,19 @@ def test_names_of_classes_in_a_file_must_fit(names, says, monkeypatch):
 # -- runs -----------------------------------------------------------------------------------------
 
 
-def test_a_run_is_trained_on_vectors_and_on_pictures():
+def test_a_run_is_trained_on_vectors_and_on_pictures_of_any_names():
     npz()
     config = {"datasets": {"mine": {"npz": "my.npz"}}}
     some = {"rounds": 2, "clients": 3, "participation": 1.0, "partition": "iid", "batch": 2}
     made = fedgrid.run(dataset="mine", config=config, model="mlp", **some)
     assert made.spec["dataset"] == "mine"
-    pictures("photos", count=9)
+    pictures("photos", classes=["a, b", os.fsdecode(b"\xff"), "new\nline"])
+    for name in (".DS_Store", "Thumbs.db"):
+        Path("photos/a, b", name).write_text("what systems leave is no image")
+    some |= {"metrics": ["recall"], "evaluate_every": 1}
     made = fedgrid.run(dataset=f"folder:{Path('photos').resolve()}", **some)
     assert made.spec["name"]["dataset"] == "photos"
+    assert {"recall_a, b", r"recall_\udcff", "recall_new\nline"} <= {*made.metrics}
 
 
 def test_a_grid_takes_data_that_no_study_has():
@@ -606,14 +494,6 @@ def test_what_is_not_read_changes_nothing_and_what_a_link_leads_to_counts():
     assert len(decoded("photos").train_labels) == 10
 
 
-def test_a_list_of_clients_may_be_written_by_a_spreadsheet():
-    pictures("photos")
-    rows = [f"{name}/{i}.png,{i % 2}" for name in ("a b", "ö") for i in range(5)]
-    Path("clients.csv").write_text("\ufeff" + "\n".join(["file,client", *rows]))
-    known_as(photos={"folder": "photos", "clients": "clients.csv"})
-    assert {*decoded("photos").train_writers.tolist()} == {0, 1}
-
-
 def test_a_command_reads_the_entries_of_this_folder(monkeypatch):
     monkeypatch.delenv(own_data.VARIABLE)
     npz()
@@ -631,17 +511,6 @@ def test_a_path_can_be_given_in_place_of_a_name():
         "my_flowers": {"folder": "/data/my flowers"},
         "y": {"npz": "x/y.npz"},
     }
-
-
-def test_iid_deals_out_all_samples_equally():
-    labels = np.arange(11) % 2
-    drawn = iid.draw(labels, 2, 3, "", "", "x", 0)
-    assert sorted(len(ids) for ids in drawn.members) == [3, 4, 4]
-    assert sorted(np.concatenate(drawn.members)) == [*range(11)]
-    other = iid.draw(labels, 2, 3, "", "", "x", 1)
-    assert [*map(list, drawn.members)] != [*map(list, other.members)]
-    with pytest.raises(UsageError, match="12 clients are more than the 11"):
-        iid.draw(labels, 2, 12, "", "", "x", 0)
 
 
 # -- clients that never train ---------------------------------------------------------------------
@@ -682,15 +551,6 @@ def test_a_run_in_which_nobody_trains_is_refused(method):
     few = uneven_clients() | {"batch": 64, "smallest_batch": 8}
     with pytest.raises(UsageError, match=r"none of the 3 .* needs 8 .*: lower `smallest_batch`, o"):
         fedgrid.run(method, **few, **({} if method == "fedavg" else {"name": "mine"}))
-
-
-def test_the_commands_tell_and_refuse_a_run_in_which_nobody_trains(capsys):
-    name = "fedsls-quick-clients240-smallest_batch8/digits/iid/fedavg/seed0"
-    data.main(["digits"])
-    partition.main([name])
-    assert "240 of 240 clients have too few training samples" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="none of the 240 clients would ever train, because the l"):
-        train.main([name])
 
 
 # -- what is refused ------------------------------------------------------------------------------
@@ -748,12 +608,6 @@ def test_arrays_that_do_not_fit_are_refused(arrays, options, says, tmp_path):
     refused({"npz": "my.npz"} | options, says)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
-def test_a_file_that_is_no_npz_is_refused(content):
-    Path("my.npz").write_bytes(content)
-    refused({"npz": "my.npz"}, "is no .npz file")
-
-
 def refused(entry: dict, says: str) -> None:
     """The entry is refused in one sentence, and nothing is left."""
     known_as(mine=entry)
@@ -772,10 +626,6 @@ def test_folders_that_do_not_fit_are_refused():
     pictures("text")
     Path("text/ö/notes.txt").write_text("no image")
     refused({"folder": "text"}, r"text/ö/notes.txt cannot be read as an image")
-    pictures("torn")
-    torn = Path("torn/ö/1.png")
-    torn.write_bytes(torn.read_bytes()[:40])
-    refused({"folder": "torn"}, r"torn/ö/1.png cannot be read as an image")
     pictures("deep")
     Image.fromarray(np.zeros((4, 4), np.uint16)).save("deep/ö/1.png")
     refused({"folder": "deep"}, "deep/ö/1.png cannot be read as an image .its pixels have more")
@@ -806,18 +656,6 @@ def test_parts_of_a_dataset_are_not_taken_for_classes(parts):
     for part in parts:
         pictures(f"whole/{part}")
     refused({"folder": "whole"}, "look like parts of a dataset")
-
-
-@pytest.mark.parametrize("kind", ["plain", "compressed", "fortran"])
-def test_a_damaged_array_is_refused(kind):
-    x = np.random.default_rng(0).normal(size=(500, 3))
-    npz(x_train=np.asfortranarray(x) if kind == "fortran" else x, y_train=np.arange(500) % 3)
-    if kind == "compressed":
-        np.savez_compressed("my.npz", **np.load("my.npz"))
-    content = bytearray(Path("my.npz").read_bytes())
-    content[1500] ^= 0xFF
-    Path("my.npz").write_bytes(content)
-    refused({"npz": "my.npz"}, "x_train cannot be read")
 
 
 @pytest.mark.parametrize(
@@ -861,6 +699,7 @@ def test_names_that_two_have_are_refused():
 @pytest.mark.parametrize(
     ("given_", "says"),
     [
+        ({"model": "cnn"}, r"the model cnn reads images, .* choose the model mlp"),
         ({"augment": ["crop"]}, "`augment` changes images"),
         ({"method": "fedsls"}, "needs images, and the inputs of the dataset my are vectors"),
         ({"partition": "writers"}, "needs the writer of each sample"),
@@ -869,14 +708,9 @@ def test_names_that_two_have_are_refused():
 def test_vectors_are_refused_where_images_are_needed(given_, says):
     npz()
     with pytest.raises(UsageError, match=says):
-        fedgrid.run(dataset="npz:my.npz", model="mlp", **({"partition": "iid"} | given_))
+        fedgrid.run(dataset="npz:my.npz", **({"partition": "iid", "model": "mlp"} | given_))
 
 
 def test_a_model_without_convolutions_has_no_saliency():
     with pytest.raises(UsageError, match="encodes the maps of convolutions"):
         fedgrid.run("fedsls", model="mlp")
-
-
-def test_the_description_of_an_unknown_name_is_refused():
-    with pytest.raises(UsageError, match="no dataset is called"):
-        datasets.module("mine")

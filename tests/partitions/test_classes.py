@@ -1,16 +1,12 @@
 """Clients with a few whole classes each: the partitions classes5, classes20 and so on."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from fedgrid import datasets
-from fedgrid.federation.holdout import hold_out
 from fedgrid.federation.members import Partition, fits
-from fedgrid.partitions import classes, parse_name, write_label
+from fedgrid.partitions import classes
 from fedgrid.runtime.names import UsageError
-from fedgrid.study.protocol import PROTOCOL
 
 CIFAR10 = np.random.default_rng(0).permutation(np.arange(50_000) % 10)
 CIFAR100 = np.random.default_rng(0).permutation(np.arange(50_000) % 100)
@@ -34,21 +30,6 @@ def test_every_client_has_equal_parts_of_as_many_classes(labels, number, of_each
     assert ((counts > 0).sum(1) == int(number)).all()
     assert ((counts > 0).sum(0) == holders).all()
     assert set(counts.flat) <= {0, of_each}
-
-
-def test_two_clients_in_a_row_share_out_one_order_of_the_classes():
-    """With five of ten classes each; the order of the next two is another one."""
-    held = made(CIFAR10, 100, "5").counts > 0
-    assert (held[::2] != held[1::2]).all()
-    assert len(np.unique(held[::2], axis=0)) > 30
-
-
-def test_a_fifth_of_each_client_is_its_test_set():
-    found = made(CIFAR10, 100, "5")
-    found = hold_out(found, CIFAR10, 10_000, PROTOCOL | {"client_test": 0.2}, "x", 0)
-    assert fits(found, CIFAR10, 10)
-    assert {*map(len, found.members)} == {400}
-    assert {*map(len, found.tests)} == {100}
 
 
 def test_uneven_classes_are_cut_as_equally_as_can_be(tmp_path):
@@ -108,30 +89,11 @@ def held_by_joining(number: int, clients: int, each: int, rng) -> np.ndarray:
     return entries[: clients * each].reshape(clients, each)
 
 
-def test_orders_are_joined_once(monkeypatch):
-    joined = []
-
-    def watched(arrays):
-        joined.append(sum(map(len, arrays)))
-        return np.concatenate(arrays)
-
-    watching = SimpleNamespace(**vars(np) | {"concatenate": watched})
-    for number, each in ((10, 5), (10, 3), (7, 7), (5, 4), (3, 1)):
-        for clients in (1, 2, 9, 50):
-            rngs = [np.random.default_rng(clients) for _ in range(2)]
-            expected = held_by_joining(number, clients, each, rngs[0])
-            joined.clear()
-            with monkeypatch.context() as patched:
-                patched.setattr(classes, "np", watching)
-                found = classes.hold_classes(number, clients, each, rngs[1])
-            np.testing.assert_array_equal(found, expected)
-            assert rngs[0].random() == rngs[1].random()
-            assert sum(joined) <= 2 * (clients * each + number)
-
-
-def test_names_and_labels():
-    assert parse_name("classes20") == ("classes", "20")
-    assert write_label("classes5") == "5 classes"
-    for wrong in ("classes0", "classes", "classes-5", "classes2.5"):
-        with pytest.raises(UsageError, match="no partition is called"):
-            parse_name(wrong)
+@pytest.mark.parametrize(("number", "each"), [(10, 5), (10, 3), (7, 7), (5, 4), (3, 1)])
+def test_classes_are_held_as_by_joining_all_orders(number, each):
+    for clients in (1, 2, 9, 50):
+        one, other = (np.random.default_rng(clients) for _ in range(2))
+        expected = held_by_joining(number, clients, each, one)
+        found = classes.hold_classes(number, clients, each, other)
+        np.testing.assert_array_equal(found, expected)
+        assert one.random() == other.random()

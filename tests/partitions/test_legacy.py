@@ -78,12 +78,6 @@ def test_the_published_shards_are_dealt(dataset, each, mean, first):
         assert set(made.sum(1)) <= ({498, 499, 500, 501} if each == 3 else {500})  # 166 or 167
 
 
-def test_two_shards_are_of_one_class_for_six_clients():
-    of = labels("cifar10")
-    made = counts(_fedntd.shards(of, 10, 100, 2), of)
-    assert np.bincount((made > 0).sum(1)).tolist() == [0, 6, 94]
-
-
 def test_a_shard_is_a_run_of_its_class_and_left_over_samples_are_the_last():
     assert [piece.tolist() for piece in _fedntd.cut(np.arange(10, 21), 3)] == [
         [10, 11, 12, 19],
@@ -109,9 +103,3 @@ def test_the_clients_of_round_nine_hold_most_samples_of_class_seven():
 def test_shards_that_do_not_come_out_even_are_refused(clients, each):
     with pytest.raises(UsageError, match="shards of one class"):
         _fedntd.shards(np.arange(1442) % 10, 10, clients, each)
-
-
-def test_a_draw_that_never_fits_is_refused(monkeypatch):
-    monkeypatch.setattr(_fedntd, "RESTARTS", 3)
-    with pytest.raises(UsageError, match=r"no balanced partition of dir0\.01 over 100 clients"):
-        _fedntd.dirichlet(np.arange(1442) % 10, 10, 100, 0.01)

@@ -105,17 +105,21 @@ def check(name: str, split: Split) -> None:
 def describe(name: str, split: Split) -> dict[str, Any]:
     """Return what `meta.json` records of the dataset; what its file leaves open is measured."""
     file = module(name)
-    tokens = {"tokens": file.TOKENS} if hasattr(file, "TOKENS") else {}
-    measured = {} if tokens else {"standard": rounded(split.train_images)}
-    names = {"class_names": [*file.CLASS_NAMES]} if hasattr(file, "CLASS_NAMES") else {}
-    names |= {"writer_names": split.writer_names} if split.writer_names else {}
-    return {
+    tokens = getattr(file, "TOKENS", None)
+    described = {
         "dataset": name,
         "sizes": {"train": len(split.train_labels), "test": len(split.test_labels)},
         "classes": file.CLASSES,
         "shape": file.SHAPE,
-        "statistics": file.STATISTICS or measured,
-    } | (tokens | ({"floats": True} if getattr(file, "FLOATS", False) else {}) | names)
+        "statistics": file.STATISTICS,
+        "tokens": tokens,
+        "floats": getattr(file, "FLOATS", False),
+        "class_names": [*getattr(file, "CLASS_NAMES", ())],
+        "writer_names": split.writer_names,
+    }
+    if not file.STATISTICS and not tokens:
+        described["statistics"] = {"standard": rounded(split.train_images)}
+    return {key: value for key, value in described.items() if value or key == "statistics"}
 
 
 def module(name: str) -> ModuleType:

@@ -41,8 +41,6 @@ def verify(module: ModuleType, name: str, root: Path, found: dict[str, str]) -> 
         return
     note = root / f"{name}.sha256"
     known = module.HASHES or noted(note, [*found])
-    if not known:
-        return keep(note, {array: digits[:DIGITS] for array, digits in found.items()})
     pairs = zip(found, known, strict=True)
     wrong = [array for array, digits in pairs if not found[array].startswith(digits)]
     images = all(array.endswith("images") for array in wrong)
@@ -53,34 +51,26 @@ def verify(module: ModuleType, name: str, root: Path, found: dict[str, str]) -> 
             "the images are right"
         )
     elif wrong:
+        origin = "HASHES in its file" if module.HASHES else f"{note}, written by the first reading"
         raise UsageError(
             f"{name}: {' and '.join(wrong)} under {root} differ from the published dataset "
-            f"(sha256 of the arrays against {origin(note, module)}): delete or replace its files"
+            f"(sha256 of the arrays against {origin}): delete or replace its files"
         )
     elif not all(known):
-        keep(note, {array: digits[:DIGITS] for array, digits in found.items()})
-
-
-def origin(note: Path, module: ModuleType) -> str:
-    """Return where the known hashes come from, for an error message."""
-    return "HASHES in its file" if module.HASHES else f"{note}, written by the first reading"
+        keep(note, found)
 
 
 def noted(note: Path, arrays: list[str]) -> list[str]:
-    """Return the hashes that the first reading stored, or an empty list.
-
-    The hash of an array that the dataset did not have then is empty.
-    """
-    if not note.exists():
-        return []
+    """Return the hashes of the first reading; "" for an array that it did not have."""
     with files.whole(str(note)):
-        kept: dict[str, str] = dict(line.split()[::-1] for line in note.read_text().splitlines())
+        lines = note.read_text().splitlines() if note.exists() else []
+        kept: dict[str, str] = dict(line.split()[::-1] for line in lines)
         return [kept.get(array, "") for array in arrays]
 
 
 def keep(note: Path, hashes: dict[str, str]) -> None:
     """Store the hashes for later readings; log a warning if the file cannot be written."""
-    lines = (f"{digits} {array}\n" for array, digits in hashes.items())
+    lines = (f"{digits[:DIGITS]} {array}\n" for array, digits in hashes.items())
     try:
         with files.replacing(note) as temporary:
             temporary.write_text("".join(lines))

@@ -32,6 +32,11 @@ DEFAULTS = {"size": 32, "channels": 3, "test": 0.2}
 IGNORED = ("thumbs.db", "desktop.ini")  # what systems leave in folders; so are hidden files
 PARTS = ("train", "test")
 OTHER_PARTS = ("training", "testing", "val", "valid", "validation")  # names of no class
+TOLD = {  # what is not kept of a picture
+    "transparent": "have transparent pixels, and are read as on white paper",
+    "frames": "have several frames or pages, and only the first is read",
+    "exif": "have EXIF data that cannot be read, and are not turned",
+}
 Found = list[tuple[Path, int]]  # images with their classes
 
 
@@ -53,35 +58,32 @@ def read_by(folder: Path) -> list[Path]:
 def load(name: str, shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> Split:
     """Return the images of an entry; UsageError for a file that is no image, and for no image."""
     folder = own_data.place_of(name, "folder")
-    names = class_names(name, folder)
-    there = {part: listed(path, names) for part, path in parts_of(folder).items()}
+    names, parts = class_names(name, folder), parts_of(folder)
+    there: dict[str, Found] = {
+        part: [(file, i) for i, one in enumerate(names) for file in files_of(path / one)]
+        for part, path in parts.items()
+    }
     if "test" not in there:
         share = options.get("test", DEFAULTS["test"])
         there = dict(zip(PARTS, held_out(name, there["train"], share), strict=True))
-    tell_loose(name, parts_of(folder))
-    tell_other_parts(name, folder)
+    tell_left_out(name, folder, parts)
+    arrays: list[Any] = []
     for part, found in there.items():
-        if missing := sorted({*range(classes)} - {label for _, label in found}):
+        paths, labels = [path for path, _ in found], np.array([i for _, i in found], np.int64)
+        if missing := sorted({*range(classes)} - {*labels.tolist()}):
             raise UsageError(
                 f"datasets.{name}: the class {shown(names[missing[0]])} of {folder} has no image "
                 f"for the {part} set"
             )
-    arrays: list[Any] = [
-        array for found in there.values() for array in arrays_of(name, found, shape)
-    ]
+        whole = (len(found), *shape)
+        arrays += [Stream(whole, np.dtype(np.uint8), decoded(name, paths, whole)), labels]
     if not options.get("clients"):
         return Split(*arrays)
-    paths = [path.relative_to(parts_of(folder)["train"]) for path, _ in there["train"]]
-    clients = read_clients(name, own_data.place_of(name, "clients"), paths)
+    files = [path.relative_to(parts["train"]).as_posix() for path, _ in there["train"]]
+    clients = read_clients(name, own_data.place_of(name, "clients"), files)
     number = {client: i for i, client in enumerate(sorted({*clients}, key=natural))}
     writers = np.array([number[client] for client in clients], np.int64)
     return Split(*arrays)._replace(train_writers=writers, writer_names=[*number])
-
-
-def listed(folder: Path, names: list[str]) -> Found:
-    """Return the images of a folder in order, each with its class."""
-    classes = enumerate(names)
-    return [(path, label) for label, one in classes for path in files_of(folder / one)]
 
 
 def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
@@ -93,13 +95,6 @@ def held_out(name: str, found: Found, share: float) -> tuple[Found, Found]:
         chosen |= {*ids[: max(1, round(share * len(ids)))].tolist()}
     train = [one for i, one in enumerate(found) if i not in chosen]
     return train, [found[i] for i in sorted(chosen)]
-
-
-def arrays_of(name: str, found: Found, shape: tuple[int, ...]) -> tuple[Stream, np.ndarray]:
-    """Return images uint8 (N, channels, height, width), which are still to decode, and labels."""
-    whole = (len(found), *shape)
-    paths, labels = [path for path, _ in found], np.array([label for _, label in found], np.int64)
-    return Stream(whole, np.dtype(np.uint8), lambda _: decoded(name, paths, whole)), labels
 
 
 def decoded(name: str, paths: list[Path], shape: tuple[int, ...]) -> Iterator[np.ndarray]:
@@ -121,32 +116,20 @@ def decoded(name: str, paths: list[Path], shape: tuple[int, ...]) -> Iterator[np
         tell(name, those, TOLD[mark])
 
 
-TOLD = {
-    "transparent": "have transparent pixels, and are read as on white paper",
-    "frames": "have several frames or pages, and only the first is read",
-    "exif": "have EXIF data that cannot be read, and are not turned",
-}
-
-
 def tell(name: str, those: list[Path], what: str) -> None:
-    """Warn that images have something that is not kept."""
     if those:
         cli.warn(f"datasets.{name}: images {what}: {len(those)}, such as {shown(those[0])}")
 
 
-def tell_loose(name: str, parts: dict[str, Path]) -> None:
-    """Warn of images that lie beside the folders of classes, and so have no class."""
+def tell_left_out(name: str, folder: Path, parts: dict[str, Path]) -> None:
+    """Warn of images beside the folders of classes, and of folders beside train and test."""
     from PIL import Image
 
     known = Image.registered_extensions()
-    beside = [path for folder in parts.values() for path in sorted(folder.iterdir())]
+    beside = [path for part in parts.values() for path in sorted(part.iterdir())]
     loose = [path for path in beside if path.is_file() and path.suffix.lower() in known]
     tell(name, loose, "are in no folder of a class, and are left out")
-
-
-def tell_other_parts(name: str, folder: Path) -> None:
-    """Warn of folders beside train and test, such as one of validation images."""
-    if "test" in parts_of(folder) and (others := sorted({*folders_of(folder)} - {*PARTS})):
+    if "test" in parts and (others := sorted({*folders_of(folder)} - {*PARTS})):
         cli.warn(
             f"datasets.{name}: beside train and test there is {shown(others[0])} in {folder}, "
             f"which is left out{f', as {len(others) - 1} others are' if others[1:] else ''}"
@@ -166,7 +149,7 @@ def read_image(name: str, shape: tuple[int, ...], path: Path) -> "Picture":
         ) from None
 
 
-def read_clients(name: str, file: Path, paths: list[Path]) -> list[str]:
+def read_clients(name: str, file: Path, images: list[str]) -> list[str]:
     """Return the name of each training image's client, from a .csv with `file` and `client`."""
     try:
         with file.open(newline="", encoding="utf-8-sig") as lines:
@@ -182,15 +165,15 @@ def read_clients(name: str, file: Path, paths: list[Path]) -> list[str]:
         )
     of: dict[str, str] = {}
     for row in rows:
-        path, client = Path(row["file"] or "").as_posix(), row["client"]
-        if client and of.setdefault(path, client) != client:
-            raise UsageError(f"datasets.{name}: {file} has two clients for {shown(path)}")
-    if missing := [path for path in paths if path.as_posix() not in of]:
+        image, client = Path(row["file"] or "").as_posix(), row["client"]
+        if client and of.setdefault(image, client) != client:
+            raise UsageError(f"datasets.{name}: {file} has two clients for {shown(image)}")
+    if missing := [image for image in images if image not in of]:
         raise UsageError(
             f"datasets.{name}: {file} has no client for {shown(missing[0])}: it needs a row for "
             "each training image, with its path below the training folder"
         )
-    return [of[path.as_posix()] for path in paths]
+    return [of[image] for image in images]
 
 
 # -- folders and files -----------------------------------------------------------------------
@@ -207,17 +190,16 @@ def class_names(name: str, folder: Path) -> list[str]:
 
     UsageError for fewer than two, and if the training and the test images have other ones.
     """
-    found = {part: [*folders_of(path)] for part, path in parts_of(folder).items()}
-    train, test = found["train"], found.get("test", found["train"])
-    if train != test:
-        odd = sorted({*train} ^ {*test})[0]
+    parts = parts_of(folder)
+    train, test = folders_of(parts["train"]), folders_of(parts.get("test", folder))
+    if odd := sorted({*train} ^ {*test}):
         raise UsageError(
-            f"datasets.{name}: the class {shown(odd)} is in only one of {folder}/train and "
+            f"datasets.{name}: the class {shown(odd[0])} is in only one of {folder}/train and "
             f"{folder}/test: both need a folder for each class"
         )
     if len(train) < 2:
         raise UsageError(
-            f"datasets.{name}: in {parts_of(folder)['train']} the number of class folders is "
+            f"datasets.{name}: in {parts['train']} the number of class folders is "
             f"{len(train)}: a dataset needs a folder for each class, and at least two"
         )
     if {one.lower() for one in train} <= {*PARTS, *OTHER_PARTS}:
@@ -228,11 +210,10 @@ def class_names(name: str, folder: Path) -> list[str]:
     return train
 
 
-def folders_of(folder: Path) -> Iterator[str]:
-    """Yield the names of the folders in a folder in natural order, without hidden ones."""
-    for path in sorted(folder.iterdir(), key=lambda path: natural(path.name)):
-        if path.is_dir() and not path.name.startswith("."):
-            yield path.name
+def folders_of(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder in natural order, without hidden ones."""
+    names = [path.name for path in folder.iterdir() if path.is_dir()]
+    return sorted((name for name in names if not name.startswith(".")), key=natural)
 
 
 def files_of(folder: Path) -> list[Path]:

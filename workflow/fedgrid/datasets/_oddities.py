@@ -19,6 +19,7 @@ RATIO = 1.9  # of the deviations of training and test samples
 SURE = 4  # standard errors that are added to these limits
 LIMIT = 6  # deviations from the mean, beyond which a value counts as this
 LEAST = 1e-9  # variance that is told from none
+LISTED = 5  # channels or classes that a warning names
 SIDE = 8  # of the grid of pixels on which images are compared
 
 
@@ -29,7 +30,7 @@ def warn(name: str, split: Split, tokens: bool, names: Sequence[str] = ()) -> No
     """
     found = [*equal_samples(split, tokens)]
     if not tokens:
-        found += [*scales(split), *constants(split), *untested(split, names)]
+        found += [*scales(split), *constants(split.train_images), *untested(split, names)]
     for sentence in found:
         cli.warn(f"{name}: {sentence}")
 
@@ -64,7 +65,6 @@ def equal_samples(split: Split, tokens: bool) -> Iterator[str]:
 
 
 def counted(some: int, of: int, what: str) -> str:
-    """Return how many of how many in words, with their share."""
     return f"{some} of the {of} {what} ({float(f'{100 * some / of:.2g}'):g} %)"
 
 
@@ -94,13 +94,14 @@ def scales(split: Split) -> Iterator[str]:
         )
 
 
-def constants(split: Split) -> Iterator[str]:
-    """Tell of channels that never change."""
-    if constant := constant_channels(split.train_images):
+def constants(images: np.ndarray) -> Iterator[str]:
+    """Tell of channels that have one value in all training samples."""
+    axes = (0, 2, 3)
+    if constant := np.flatnonzero(images.min(axes) == images.max(axes)).tolist():
         yield (
-            f"of the {split.train_images.shape[1]} channels of the training samples, "
-            f"{len(constant)} never change ({from_0(constant)}) and say nothing: "
-            "check the files, or leave these channels out"
+            f"of the {images.shape[1]} channels of the training samples, {len(constant)} never "
+            f"change ({from_0(constant)}) and say nothing: check the files, or leave these "
+            "channels out"
         )
 
 
@@ -112,12 +113,6 @@ def untested(split: Split, names: Sequence[str]) -> Iterator[str]:
             f"the test set has no sample of {len(absent)} classes ({which}), so nothing is known "
             "of them: add some"
         )
-
-
-def constant_channels(images: np.ndarray) -> list[int]:
-    """Return the channels that have one value in all images (N, channels, height, width)."""
-    axes = (0, 2, 3)
-    return np.flatnonzero(images.min(axes) == images.max(axes)).tolist()
 
 
 class Moments(NamedTuple):
@@ -151,14 +146,12 @@ def by_class(
     number, start = np.bincount(labels, minlength=classes), 0
     sums = np.zeros((4, classes, images.shape[1], images[0, 0, ::high, ::wide].size))
     for part in parts_of(images):
-        own, start = labels[start : start + len(part)], start + len(part)
-        order = np.argsort(own, kind="stable")
-        there, at = np.unique(own[order], return_index=True)
-        x = (part[:, :, ::high, ::wide][order] - center) / unit
-        x = power = np.clip(x, -LIMIT, LIMIT).reshape(*part.shape[:2], -1)
-        for of in sums:
-            of[there] += np.add.reduceat(power, at)
-            power = power * x
+        is_of_class = np.arange(classes)[:, None] == labels[start : start + len(part)]
+        start += len(part)
+        x = (part[:, :, ::high, ::wide] - center) / unit
+        x = np.clip(x, -LIMIT, LIMIT).reshape(*part.shape[:2], -1)
+        for power, of in enumerate(sums, 1):
+            of += np.tensordot(is_of_class.astype(float), x**power, 1)
     return Moments(number, sums / np.maximum(number, 1)[:, None, None])
 
 
@@ -190,10 +183,8 @@ def inverted(train: Moments, test: Moments, count: np.ndarray) -> bool:
 
 
 def from_0(numbers: list[int]) -> str:
-    """Return the first numbers of channels or classes as a text."""
     return f"{listed([*map(str, numbers)])}, counted from 0"
 
 
-def listed(names: list[str], most: int = 5) -> str:
-    """Return the first names as a text."""
-    return ", ".join(map(shown, names[:most])) + " and others" * (len(names) > most)
+def listed(names: list[str]) -> str:
+    return ", ".join(map(shown, names[:LISTED])) + " and others" * (len(names) > LISTED)

@@ -7,7 +7,6 @@ frames or pages the first is read.
 """
 
 import re
-from collections.abc import Callable
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -82,54 +81,24 @@ def on_white(image: Image.Image) -> tuple[Image.Image, bool]:
     return Image.alpha_composite(paper, seen).convert("RGB"), True
 
 
-# -- bits of a colour, by the file ----------------------------------------------------------------
-
-
-def count_bits(image: Image.Image, data: bytes) -> int:
+def count_bits(image: Any, data: bytes) -> int:
     """Return the bits per channel that a file names; 8 in a format that has no more."""
-    read_bits = READERS.get(image.format or "")
-    return read_bits(image, data) if read_bits else BITS
-
-
-def of_png(image: Image.Image, data: bytes) -> int:
-    """Return the bit depth of the header IHDR (PNG, 11.2.2)."""
-    return data[24]
-
-
-def of_tiff(image: Any, data: bytes) -> int:
-    """Return the largest value of the tag BitsPerSample (TIFF 6.0)."""
-    bits = image.tag_v2.get(258, 1)
-    return max(bits) if isinstance(bits, tuple) else bits
-
-
-def of_netpbm(image: Image.Image, data: bytes) -> int:
-    """Return the bits of the largest value, the third number of the header (P2, P3, P5, P6)."""
-    magic, *numbers = re.sub(rb"#[^\n]*", b"", data[:4096]).split()[:4]
-    return int(numbers[2]).bit_length() if magic in (b"P2", b"P3", b"P5", b"P6") else 1
-
-
-def of_jpeg2000(image: Image.Image, data: bytes) -> int:
-    """Return the largest depth of the components in the marker SIZ (ISO 15444-1, A.5.1)."""
-    start = data.index(b"\xff\x4f\xff\x51")
-    count = int.from_bytes(data[start + 40 : start + 42])
-    return max((data[start + 42 + 3 * i] & 127) + 1 for i in range(count))
-
-
-def of_avif(image: Image.Image, data: bytes) -> int:
-    """Return 10 if the box av1C of an image says high_bitdepth (AV1 in ISOBMFF, 2.3.3)."""
-    return 10 if any(box[2:3] and box[2] & 64 for box in data[:65536].split(b"av1C")[1:]) else BITS
-
-
-def of_sgi(image: Image.Image, data: bytes) -> int:
-    """Return 8 times the bytes per channel, the header's fourth byte."""
-    return 8 * data[3]
-
-
-READERS: dict[str | None, Callable[[Image.Image, bytes], int]] = {
-    "PNG": of_png,
-    "TIFF": of_tiff,
-    "PPM": of_netpbm,
-    "JPEG2000": of_jpeg2000,
-    "AVIF": of_avif,
-    "SGI": of_sgi,
-}
+    match image.format:
+        case "PNG":  # the bit depth of the header IHDR (PNG, 11.2.2)
+            return data[24]
+        case "TIFF":  # the largest value of the tag BitsPerSample (TIFF 6.0)
+            bits = image.tag_v2.get(258, 1)
+            return max(bits) if isinstance(bits, tuple) else bits
+        case "PPM":  # the bits of the largest value, the third number of P2, P3, P5 and P6
+            magic, *numbers = re.sub(rb"#[^\n]*", b"", data[:4096]).split()[:4]
+            return int(numbers[2]).bit_length() if magic in (b"P2", b"P3", b"P5", b"P6") else 1
+        case "JPEG2000":  # the largest depth of the marker SIZ's components (ISO 15444-1, A.5.1)
+            start = data.index(b"\xff\x4f\xff\x51")
+            count = int.from_bytes(data[start + 40 : start + 42])
+            return max((data[start + 42 + 3 * i] & 127) + 1 for i in range(count))
+        case "AVIF":  # high_bitdepth of an image's box av1C (AV1 in ISOBMFF, 2.3.3)
+            boxes = data[:65536].split(b"av1C")[1:]
+            return 10 if any(box[2:3] and box[2] & 64 for box in boxes) else BITS
+        case "SGI":  # the bytes per channel are the header's fourth byte
+            return 8 * data[3]
+    return BITS

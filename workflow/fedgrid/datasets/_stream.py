@@ -1,9 +1,9 @@
-"""Arrays that are made and written some rows at a time, so that they need not fit into memory.
+"""Arrays that are written some rows at a time, so that they need not fit into memory.
 
 A row is what an array has at one place of its first axis: an image, a sequence, a label.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +14,11 @@ AT_ONCE = 2**23  # bytes of the rows that are made at once
 
 
 class Stream(NamedTuple):
-    """An array that is not made yet: its shape and type, and what makes it."""
+    """An array that is not made yet: its shape and type, and its parts, which are made in order."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    make: Callable[[Path], Iterator[np.ndarray]]  # folder of temporary files -> parts, in order
+    parts: Iterable[np.ndarray]
 
 
 def at_once(shape: tuple[int, ...], itemsize: int) -> int:
@@ -39,9 +39,8 @@ def save(array: np.ndarray | Stream, path: Path) -> np.memmap:
     full disk ends the process.
     """
     about = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False}
-    parts = array.make(path.parent) if isinstance(array, Stream) else parts_of(array)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, about | {"shape": array.shape})
-        for part in parts:
+        for part in array.parts if isinstance(array, Stream) else parts_of(array):
             file.write(np.ascontiguousarray(part).data)
     return np.load(path, mmap_mode="r")

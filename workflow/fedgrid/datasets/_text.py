@@ -30,14 +30,9 @@ def encode(text: str) -> np.ndarray:
     return table[np.minimum(codes, 127)]  # no character of the table has the code 127
 
 
-def count_unknown(tokens: np.ndarray) -> int:
-    """Return how many characters are not in the table."""
-    return int((tokens == UNKNOWN).sum())
-
-
 def tell_unknown(where: object, what: str, texts: list[np.ndarray]) -> None:
     """Log how many characters of a text are not in the table; a warning if these are many."""
-    count, total = sum(map(count_unknown, texts)), sum(map(len, texts))
+    count, total = sum(int((text == UNKNOWN).sum()) for text in texts), sum(map(len, texts))
     sentence = f"{where}: {count} of {total} {what} are unknown, and share one token"
     if count <= MANY_UNKNOWN * total:
         log.info(sentence)
@@ -73,6 +68,5 @@ def split(roles: list[Windows]) -> Split:
 
 
 def joined(parts: list[Windows]) -> Windows:
-    """Return the windows of all parts, one part after the other."""
     rows, labels = zip(*parts, strict=True)
     return np.concatenate(rows), np.concatenate(labels)

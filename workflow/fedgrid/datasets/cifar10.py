@@ -55,19 +55,16 @@ def read(root: Path, listing: Any, key: bytes) -> Split:
 
     batches = {}
     for name, data in contents(source, wanted):
-        batches[name] = _parse(data, f"md5:{checksums[name]}", f"{source / name}", key)
+        # Before unpickling: a pickle can run any code.
+        verify(BytesIO(data), f"md5:{checksums[name]}", f"{source / name}")
+        batch = pickle.loads(data, encoding="bytes")
+        batches[name] = batch[b"data"].reshape(-1, *SHAPE), np.asarray(batch[key], np.int64)
     if missing := sorted(checksums.keys() - batches.keys()):
         raise UsageError(f"{source} lacks {', '.join(missing)}: delete or complete it")
     return Split(
         *_join([batches[name] for name, _ in listing.train_list]),
         *_join([batches[name] for name, _ in listing.test_list]),
     )
-
-
-def _parse(data: bytes, checksum: str, path: str, key: bytes) -> tuple[np.ndarray, np.ndarray]:
-    verify(BytesIO(data), checksum, path)  # before unpickling: a pickle can run any code
-    batch = pickle.loads(data, encoding="bytes")
-    return batch[b"data"].reshape(-1, *SHAPE), np.asarray(batch[key], np.int64)
 
 
 def _join(batches: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -59,21 +59,14 @@ Part = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def load(root: Path) -> Split:
     """Read the layout that is there; UsageError for none, for a part of it, or for other files."""
-    folder = root / "femnist"
     layout, paths = _leaf.find_files(root, GIVEN, MISSING)
-    owners, images, labels = _read(layout, paths)
-    names, writers = np.unique(owners, return_inverse=True)
-    _check(folder, layout, images, len(names))
-    order = np.argsort(writers, kind="stable")
-    return _split(names, writers[order].astype(np.int64), images[order], labels[order])
-
-
-def _read(layout: str, paths: list[Path]) -> Part:
-    """Return the names of the writers, the images and the labels of all files."""
     read = {"json": _read_json, "parquet": _read_parquet}[layout]
     parts = [part for path in paths for part in read(path)]
-    names, images, labels = map(np.concatenate, zip(*parts, strict=True))
-    return names, images, labels
+    owners, images, labels = map(np.concatenate, zip(*parts, strict=True))
+    names, writers = np.unique(owners, return_inverse=True)
+    _check(root / "femnist", layout, images, len(names))
+    order = np.argsort(writers, kind="stable")
+    return _split(names, writers[order].astype(np.int64), images[order], labels[order])
 
 
 def _check(folder: Path, layout: str, images: np.ndarray, writers: int) -> None:

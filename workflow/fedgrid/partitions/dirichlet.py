@@ -129,8 +129,7 @@ def draw(
     """
     alpha = float(number)
     if recipe in FIXED:
-        members = _fedntd.dirichlet(labels, classes, clients, alpha)
-        return of_members(members, labels, classes)
+        return of_members(_fedntd.dirichlet(labels, classes, clients, alpha), labels, classes)
     draw_counts = RECIPES[known("recipe", recipe, [*RECIPES, *FIXED])]
     if len(labels) < clients * NEEDS_SAMPLES[recipe]:
         raise UsageError(
@@ -140,16 +139,11 @@ def draw(
     rng = seeds.generator("partition", recipe, clients, alpha, *names)
     totals = np.bincount(labels, minlength=classes)
     counts = checked_counts(draw_counts, totals, clients, alpha, rng)
-    return deal_out(counts, labels, rng)
-
-
-def deal_out(counts: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Partition:
-    """Return the partition with these counts (N, K), every class in random order."""
     owners = np.empty(len(labels), np.int64)
-    for c in range(counts.shape[1]):
+    for c in range(classes):
         order = rng.permutation(np.flatnonzero(labels == c))
-        owners[order] = np.repeat(np.arange(len(counts)), counts[:, c])
-    return Partition(of_owners(owners, len(counts)), counts)
+        owners[order] = np.repeat(np.arange(clients), counts[:, c])
+    return Partition(of_owners(owners, clients), counts)
 
 
 def checked_counts(

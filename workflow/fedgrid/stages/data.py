@@ -1,7 +1,6 @@
 """Decode a dataset once into memory-mapped arrays with their hashes and names."""
 
 import csv
-import hashlib
 import json
 import logging
 import os
@@ -20,53 +19,42 @@ def decode(name: str, root: Path, out: Path) -> list[Path]:
     damaged.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as folder:
-        sizes = _make(name, root, Path(folder))
-        _move(Path(folder), out)
-    log.info("%s: %d train, %d test", out, sizes["train"], sizes["test"])
+    with TemporaryDirectory(dir=out.parent, prefix=f"{out.name}.") as temporary:
+        folder = Path(temporary)
+        meta = _make(name, root, folder)
+        _write_names(folder / "classes.csv", "class", meta.get("class_names"))
+        _write_names(folder / "writers.csv", "writer", meta.get("writer_names"))
+        (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
+        _move(folder, out)
+    log.info("%s: %d train, %d test", out, meta["sizes"]["train"], meta["sizes"]["test"])
     return [*(path for kind in FILES for path in sorted(out.glob(kind))), out / "meta.json"]
 
 
-def _make(name: str, root: Path, folder: Path) -> dict[str, int]:
-    """Write the dataset to a folder; return its sizes.
+def _make(name: str, root: Path, folder: Path) -> dict:
+    """Write the arrays to a folder; return the content of meta.json.
 
     Arrays are written first. All that is asked of them is then read from the files, as a part of
     them at a time, and the files are closed at the end.
     """
     from fedgrid import datasets
-    from fedgrid.datasets import _digests as digests
-    from fedgrid.datasets import _oddities
+    from fedgrid.datasets import _digests, _oddities
     from fedgrid.datasets._statistics import measured
+    from fedgrid.runtime.files import checksum
 
-    split = datasets.load(name, root, folder)
-    module = datasets.module(name)
+    split, module = datasets.load(name, root, folder), datasets.module(name)
     described = datasets.describe(name, split)
     if module.STATISTICS:
-        digests.compare(name, module.STATISTICS, measured(split.train_images))
+        _digests.compare(name, module.STATISTICS, measured(split.train_images))
     _oddities.warn(name, split, hasattr(module, "TOKENS"), described.get("class_names", ()))
-    found = {array: _sha256(folder / f"{array}.npy") for array in split.arrays}
-    digests.verify(module, name, root, found)
-    hashes = {f"{array}.npy": digits for array, digits in found.items()}
-    _describe(folder, described | {"sha256": hashes})
-    return described["sizes"]
+    found = {array: checksum(folder / f"{array}.npy") for array in split.arrays}
+    _digests.verify(module, name, root, found)
+    return described | {"sha256": {f"{array}.npy": digits for array, digits in found.items()}}
 
 
-def _sha256(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _describe(folder: Path, meta: dict) -> None:
-    """Write the names of classes and writers, and meta.json."""
-    for kind, file in (("class", "classes.csv"), ("writer", "writers.csv")):
-        if names := meta.get(f"{kind}_names"):
-            _write_names(folder / file, kind, names)
-    (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
-
-
-def _write_names(path: Path, kind: str, names: list[str]) -> None:
-    """Write a .csv with the number and the name of each class or writer."""
+def _write_names(path: Path, kind: str, names: list[str] | None) -> None:
+    """Write a .csv with the number and the name of each class or writer, if they have names."""
+    if not names:
+        return
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerows([(kind, "name"), *enumerate(names)])

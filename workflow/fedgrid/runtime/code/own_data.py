@@ -48,9 +48,7 @@ def list_datasets() -> list[str]:
 
 def config_text() -> str:
     """Return the text of this folder's config.yaml, or ""; UsageError if fedgrid's is no text."""
-    if not CONFIG.exists():
-        return ""
-    content = CONFIG.read_bytes()
+    content = CONFIG.read_bytes() if CONFIG.exists() else b""
     try:
         return content.decode()
     except ValueError as problem:
@@ -169,9 +167,10 @@ def dataset(name: str) -> OwnDataset:
     if len(kinds) != 1:
         raise UsageError(f"datasets.{name} needs either `folder` or `npz`, a path")
     kind, place = kinds[0], place_of(name, kinds[0])
-    if not (place.is_dir() if kind == "folder" else place.is_file()):
-        what = "folder" if kind == "folder" else "file"
-        raise UsageError(f"datasets.{name}: there is no {what} {place}")
+    if kind == "folder" and not place.is_dir():
+        raise UsageError(f"datasets.{name}: there is no folder {place}")
+    if not place.exists():
+        raise UsageError(f"datasets.{name}: there is no file {place}")
     reader = import_module(f"fedgrid.datasets._{kind}")  # of an upper layer, and it imports numpy
     options = {key: value for key, value in sorted(entry.items()) if key not in KINDS}
     states = [content(place, reader.read_by(place))]
@@ -191,10 +190,7 @@ def place_of(name: str, key: str) -> Path:
 
 
 def content(place: Path, files: list[Path]) -> str:
-    """Return a hash of the names below a place and of what is in the files.
-
-    All of it is read once, and noted for the present sizes and times of the files.
-    """
+    """Return a hash of the names below a place and of what is in the files."""
     try:
         states = [(file, file.stat()) for file in files]
         lines = [
@@ -208,7 +204,7 @@ def content(place: Path, files: list[Path]) -> str:
 
 @cache
 def read_once(place: Path, files: tuple[Path, ...], state: str) -> str:
-    """Return the hash of files' names and content; it is noted for this state of the files."""
+    """Return the hash of `content`; it is noted for this state (sizes, times) of the files."""
     from fedgrid.runtime.files import checksum  # help needs no other package
 
     note = notes.place_note(f"data-{hash_lines([str(place.resolve())])[:32]}.txt")
