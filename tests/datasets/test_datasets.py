@@ -530,6 +530,15 @@ def test_a_standard_that_is_far_from_the_images_is_told_with_what_is_right(capsy
     assert "have the mean (0.30518,) and the deviation (0.37599,)" in said
 
 
+def test_a_mean_that_no_images_have_is_refused(monkeypatch):
+    literal, wrong = source.literal, {"standard": ((72.9,), (90.0,))}
+    monkeypatch.setattr(
+        source, "literal", lambda *of: wrong if of[1] == "STATISTICS" else literal(*of)
+    )
+    with pytest.raises(UsageError, match=r"scaled to \[0, 1\]: divide by 255"):
+        datasets.load("digits", Path("data"))
+
+
 # --- downloads -------------------------------------------------------------------------------
 
 CONTENT = np.random.default_rng(0).bytes(1_000_003)
