@@ -26,6 +26,7 @@ from fedgrid.datasets import _digests as digests
 from fedgrid.datasets import _statistics, _stream, cinic10, mnist, photographs, tinyimagenet
 from fedgrid.federation.stored import ARRAYS, open_data
 from fedgrid.runtime import download
+from fedgrid.runtime.code import source
 from fedgrid.runtime.names import UsageError, registered
 
 WITHOUT_FILES = ["digits", "penmanship", "photographs", "synthetic"]
