@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from fedgrid.engine.state import RunState, own_model
 from fedgrid.engine.traffic import count_bytes
 from fedgrid.federation.federation import Pool
 from fedgrid.federation.protocols import changed_protocol
-from fedgrid.method import Memory, Method, Model
+from fedgrid.method import Method
 from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
@@ -74,17 +74,14 @@ LONGER = (
     "the beginning of a run of more rounds (a method that reads the number of rounds says so in "
     "its file, with `ROUNDS = True`)"
 )
+STACKED = "a run in the backend stacked, which pads batches,"
 PARTS = "server", "shared", "memory"  # of a run, in which another is compared with it
-PLAIN: dict[str, Any] = {
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-}  # without which few methods are exactly FedAvg
+# Few methods are exactly FedAvg with momentum or weight decay.
+PLAIN: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0, "optimiser": "sgd"}
 
 
 @dataclass
 class Findings:
-    """What a check found."""
-
     hooks: list[tuple[str, str, str]] = field(default_factory=list)  # field, place, what it gives
     facts: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -101,8 +98,9 @@ def check(parts: MethodParts) -> Findings:
         (hook.name, file_and_line(hook.function), hook.gave) for hook in hooks(first.method)
     ]
     findings.facts = describe(first) | describe_memory(state, parts)
-    if place := not_finite(state):
-        findings.problems.append(f"after {ROUNDS} rounds {place} has numbers that are not finite")
+    if places := [place for place, t in leaves(state).items() if not t.isfinite().all()]:
+        said = f"after {ROUNDS} rounds {places[0]} has numbers that are not finite"
+        findings.problems.append(said)
         return findings
     if idle := [*trial.without_effect()]:
         findings.facts["no effect"] = f"a run is the same without {in_words(idle)}"
@@ -110,8 +108,7 @@ def check(parts: MethodParts) -> Findings:
         findings.facts["random numbers"] = "the network draws some, so backends are not compared"
     if not any(map(read_neutral, parts)):
         findings.facts["FedAvg"] = "not compared: the file has no NEUTRAL hyper-parameters"
-    for sentence in trial.compare(state):
-        findings.problems.append(sentence)
+    findings.problems.extend(trial.compare(state))
     return findings
 
 
@@ -128,22 +125,21 @@ def describe(engine: Engine) -> dict[str, str]:
 
 def network_for(method: Method) -> Callable[[int], Classifier]:
     """Return what makes the network: without BatchNorm if nothing but changes may leave clients."""
-    return small.tiny_without_norms if method.discreet else small.tiny
+    return partial(small.tiny, norms=not method.discreet)
 
 
 def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
     """Return what clients keep, relative to their model, if they or the files say that they do."""
-    kept = max((count_kept(state.server, memory) for memory in state.memory.values()), default=0.0)
+    shares = [
+        count_bytes(memory) / count_bytes(own_model(state.server, memory))
+        for memory in state.memory.values()
+    ]
+    kept = max(shares, default=0.0)
     said = sum(source.literal(f"methods.{part}", "MODELS_KEPT", 0) for part in parts)
     if max(kept, said) < LITTLE:
         return {}
     file = f"MODELS_KEPT = {said}" if said else "no MODELS_KEPT"
     return {"kept by a client": f"{kept:.2f} times its model, and the file says {file}"}
-
-
-def count_kept(server: Model, memory: Memory) -> float:
-    """Return the size of what a client keeps, relative to that of its model."""
-    return count_bytes(memory) / count_bytes(own_model(server, memory))
 
 
 class Trial:
@@ -163,7 +159,6 @@ class Trial:
 
     @staticmethod
     def method(parts: MethodParts) -> Method:
-        """Return the method of these files."""
         return reduce(or_, (build_part(*given) for given in parts.items()), Method())
 
     def engine(
@@ -238,7 +233,10 @@ class Trial:
         """
         seen = self.seen
         for name in EFFECTIVE:
-            if getattr(self.method(self.parts), name) and alike(self.seen_without(name), seen):
+            if not getattr(self.method(self.parts), name):
+                continue
+            found = self.seen_without(name)
+            if len(found) == len(seen) and all(map(near, found, seen)):
                 yield f"`{name}`"
 
     def seen_without(self, name: str) -> list[Any]:
@@ -255,19 +253,17 @@ class Trial:
 
     def compare(self, state: RunState) -> Iterator[str]:
         """Yield a sentence for each comparison that fails."""
-        trials: dict[str, tuple[Callable[[], RunState], float]] = {
-            "a second run of the same seed": (lambda: self.play("loop")[1], 0.0),
-            SMALL_CHUNKS: (self.play_in_small_chunks, CLOSE),
-            OTHER_ORDER: (lambda: self.play("loop", turned=True)[1], CLOSE),
-        }  # fmt: skip
+        trials: list[tuple[str, Callable[[], RunState], float]] = [
+            ("a second run of the same seed", lambda: self.play("loop")[1], 0.0),
+            (SMALL_CHUNKS, self.play_in_small_chunks, CLOSE),
+            (OTHER_ORDER, lambda: self.play("loop", turned=True)[1], CLOSE),
+        ]
         if not says(self.parts, "ROUNDS"):
-            trials[LONGER] = lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0
+            trials += [(LONGER, lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0)]
         if not self.draws:
-            trials["a run in the backend stacked, which pads batches,"] = (
-                lambda: self.play("stacked")[1], CLOSE,
-            )  # fmt: skip
-            trials["a run on a simulated GPU"] = (self.play_on_gpu, CLOSE)
-        for name, (play, tolerance) in trials.items():
+            trials += [(STACKED, lambda: self.play("stacked")[1], CLOSE)]
+            trials += [("a run on a simulated GPU", self.play_on_gpu, CLOSE)]
+        for name, play, tolerance in trials:
             yield from self.differ(name, "the first run", state, play, tolerance)
         yield from self.compare_resumed()
         yield from self.compare_with_fedavg()
@@ -298,21 +294,15 @@ class Trial:
         if not any(values.values()):
             return
         neutral = {part: given | values[part] for part, given in self.parts.items()}
-        plain = PLAIN | {"optimiser": "sgd"}
         rest = {part: given for part, given in self.parts.items() if not values[part]}
-        expected = RunState(self.play("loop", rest or {"fedavg": {}}, **plain)[1].server, {})
+        expected = RunState(self.play("loop", rest or {"fedavg": {}}, **PLAIN)[1].server, {})
         yield from self.differ(
             "a run with NEUTRAL hyper-parameters", " with ".join(rest) or "FedAvg", expected,
-            lambda: RunState(self.play("loop", neutral, **plain)[1].server, {}), CLOSE,
+            lambda: RunState(self.play("loop", neutral, **PLAIN)[1].server, {}), CLOSE,
         )  # fmt: skip
 
     def differ(
-        self,
-        name: str,
-        other: str,
-        expected: RunState,
-        play: Callable[[], RunState],
-        tolerance: float,
+        self, name: str, other: str, expected: RunState, play: Callable[[], RunState], within: float
     ) -> Iterator[str]:
         """Yield a sentence if a run fails, or is not the expected one."""
         try:
@@ -320,7 +310,7 @@ class Trial:
         except Exception as problem:
             yield f"{name} fails: {describe_problem(problem)}"
             return
-        if place := difference(found, expected, tolerance):
+        if place := difference(found, expected, within):
             yield f"{name} is not {other}: they differ in {place}"
 
 
@@ -342,16 +332,6 @@ def describe_problem(problem: Exception) -> str:
     where = (own or frames)[-1]
     place = f"{Path(where.filename).name}, line {where.lineno}"
     return f"{place}: {shown_error(problem)}{hint(problem, ())}"
-
-
-def not_finite(state: RunState) -> str:
-    """Return the place of a tensor of a run that has a number that is not finite, or nothing."""
-    return next((place for place, t in leaves(state).items() if not t.isfinite().all()), "")
-
-
-def alike(one: list[Any], other: list[Any]) -> bool:
-    """Whether two evaluations are the same up to rounding."""
-    return len(one) == len(other) and all(map(near, one, other))
 
 
 def near(one: Any, other: Any) -> bool:

@@ -43,7 +43,6 @@ def file(module: str) -> str:
 
 
 def exists(module: str) -> bool:
-    """Whether a module has a file, or is data of one's own."""
     return path(module).exists() or is_own(module)
 
 
@@ -60,7 +59,6 @@ def data_of(dataset: str) -> dict[str, str]:
 
 
 def text(module: str) -> str:
-    """Return the text of a module."""
     if is_own(module):
         return own_data.dataset(module.partition(".")[2]).code
     return decode_source(path(module).read_bytes())
@@ -74,7 +72,6 @@ def forget() -> None:
 
 @cache
 def tree(module: str) -> ast.Module:
-    """Return the module's syntax tree."""
     return _parsed(module)
 
 
@@ -110,9 +107,8 @@ def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
 
 def _inside(name: str) -> str:
     """Return a module's name without the package's; "." for the package, "" for another one."""
-    if name == ROOT.name:
-        return "."
-    return name.removeprefix(f"{ROOT.name}.") if name.startswith(f"{ROOT.name}.") else ""
+    package, _, inside = name.partition(".")
+    return inside or "." if package == ROOT.name else ""
 
 
 def origin(module: str, node: ast.ImportFrom) -> str:
@@ -130,16 +126,20 @@ def reachable(module: str) -> frozenset[str]:
 
     It is noted, because all of these are parsed for it.
     """
-    return frozenset(find_once("reach", [module], r"[\w. ]+", lambda: _reach(module)).split())
+
+    def find() -> str:
+        return " ".join(sorted(_follow(module, lambda name: True)))
+
+    return frozenset(find_once("reach", [module], r"[\w. ]+", find).split())
 
 
-def _reach(module: str) -> str:
-    """Return the modules of `reachable`, with spaces between them."""
+def _follow(module: str, is_followed: Callable[[str], bool]) -> frozenset[str]:
+    """Return `module`, and all that it imports directly or through modules that are followed."""
     found, new = set(), {module}
     while new:
         found |= new
-        new = {name for one in new for name in _imports(one)} - found
-    return " ".join(sorted(found))
+        new = {name for one in new for name in _imports(one) if is_followed(name)} - found
+    return frozenset(found)
 
 
 @cache
@@ -157,11 +157,7 @@ def _imports(module: str) -> frozenset[str]:
 @cache
 def counted(module: str) -> frozenset[str]:
     """Return `module`, and all modules that can change its result."""
-    found, new = set(), {module}
-    while new:
-        found |= new
-        new = {name for one in new for name in _imports(one) if counts(name)} - found
-    return frozenset(found)
+    return _follow(module, counts)
 
 
 def counts(module: str) -> bool:
@@ -225,28 +221,18 @@ def check_once(facts: Any, check: Callable[[], None]) -> None:
     find_once(f"check {hash_facts(facts)}", (), "passed", passed)
 
 
-def _content(file: Path) -> bytes:
-    """Return the text of a module's file, or its bytes if it is no text."""
-    parts = file.relative_to(ROOT).with_suffix("").parts
-    try:
-        return text(".".join(parts).removesuffix(".__init__")).encode()
-    except (SyntaxError, ValueError, OSError):
-        return file.read_bytes()
-
-
 @cache
 def _note() -> Path:
     """Return the note with the fingerprints of the package as it is now, by its files' content."""
     digest = hashlib.sha256(sys.version.encode())
     for file in sorted(ROOT.rglob("*.py")):
-        content = _content(file)
+        content = file.read_bytes()
         digest.update(f"\n{file.relative_to(ROOT)} {len(content)}\n".encode())
         digest.update(content)
     return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
 
 
 def hash_codes(codes: Iterable[str]) -> str:
-    """Return a hash of the code of modules."""
     return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 
@@ -256,9 +242,7 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 
     UsageError if the value is an expression, another name or an import.
     """
-    if not mentions(module, name):
-        return default
-    if (node := definitions(module).get(name)) is None:
+    if not mentions(module, name) or (node := definitions(module).get(name)) is None:
         return default
     try:
         value: Any = _assigned(node, name)  # None is refused, too
