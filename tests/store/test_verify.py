@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import re
 import shutil
 import subprocess
