@@ -63,12 +63,8 @@ def project(tmp_path_factory) -> Path:
     quick |= {name: quick[name] | small for name, small in SMALL.items()}
     study.write_text(yaml.safe_dump(about))
     for arguments in (["--cores", "2"], ["--report", "results/report.html"]):
-        asked = [
-            "--configfile",
-            "tiny.yaml",
-            "--config",
-            "partition=dir0.05",
-        ]  # which all grids have
+        # A partition that all grids have.
+        asked = ["--configfile", "tiny.yaml", "--config", "partition=dir0.05"]
         command = ["snakemake", *arguments, *asked]
         done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -151,13 +147,8 @@ def test_no_rule_of_the_workflow_is_without_a_name_of_what_it_makes(page):
 
 @pytest.mark.slow
 def test_a_browser_without_a_network_shows_the_configuration_and_every_section(seen, products):
-    for part in (
-        STUDY["title"],
-        STUDY["headline"]["says"],
-        "study: fedsls",
-        "scale: quick",
-        "tiny",
-    ):
+    said = STUDY["title"], STUDY["headline"]["says"]
+    for part in (*said, "study: fedsls", "scale: quick", "tiny"):
         assert part in seen["start"]
     assert set(seen["navbar"]) == {about["category"] for about in products.values()}
     for name, about in products.items():

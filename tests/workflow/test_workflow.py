@@ -144,14 +144,6 @@ def test_a_figure_of_the_same_runs_says_what_it_is_of(finished):
     }
 
 
-def test_the_table_can_be_shown(finished):
-    command = [sys.executable, "-m", "fedgrid", "draw", "table1", "--study", "fedsls"]
-    here = ENVIRONMENT | {"PYTHONPATH": "workflow"}
-    said = subprocess.check_output([*command, "--show", TABLE], cwd=finished, env=here, text=True)
-    assert "quick scale" in said
-    assert all(re.search(rf"^{method} +\d+\.\d\d", said, re.MULTILINE) for method in METHODS)
-
-
 def test_methods_share_a_partition_and_pretrained_models_do_not_stay(finished):
     results = finished / "results"
     partitions = [path.relative_to(results) for path in results.glob("partition/**/*.npz")]
@@ -267,19 +259,6 @@ def test_the_code_of_a_stage_counts(result, modules, counted):
     assert repr(source.fingerprint(*modules)) in counted[f"results/{result}"]["params"]
 
 
-def test_the_arguments_of_a_table_do_not_grow_with_its_grid(counted):
-    params = counted[f"results/{OF_TINY}/runs/table1.csv"]["params"]
-    assert len("".join(params)) < 1000
-    (written,) = [text.strip("'") for text in params if "results/grids/" in text]
-    assert re.fullmatch("results/grids/[0-9a-f]{16}.txt", written)
-
-
-def test_what_a_product_is_of_counts_for_its_copy_too(counted):
-    (content,) = counted["results/table1.csv"]["params"]
-    assert content in counted[f"results/{OF_TINY}/table1.csv"]["params"]
-    assert content != repr("")
-
-
 # -- what makes nothing again -------------------------------------------------------------------
 
 
@@ -323,7 +302,7 @@ def test_nothing_is_made_again_in_another_place_for_what_changes_no_number(proje
 PACKAGE, WRITTEN = "workflow/fedgrid", "workflow/studies/fedsls.yaml"
 ENCODED = SUMMED | {"pretrain": 1, "saliency": 1}
 
-OTHERS = (
+EDITED = (
     (WRITTEN, "digits: {mu: 0.1}", "digits: {mu: 0.2}"),  # of MOON
     (f"{PACKAGE}/encoders/guided.py", "return maps.mean(1)", "return 1.0 * maps.mean(1)"),
     (f"{PACKAGE}/methods/fedau.py", "cutoff: int = 50", "cutoff: int = 51"),
@@ -332,9 +311,7 @@ OTHERS = (
 
 HARMLESS = (
     ("fedgrid/study/jobs.py", "round(4000 +", "round(5000 +"),  # the memory of a job
-    ("fedgrid/study/checks.py", "clients are more than the", "clients exceed the"),  # an error
-    ("fedgrid/engine/device.py", "torch sees no GPU", "there is no GPU"),
-    ("fedgrid/training/results.py", "finished after %d", "ended after %d"),  # a log
+    ("fedgrid/engine/device.py", "torch sees no GPU", "there is no GPU"),  # an error
     ("fedgrid/report/convergence.py", ".round(4)", ".round(5)"),  # another product
     ("fedgrid/runtime/watch/progress.py", "EVERY = 10", "EVERY = 5"),
     ("schemas/study.schema.yaml", "its heading in report.html", "the heading"),
@@ -347,7 +324,7 @@ def test_edits_of_methods_and_hyper_parameters_train_these_again(project):
 
     Of more edits `tests/plan/test_stale.py` asks in its own process.
     """
-    for edit in OTHERS:
+    for edit in EDITED:
         rewrite(project / edit[0], *edit[1:])
     trained = {"moon", "fedau", "fedsls"}
     assert planned(project, "--configfile", "tiny.yaml") == (ENCODED | {"train": 3}, trained)
@@ -362,15 +339,6 @@ def test_a_figure_is_drawn_again_without_training(project):
     said = snakemake(project, "--cores", 2, "--configfile", "tiny.yaml", "--", CURVES)
     assert "round of training" in (project / CURVES).read_text()
     assert said.count(f"Open {CURVES}") == 1
-
-
-PART_OF_PAPER = ("dataset=cifar10", "partition=dir0.05", "seed=0", "scale=paper")
-
-
-@pytest.mark.slow
-def test_another_scale_makes_the_current_table_again(project):
-    jobs = planned(project, "--config", *PART_OF_PAPER, "method=fedavg").jobs
-    assert (jobs["train"], jobs["results_table1"]) == (1, 1)
 
 
 # -- the same bits ------------------------------------------------------------------------------

@@ -221,12 +221,21 @@ def check_once(facts: Any, check: Callable[[], None]) -> None:
     find_once(f"check {hash_facts(facts)}", (), "passed", passed)
 
 
+def _content(file: Path) -> bytes:
+    """Return the text of a module's file, or its bytes if it is no text."""
+    parts = file.relative_to(ROOT).with_suffix("").parts
+    try:
+        return text(".".join(parts).removesuffix(".__init__")).encode()
+    except (SyntaxError, ValueError, OSError):
+        return file.read_bytes()
+
+
 @cache
 def _note() -> Path:
     """Return the note with the fingerprints of the package as it is now, by its files' content."""
     digest = hashlib.sha256(sys.version.encode())
     for file in sorted(ROOT.rglob("*.py")):
-        content = file.read_bytes()
+        content = _content(file)
         digest.update(f"\n{file.relative_to(ROOT)} {len(content)}\n".encode())
         digest.update(content)
     return notes.place_note(f"code-{digest.hexdigest()[:32]}.txt")
