@@ -3,15 +3,15 @@
 import base64
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from conftest import ENVIRONMENT, copied
+from conftest import copied
 from made import GRID, STUDY
 from shown import visit
+from workflows import snakemake
 
 # Seconds instead of minutes: the smallest images, models and numbers of seeds.
 SMALL = {
@@ -65,9 +65,7 @@ def project(tmp_path_factory) -> Path:
     for arguments in (["--cores", "2"], ["--report", "results/report.html"]):
         # A partition that all grids have.
         asked = ["--configfile", "tiny.yaml", "--config", "partition=dir0.05"]
-        command = ["snakemake", *arguments, *asked]
-        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        snakemake(folder, *arguments, *asked)
     return folder
 
 

@@ -88,7 +88,6 @@ class Findings:
 
 
 def check(parts: MethodParts) -> Findings:
-    """Return what is found when a method is tried: its files with all hyper-parameters."""
     trial, findings = Trial(parts), Findings()
     try:
         first, state = trial.play("loop")
@@ -231,10 +230,8 @@ class Trial:
 
         `self.seen` has the evaluation of the method with all of them.
         """
-        seen = self.seen
-        for name in EFFECTIVE:
-            if not getattr(self.method(self.parts), name):
-                continue
+        seen, made = self.seen, self.method(self.parts)
+        for name in filter(partial(getattr, made), EFFECTIVE):
             found = self.seen_without(name)
             if len(found) == len(seen) and all(map(near, found, seen)):
                 yield f"`{name}`"
@@ -242,17 +239,14 @@ class Trial:
     def seen_without(self, name: str) -> list[Any]:
         """Return the evaluation of the method without a function; empty if it does not work."""
         without: dict[str, Any] = {name: None}
-        change, self.change = self.change, lambda method: replace(method, **without)
         try:
-            self.play("loop")
+            with patch.object(self, "change", lambda method: replace(method, **without)):
+                self.play("loop")
         except Exception:  # another function needs what it gives
             return []
-        finally:
-            self.change = change
         return self.seen
 
     def compare(self, state: RunState) -> Iterator[str]:
-        """Yield a sentence for each comparison that fails."""
         trials: list[tuple[str, Callable[[], RunState], float]] = [
             ("a second run of the same seed", lambda: self.play("loop")[1], 0.0),
             (SMALL_CHUNKS, self.play_in_small_chunks, CLOSE),
@@ -347,7 +341,6 @@ def drew_numbers() -> bool:
 
 
 def says(parts: MethodParts, constant: str) -> bool:
-    """Whether a file of a method has a constant that is true."""
     return any(source.literal(f"methods.{part}", constant, False) for part in parts)
 
 

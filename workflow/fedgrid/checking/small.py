@@ -81,7 +81,6 @@ def move(tree: Any, device: torch.device | str) -> Any:
 
 
 def move_federation(federation: Federation, device: torch.device | str) -> Federation:
-    """Return the federation with its tensors on the device."""
     tests = federation.client_tests
     found = {name: value for name, value in vars(federation).items() if name != "members"}
     found["client_tests"] = tests and replace(tests, **move(vars(tests), device))

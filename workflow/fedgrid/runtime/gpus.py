@@ -87,7 +87,6 @@ def locks(name: str, size: int) -> list[FileLock]:
 
 
 def count_free(name: str, size: int) -> int:
-    """Return the number of gigabytes of a GPU that are not locked."""
     taken = take(name, size, size)
     for one in taken:
         one.release()

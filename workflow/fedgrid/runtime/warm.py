@@ -60,7 +60,6 @@ def name(owner: str) -> str:
 
 
 def connected(address: str) -> socket.socket | None:
-    """Return a connection to this user's keeper, or None."""
     keeper = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         keeper.connect(address)
@@ -145,7 +144,6 @@ def keep(owner: int) -> None:
 
 
 def import_each(packages: tuple[str, ...]) -> None:
-    """Import the packages, except those that are not installed."""
     for package in packages:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
@@ -154,7 +152,6 @@ def import_each(packages: tuple[str, ...]) -> None:
 def accept(
     listener: socket.socket, watched: Any, children: dict[int, tuple[int, socket.socket]]
 ) -> None:
-    """Fork a child for the process that asks."""
     client, _ = listener.accept()
     if not same_user(client):
         return client.close()

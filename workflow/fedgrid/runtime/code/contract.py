@@ -284,8 +284,9 @@ def check_ranges(where: str, name: str, given: dict[str, Any]) -> None:
 
 def product(module: str, formats: list[str]) -> None:
     """Raise a UsageError that names the file if the product cannot be drawn in the formats."""
+    _, taken = source.parameters(module, "draw")
     for name in ("study", "scale"):
-        if not source.accepts(module, "draw", name):
+        if taken is not None and name not in taken:
             raise UsageError(f"{source.file(module)}: `draw` does not take `{name}`: add it")
     if {*formats} - {"csv"}:
         function(module, "caption(table)", ", which all formats but csv need")

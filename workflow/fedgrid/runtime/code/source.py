@@ -144,7 +144,6 @@ def _follow(module: str, is_followed: Callable[[str], bool]) -> frozenset[str]:
 
 @cache
 def _imports(module: str) -> frozenset[str]:
-    """Return the modules of this package that a module imports."""
     names = set()
     for node in _import_nodes(module):
         if isinstance(node, ast.Import):
@@ -251,7 +250,11 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 
     UsageError if the value is an expression, another name or an import.
     """
-    if not mentions(module, name) or (node := definitions(module).get(name)) is None:
+    try:
+        is_mentioned = name in text(module)  # otherwise the file need not be parsed
+    except (OSError, SyntaxError, ValueError):
+        is_mentioned = True  # who parses it says what is wrong
+    if not is_mentioned or (node := definitions(module).get(name)) is None:
         return default
     try:
         value: Any = _assigned(node, name)  # None is refused, too
@@ -261,14 +264,6 @@ def literal(module: str, name: str, default: Any = None) -> Any:
             f"{file(module)}, line {node.lineno}: {name} is not a plain value, but is read without "
             f"running the file: write `{name} = ` and the value itself, with no sum, name or import"
         ) from None
-
-
-def mentions(module: str, word: str) -> bool:
-    """Whether a word is in a module's text, which need not be parsed for a word that is not."""
-    try:
-        return word in text(module)
-    except (OSError, SyntaxError, ValueError):
-        return True  # who parses it says what is wrong
 
 
 @cache
@@ -328,7 +323,6 @@ def _default(where: str, name: str, node: ast.expr | None) -> Any:
 
 @cache
 def arguments(module: str, function: str) -> list[str]:
-    """Return the names of the arguments of a module's function."""
     found = _signature(module, function)
     return [argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
 
@@ -341,11 +335,6 @@ def parameters(module: str, function: str) -> tuple[list[str], list[str] | None]
     needed = plain[: len(plain) - len(found.defaults)]
     needed += [one.arg for one in found.kwonlyargs if one not in optional]
     return needed, None if found.kwarg else names
-
-
-def accepts(module: str, function: str, argument: str) -> bool:
-    """Whether a module's function takes the argument by name."""
-    return bool(_signature(module, function).kwarg) or argument in arguments(module, function)
 
 
 @cache

@@ -38,7 +38,6 @@ class Rounds:
         self.bar.close()
 
     def step(self, latest: dict[str, float]) -> None:
-        """Count one more round, and show the latest evaluation."""
         self.done += 1
         self.bar.update()
         names = {"accuracy": "accuracy", "own_weighted": "own accuracy", "train_loss": "loss"}

@@ -27,8 +27,6 @@ def discard(out: Path) -> None:
 
 
 class Running:
-    """A .csv that grows row by row."""
-
     def __init__(self, path: Path, rows: list[dict[str, Any]]):
         self.path, self.rows = path, list(rows)
         self.columns: list[str] = []

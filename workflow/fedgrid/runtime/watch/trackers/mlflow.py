@@ -43,8 +43,6 @@ def begin(client: Any, run: Run) -> str:
 
 
 class Recorded:
-    """A run of MLflow."""
-
     def __init__(self, client: Any, run: str, rows: list[dict[str, Any]]):
         self.client, self.run = client, run
         known = [one for name in SCORES for one in client.get_metric_history(run, name)]

@@ -17,8 +17,6 @@ def tracker(run: Run, rows: list[dict[str, Any]]) -> "Events":
 
 
 class Events:
-    """A writer of event files."""
-
     def __init__(self, run: Run, first: int):
         from torch.utils.tensorboard import SummaryWriter
 

@@ -33,8 +33,6 @@ def tracker(run: Run, rows: list[dict[str, Any]]) -> "Online":
 
 
 class Online:
-    """A run of Weights & Biases."""
-
     def __init__(self, run: Any, rows: list[dict[str, Any]]):
         self.run = run
         for row in rows:  # a killed run may not have sent them
