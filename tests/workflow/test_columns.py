@@ -30,20 +30,8 @@ from written import ROOT
 
 WITH_SMALL = [name for name, study in STUDIES.items() if "small" in study["scales"]]
 
-UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours"}
-UNITS |= {
-    "MiB",
-    "MB",
-    "bytes",
-    "rounds",
-    "clients",
-    "samples",
-    "images",
-    "classes",
-    "seeds",
-    "runs",
-    "threads",
-}
+UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours", "MiB", "MB"}
+UNITS |= {"bytes", "rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
 UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 MEASURED = ("average_last", "metrics", *HELD)  # fields of a protocol that add columns
 SHRUNK = ("partition", "protocol")  # axes of which a block keeps one name

@@ -45,11 +45,9 @@ class OnGpu(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> "OnGpu":
-        made = Tensor._make_wrapper_subclass(
-            *(cls, held.shape, held.stride(), held.storage_offset()),
-            **{"dtype": held.dtype, "layout": held.layout, "device": torch.device("meta")},
-            requires_grad=held.requires_grad,
-        )
+        like: Any = {name: getattr(held, name) for name in ("dtype", "layout", "requires_grad")}
+        like |= {"strides": held.stride(), "storage_offset": held.storage_offset()}
+        made = Tensor._make_wrapper_subclass(cls, held.shape, device=torch.device("meta"), **like)
         assert isinstance(made, cls)
         made.held = held
         return made

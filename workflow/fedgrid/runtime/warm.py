@@ -46,7 +46,7 @@ def hand_over() -> None:
         child = asked(keeper, module.name)
         return None if child is None else wait(keeper, child)
     # Start a keeper for later jobs; if several start at once, only one can bind the address.
-    nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    nowhere: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     with contextlib.suppress(OSError):
         command = [sys.executable, "-m", "fedgrid.runtime.warm", owner]
         subprocess.Popen(command, **nowhere, start_new_session=True)
