@@ -348,6 +348,12 @@ def test_what_is_no_tracker_is_answered(given):
         trackers.chosen(given)
 
 
+def test_every_tracker_names_its_package():
+    assert trackers.trackers() == ["mlflow", "tensorboard", "wandb"]
+    for name in trackers.trackers():
+        assert import_module(f"fedgrid.runtime.watch.trackers.{name}").PACKAGE == name
+
+
 def test_a_missing_package_is_named_before_anything_is_trained(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UsageError, match="log: wandb needs the package wandb: install it with"):

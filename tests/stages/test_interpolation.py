@@ -47,6 +47,12 @@ def played(rounds: int = 2, build=build):
     return simulation
 
 
+def test_the_grid_is_in_order_and_has_the_papers_values():
+    assert [*GRID] == sorted(set(GRID))
+    assert {tenth / 10 for tenth in range(11)} < {*GRID}
+    assert {0.01, 0.02, 0.05, 0.95, 0.98, 0.99} < {*GRID}
+
+
 def counted(encode, classify, y) -> tuple[np.ndarray, np.ndarray]:
     """Right predictions and losses of three samples (1, 1), by alpha and beta."""
     model = SimpleNamespace(encode=encode, classify=classify)

@@ -255,6 +255,10 @@ def test_a_part_that_there_is_not_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_machine_that_has_only_python3_uses_it():
+    assert " python3 -m " in scripted("--list", PYTHON="no-such-python")
+
+
 @pytest.mark.parametrize(
     "way",
     ["cell", "resumed", "evaluation", "profile", pytest.param("shared", marks=pytest.mark.slow)],
@@ -267,6 +271,13 @@ def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, gpu, capf
         assert "Self CPU time total" in said
     else:
         assert {json.loads(line)["way"] for line in said.splitlines()} == {way}
+
+
+def test_a_cpu_leaves_checks_for_later_where_waits_are_counted(gpu, capsys):
+    with pytest.raises(SystemExit) as end:
+        gpu.main(["waits", "--small", "--device", "cpu"])
+    assert end.value.code == 0
+    assert json.loads(capsys.readouterr().out)["waits"] == 0
 
 
 def test_a_machine_without_nvidia_s_mps_says_so(gpu, monkeypatch):
