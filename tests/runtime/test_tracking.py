@@ -351,7 +351,8 @@ def test_what_is_no_tracker_is_answered(given):
 def test_every_tracker_names_its_package():
     assert trackers.trackers() == ["mlflow", "tensorboard", "wandb"]
     for name in trackers.trackers():
-        assert import_module(f"fedgrid.runtime.watch.trackers.{name}").PACKAGE == name
+        module = import_module(f"fedgrid.runtime.watch.trackers.{name}")
+        assert module.PACKAGE == name
 
 
 def test_a_missing_package_is_named_before_anything_is_trained(here, monkeypatch):
