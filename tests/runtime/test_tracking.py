@@ -349,10 +349,9 @@ def test_what_is_no_tracker_is_answered(given):
 
 
 def test_every_tracker_names_its_package():
-    assert trackers.trackers() == ["mlflow", "tensorboard", "wandb"]
-    for name in trackers.trackers():
-        module = import_module(f"fedgrid.runtime.watch.trackers.{name}")
-        assert module.PACKAGE == name
+    modules = {n: import_module(f"{trackers.__name__}.{n}") for n in trackers.trackers()}
+    packages = {name: module.PACKAGE for name, module in modules.items()}
+    assert packages == {name: name for name in ("mlflow", "tensorboard", "wandb")}
 
 
 def test_a_missing_package_is_named_before_anything_is_trained(here, monkeypatch):
