@@ -37,7 +37,7 @@ from fedgrid.engine.state import RunState, own_model
 from fedgrid.engine.traffic import count_bytes
 from fedgrid.federation.federation import Pool
 from fedgrid.federation.protocols import changed_protocol
-from fedgrid.method import Method
+from fedgrid.method import Memory, Method, Model
 from fedgrid.models import Classifier
 from fedgrid.runtime.code import source
 from fedgrid.runtime.names import PACKAGE, UsageError, in_words, shown_error
@@ -129,16 +129,17 @@ def network_for(method: Method) -> Callable[[int], Classifier]:
 
 def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
     """Return what clients keep, relative to their model, if they or the files say that they do."""
-    shares = [
-        count_bytes(memory) / count_bytes(own_model(state.server, memory))
-        for memory in state.memory.values()
-    ]
-    kept = max(shares, default=0.0)
+    kept = max((count_kept(state.server, memory) for memory in state.memory.values()), default=0.0)
     said = sum(source.literal(f"methods.{part}", "MODELS_KEPT", 0) for part in parts)
     if max(kept, said) < LITTLE:
         return {}
     file = f"MODELS_KEPT = {said}" if said else "no MODELS_KEPT"
     return {"kept by a client": f"{kept:.2f} times its model, and the file says {file}"}
+
+
+def count_kept(server: Model, memory: Memory) -> float:
+    """Return the size of what a client keeps, relative to that of its model."""
+    return count_bytes(memory) / count_bytes(own_model(server, memory))
 
 
 class Trial:
