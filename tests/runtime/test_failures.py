@@ -6,7 +6,7 @@ import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from fedgrid.runtime.watch import failures
-from fedgrid.runtime.watch.failures import Failures, find_sentence
+from fedgrid.runtime.watch.failures import Failures
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_each_sentence_of_failed_jobs_is_told_once(failed, capsys):
     end = "error: no space is left: delete files"
     for number in range(3):
         failed(f"{number}.log", f"2026-11-29 20:06:21 begun\n2026-11-29 20:06:22 {end}\n")
-    failed("cluster.log", "slurm\nerror: FEMNIST is not there: put it there\nTraceback\n")
+    failed("cluster.log", "error: one\nerror: FEMNIST is not there: put it there\nan error: no\n")
     failed("killed.log", "2026-11-29 20:06:21 round 3\n")
     failed("gone.log", None).tell()
     assert capsys.readouterr().err == f"{end}\nerror: FEMNIST is not there: put it there\n"
@@ -56,9 +56,3 @@ def test_other_events_are_no_failures(capsys):
     told.emit(logging.makeLogRecord({}))
     told.tell()
     assert not capsys.readouterr().err
-
-
-def test_the_last_error_of_a_log_is_its_sentence(tmp_path):
-    log = tmp_path / "log"
-    log.write_text("2026-11-29 20:06:21 error: one\nerror: two\nan error: three\n")
-    assert find_sentence(log) == ["error: two"]

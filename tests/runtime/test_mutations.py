@@ -3,8 +3,6 @@
 Every function of the rooms that do not count, and that results reach, is changed and tried. What
 the workflow compares by value is compared here, too: the run of a job, and what a product gets of
 its study.
-
-    python -m tests.test_mutations      the list: for each function, what its mutants change
 """
 
 import hashlib
@@ -12,7 +10,6 @@ import json
 import shutil
 import signal
 import sys
-import tempfile
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from io import StringIO
@@ -20,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import slow_but
 from fedgrid.commands import collect, data, draw, partition, pretrain, saliency, train
 from fedgrid.runtime.names import PACKAGE
 from fedgrid.store import kept
@@ -36,13 +34,7 @@ FOLDERS = ("notebook", "plan", "runtime", "store.identity", "store.kept", "study
 FIELDS = "clients4-participation1-rounds2-local2-batch16-evaluate_every1-client_test0.2"
 PROTOCOL = f"fedsls-quick-{FIELDS}"
 STAGES = {"partition": partition, "pretrain": pretrain, "saliency": saliency, "train": train}
-INPUTS = {"partition": ("data",), "pretrain": ("data", "partition")}
-INPUTS |= {
-    "saliency": (*INPUTS["pretrain"], "pretrain"),
-    "train": (*INPUTS["pretrain"], "saliency"),
-}
-PRODUCTS = [("normalization", "claims"), ("normalization", "controls"), ("normalization", "table1")]
-PRODUCTS += [("fedsls", "table1"), ("privatization", "table1")]
+INPUTS = {"partition": ("data",), "train": ("data", "partition", "saliency")}
 SHOWN = ("main", "published", "reference", "curves", "claims", "labels")  # facts of a product
 NUMBERS = ("*.npz", "*.csv", "*.safetensors")
 
@@ -59,10 +51,10 @@ def stage(results: Path, name: str, told: tuple[str, dict[str, str]]) -> None:
     """A job as the workflow starts it."""
     out, (spec, inputs) = results / "again", told
     given = [f"{one}={results / path}" for one, path in inputs.items()]
-    place = {"train": out / "run", "pretrain": out / "models"}.get(name, out / f"{name}.npz")
-    more = ["--checkpoint", str(out / "checkpoint")] if name in ("train", "pretrain") else []
-    more += ["--device", "cpu", "--threads", "1"] if name != "partition" else []
-    STAGES[name].main([spec, "--inputs", *given, "--out", str(place), *more])
+    words = [spec, "--inputs", *given, "--out", str(out / "made.npz")]
+    if name == "train":
+        words += ["--checkpoint", str(out / "checkpoint"), "--device", "cpu", "--threads", "1"]
+    STAGES[name].main(words)
 
 
 def product(study: str, name: str) -> tuple[dict, list]:
@@ -95,10 +87,11 @@ def table(results: Path, study: str, name: str, told: tuple[dict, list]) -> None
     draw.main([*command, "--sources", *(f"{one}={path}" for one, path in places.items())])
 
 
-TELL = {name: partial(job, name) for name in STAGES}
-TELL |= {f"{study} {name}": partial(product, study, name) for study, name in PRODUCTS}
-WORK = {name: partial(stage, name=name) for name in STAGES}
-WORK |= {f"{study} {name}": partial(table, study=study, name=name) for study, name in PRODUCTS}
+OF_PRODUCT = {"study": "privatization", "name": "table1"}
+TELL = {name: partial(job, name) for name in INPUTS}
+TELL |= {"product": partial(product, **OF_PRODUCT)}
+WORK = {name: partial(stage, name=name) for name in INPUTS}
+WORK |= {"product": partial(table, **OF_PRODUCT)}
 
 
 @contextmanager
@@ -186,12 +179,7 @@ def results(tmp_path_factory) -> Path:
     return prepared(tmp_path_factory.mktemp("mutations") / "results")
 
 
-LONG = ("train", "privatization table1")
-
-
-@pytest.mark.parametrize(
-    "work", ["partition", *(pytest.param(work, marks=pytest.mark.slow) for work in LONG)]
-)
+@pytest.mark.parametrize("work", slow_but(["partition"], WORK))
 def test_no_change_of_what_does_not_count_changes_a_number(work, results):
     """Two to five minutes for each slow one."""
     before = done(results, work)
@@ -200,19 +188,3 @@ def test_no_change_of_what_does_not_count_changes_a_number(work, results):
     assert reached
     found = {one: silent(results, work, one, before) for one in reached}
     assert {".".join(one): said for one, said in found.items() if said} == {}
-
-
-def main() -> None:
-    """Print the list."""
-    results = prepared(Path(tempfile.mkdtemp()) / "results")
-    for work in sys.argv[1:] or WORK:
-        before = done(results, work)
-        assert before == done(results, work), work
-        for one in sorted(mutations.called(lambda w=work: done(results, w), FOLDERS)):
-            found = silent(results, work, one, before)
-            if found:
-                print(f"{work}: {'.'.join(one)}", *found, sep="\n      ", flush=True)
-
-
-if __name__ == "__main__":
-    main()

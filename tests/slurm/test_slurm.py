@@ -429,23 +429,23 @@ def important(made: Disturbed) -> int:
     return reached
 
 
-@pytest.mark.slow
-def test_preemption_with_time_to_save(disturb):
-    disturb("pre-emption, saved", important, "--default-resources", "slurm_partition=low")
+def important_to_the_deaf(made: Disturbed) -> int:
+    """The same for a process that must be killed after the grace time."""
+    deaf(made)
+    return important(made)
 
 
 @pytest.mark.slow
-def test_preemption_that_kills_after_the_grace_time(disturb):
-    def act(made: Disturbed) -> int:
-        deaf(made)
-        return important(made)
-
-    disturb("pre-emption, deaf", act, "--default-resources", "slurm_partition=low")
-
-
-@pytest.mark.slow
-def test_preemption_without_a_warning(disturb):
-    disturb("pre-emption at once", important, "--default-resources", "slurm_partition=lowest")
+@pytest.mark.parametrize(
+    ("name", "act", "partition"),
+    [
+        ("pre-emption, saved", important, "low"),
+        ("pre-emption, deaf", important_to_the_deaf, "low"),
+        ("pre-emption at once", important, "lowest"),
+    ],
+)
+def test_preemption(name, act, partition, disturb):
+    disturb(name, act, "--default-resources", f"slurm_partition={partition}")
 
 
 @pytest.mark.slow

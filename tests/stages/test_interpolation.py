@@ -1,7 +1,6 @@
 """Mixtures of a shared and a private branch: `fedgrid interpolation`."""
 
 import json
-import subprocess
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
@@ -13,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from conftest import ENVIRONMENT, copied, methods, simulate, tiny, uneven
+from conftest import copied, methods, simulate, tiny, uneven
 from fedgrid import models
 from fedgrid.commands import data, interpolation, partition, train
 from fedgrid.datasets import digits
@@ -25,6 +24,7 @@ from fedgrid.stages.interpolation import GRID
 from fedgrid.study.jobs import fingerprint_stages, list_stages_until, run_of_stage, state_gb
 from fedgrid.study.protocol import AXES
 from made import GRID as STUDY
+from workflows import snakemake, start
 
 PLACES = {value: place for place, value in enumerate(GRID)}
 
@@ -166,16 +166,6 @@ def test_running_statistics_of_batchnorm_are_part_of_a_clients_model():
     simulation = played(build=tiny)
     shares, _ = everyone(simulation)
     assert_corner_of_the_server(simulation.engine, simulation.run, shares)
-
-
-def test_clients_have_models_of_their_own():
-    simulation = played()
-    found, _ = everyone(simulation)
-    simulation.run = replace(simulation.run, memory={})
-    forgotten, _ = everyone(simulation)
-    shared = PLACES[1]
-    assert np.array_equal(found[:, shared, shared], forgotten[:, shared, shared])
-    assert not np.array_equal(found, forgotten)
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -331,14 +321,12 @@ def test_the_size_of_a_state_is_the_servers_model_and_the_clients():
 
 @pytest.mark.slow
 def test_the_workflow_makes_it_and_refuses_it_where_no_state_is_kept(tmp_path):
-    command = ["snakemake", "--cores", "1", f"results/interpolation/{DOUBLE}.csv", "--config"]
-    at = {"cwd": copied(tmp_path), "env": ENVIRONMENT, "text": True, "capture_output": True}
-    none = subprocess.run([*command, "device=cpu", "keep_state_gb=0"], **at)
+    project, target = copied(tmp_path), f"results/interpolation/{DOUBLE}.csv"
+    command = ("--cores", "1", target, "--config", "device=cpu")
+    none = start(project, *command, "keep_state_gb=0")
+    assert "and such a state is not kept: set `keep_state_gb: 1`" in none.communicate()[0]
     assert none.returncode != 0
-    assert "and such a state is not kept: set `keep_state_gb: 1`" in none.stdout + none.stderr
-    done = subprocess.run([*command, "device=cpu"], **at)
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(project, *command)
     table = pd.read_csv(tmp_path / f"results/interpolation/{DOUBLE}.csv")
     assert len(table) == 2 * len(GRID) * (len(GRID) + 1)
-    again = subprocess.run([*command, "device=cpu"], **at)
-    assert "Nothing to be done" in again.stdout + again.stderr
+    assert "Nothing to be done" in snakemake(project, *command)

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,32 +32,53 @@ def benchmarks(monkeypatch):
     return benchmarks
 
 
-@pytest.mark.slow
-def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
-    command = [sys.executable, "-m", "tests.benchmarks", *OPTIONS[:4], "flower", *OPTIONS[4:]]
-    command += ["--peer-python", str(tmp_path / "none"), "--out", str(tmp_path)]
+@pytest.fixture
+def population(benchmarks):
+    """The script that measures populations."""
+    return import_module("tests.benchmarks.population")
+
+
+@pytest.fixture
+def many_runs(benchmarks):
+    """The script that measures grids of many runs."""
+    return import_module("tests.benchmarks.many_runs")
+
+
+@pytest.fixture
+def gpu(benchmarks):
+    """The script that measures what a GPU does with compiled local steps."""
+    return import_module("tests.benchmarks.gpu")
+
+
+def run_module(name: str, *options: str) -> str:
+    """What a module of the benchmarks prints, which must succeed."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
+    command = [sys.executable, "-m", f"tests.{name}", *options]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_engine_and_the_loops_end_at_the_same_weights(tmp_path):
+    options = [*OPTIONS[:4], "flower", *OPTIONS[4:], "--peer-python", str(tmp_path / "none")]
+    said = run_module("benchmarks", *options, "--out", str(tmp_path))
     rows = pd.read_csv(tmp_path / "benchmarks.csv")
     assert list(rows.contestant) == ["fedgrid", "plain", "tensors"]
     assert rows.counts.all()
     assert (rows.difference < 1e-5).all()
     assert (rows.wall_median > 0).all()
     assert (tmp_path / "benchmarks.svg").stat().st_size
-    assert "torch" in done.stdout.splitlines()[0]
-    assert "E: flower: not installed" in done.stdout
+    assert "torch" in said.splitlines()[0]
+    assert "E: flower: not installed" in said
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("triton"), reason="there is no Triton")
 def test_the_code_for_a_gpu_is_written_without_one():
     """A step is few launches there, and no kernel adds in a changing order (status 1)."""
-    command = [sys.executable, "-m", "tests.benchmarks.gpu_code", "E", "--methods", "fedlmd"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = dict(re.findall(r"^(\w+): (\d+) launches", done.stdout, re.MULTILINE))
+    said = run_module("benchmarks.gpu_code", "E", "--methods", "fedlmd")
+    found = dict(re.findall(r"^(\w+): (\d+) launches", said, re.MULTILINE))
     assert found.keys() == {"E", "fedlmd"}
     assert int(found["E"]) < 15  # of 100 operations
 
@@ -129,14 +151,6 @@ def test_measured_rounds_are_done_if_they_lead_far_enough_wherever_rounding_lead
     assert benchmarks.compare.is_done(state, base, None) is done  # as for an encoder's result
 
 
-@pytest.fixture
-def population(benchmarks):
-    """The script that measures populations."""
-    from tests.benchmarks import population
-
-    return population
-
-
 @pytest.mark.parametrize("method", ["fedprox", "scaffold"])
 def test_everything_that_grows_with_the_clients_is_measured(method, population):
     asked = population.parser().parse_args(["--method", method, "--batches", "continued"])
@@ -150,14 +164,6 @@ def test_the_slope_of_a_square_is_two(population):
     assert [line.split() for line in population.slopes(rows)] == [
         ["slope", "to", power, *["2.00"] * len(population.COLUMNS)] for power in ("1e3", "1e4")
     ]
-
-
-@pytest.fixture
-def many_runs(benchmarks):
-    """The script that measures grids of many runs."""
-    from tests.benchmarks import many_runs
-
-    return many_runs
 
 
 def test_the_study_of_many_runs_has_so_many(many_runs, tmp_path):
@@ -179,9 +185,6 @@ def test_the_files_of_a_run_that_was_not_trained_have_its_name(many_runs, tmp_pa
 
 SCRIPT = ROOT / "tests/benchmarks/gpu.sh"
 ON_GPU = ROOT / "tests/engine/test_gpu.py"
-AIMS = ["compile", "cell-tf32", *(f"bench-{name}" for name in "ACDE")]
-EQUAL = ["tests-compiled", "tests-methods"]
-LONGEST = 480  # seconds that the script takes at most
 
 
 def scripted(*arguments, **variables) -> str:
@@ -194,14 +197,6 @@ def parts() -> dict[str, tuple[int, list[str]]]:
     """The seconds and the command of every part of the script, by its name."""
     lines = [shlex.split(line) for line in scripted("--list").splitlines()]
     return {name: (int(seconds), command) for seconds, name, *command in lines}
-
-
-@pytest.fixture
-def gpu(benchmarks):
-    """The script that measures what a GPU does with compiled local steps."""
-    from tests.benchmarks import gpu
-
-    return gpu
 
 
 def test_every_part_for_a_gpu_is_a_command_that_there_is(benchmarks, gpu):
@@ -222,18 +217,11 @@ def test_all_ways_to_measure_a_gpu_are_parts(gpu):
     assert called == gpu.WAYS.keys() - {"served"}  # which is called by `shared`
 
 
-def test_the_aims_come_first_and_fit_into_the_time():
-    found = parts()
-    first = [*AIMS, *EQUAL]
-    assert [*found][: len(first)] == first
-    assert sum(found[name][0] for name in first) <= LONGEST
-
-
 def test_what_is_compiled_beforehand_is_what_the_benchmark_compiles(benchmarks, gpu):
     rows = []
-    for name in AIMS[2:]:
-        asked = benchmarks.parser().parse_args(parts()[name][1][3:])
-        rows += [(name[-1], precision) for precision in ["", *asked.compiled_in]]
+    for name in "ACDE":
+        asked = benchmarks.parser().parse_args(parts()[f"bench-{name}"][1][3:])
+        rows += [(name, precision) for precision in ["", *asked.compiled_in]]
     assert rows == [*gpu.COMPILED]
 
 
@@ -276,19 +264,8 @@ def test_a_machine_that_has_only_python3_uses_it():
     ["cell", "resumed", "evaluation", "profile", pytest.param("shared", marks=pytest.mark.slow)],
 )
 def test_what_is_measured_on_a_gpu_is_measured_on_a_cpu_to_try_it(way, gpu, capfd):
-    options = [
-        "--small",
-        "--device",
-        "cpu",
-        "--compile",
-        "off",
-        "--rounds",
-        "2",
-        "--runs",
-        "1",
-        "2",
-    ]
-    gpu.main([way, *options])
+    options = "--small --device cpu --compile off --rounds 2 --runs 1 2"
+    gpu.main([way, *options.split()])
     said = capfd.readouterr().out
     if way == "profile":
         assert "Self CPU time total" in said

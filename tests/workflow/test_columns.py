@@ -1,7 +1,6 @@
 """The dictionary of columns (docs/columns.yaml) has every column of every CSV, and no other."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +9,7 @@ import yaml
 from test_report import SMALL
 
 import made
-from conftest import ENVIRONMENT, copied, methods
+from conftest import copied, methods
 from dictionary import ABOUT, ANYWHERE, FILES, header, hooks, unknown
 from fedgrid.commands import collect, draw
 from fedgrid.method import Method
@@ -26,23 +25,13 @@ from fedgrid.study.protocol import HELD
 from fedgrid.study.reading import read_studies
 from made import STUDIES
 from planned import answers, plan_of, product_of
+from workflows import snakemake
 from written import ROOT
 
 WITH_SMALL = [name for name, study in STUDIES.items() if "small" in study["scales"]]
 
-UNITS = {
-    "",
-    "percent",
-    "points of percent",
-    "share",
-    "nats",
-    "seconds",
-    "hours",
-    "MiB",
-    "MB",
-    "bytes",
-}
-UNITS |= {"rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
+UNITS = {"", "percent", "points of percent", "share", "nats", "seconds", "hours", "MiB", "MB"}
+UNITS |= {"bytes", "rounds", "clients", "samples", "images", "classes", "seeds", "runs", "threads"}
 UNITS |= {"rounds per second", "FLOP", "GFLOP", "TFLOP"}
 MEASURED = ("average_last", "metrics", *HELD)  # fields of a protocol that add columns
 SHRUNK = ("partition", "protocol")  # axes of which a block keeps one name
@@ -157,19 +146,13 @@ def test_every_column_of_files_of_short_runs_is_explained(every, tmp_path, monke
         grid = Grid(studies, asked(study))
         files = [*new_runs(grid, study, every, seen), *tables.get(study, [])]
         files += new_products(grid, study, seen) if every else []
-        snakemake(project, "--config", f"study={study}", *CONFIG, "--", *files)
+        snakemake(project, *OPTIONS, "--config", f"study={study}", *CONFIG, "--", *files)
     kinds = {name for name in FILES if name.partition(":")[0] in ("run", "collected", "experiment")}
     assert kinds <= assert_explained(project)
 
 
+OPTIONS = ("--cores", "2", "--scheduler", "greedy", "--quiet", "all")
 CONFIG = ("seed=0", "device=cpu", "kept=false")
-
-
-def snakemake(project: Path, *arguments: str) -> None:
-    """Make files in the project, on a CPU."""
-    command = ["snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all", *arguments]
-    done = subprocess.run(command, cwd=project, env=ENVIRONMENT, text=True, capture_output=True)
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def asked(study: str) -> dict:

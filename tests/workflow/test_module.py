@@ -81,18 +81,18 @@ def test_a_module_without_a_configuration_has_the_projects_own(project, tmp_path
 
 
 @pytest.mark.slow
-def test_a_wrong_key_of_a_modules_configuration_is_named(project, tmp_path):
-    code, said = run(outer(tmp_path / "outer", project, {"sead": 1}), "--dry-run")
+@pytest.mark.parametrize(
+    ("config", "old", "new", "sentence"),
+    [
+        ({"sead": 1}, "", "", "no key is called `sead`: did you mean seed"),
+        (SMALL, "    config:", '    prefix: "fed"\n    config:', "remove `prefix`"),
+    ],
+)
+def test_a_wrong_module_is_answered(config, old, new, sentence, project, tmp_path):
+    text = OUTER.replace(old, new) if old else OUTER
+    code, said = run(outer(tmp_path / "outer", project, config, text), "--dry-run")
     assert code == 1
-    assert "no key is called `sead`: did you mean seed" in said
-
-
-@pytest.mark.slow
-def test_a_prefix_is_refused(project, tmp_path):
-    text = OUTER.replace("    config:", '    prefix: "fed"\n    config:')
-    code, said = run(outer(tmp_path / "outer", project, SMALL, text), "--dry-run")
-    assert code == 1
-    assert "remove `prefix`" in said
+    assert sentence in said
 
 
 @pytest.mark.slow

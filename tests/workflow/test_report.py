@@ -3,15 +3,15 @@
 import base64
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
-from conftest import ENVIRONMENT, copied
+from conftest import copied
 from made import GRID, STUDY
 from shown import visit
+from workflows import snakemake
 
 # Seconds instead of minutes: the smallest images, models and numbers of seeds.
 SMALL = {
@@ -53,30 +53,19 @@ setTimeout(visit, 500);
 </script></body>"""
 
 
-def shrink(study: Path) -> dict:
-    """The study with the smallest experiments; what it says then."""
-    about = yaml.safe_load(study.read_text())
-    quick = about["scales"]["quick"]
-    quick |= {name: quick[name] | small for name, small in SMALL.items()}
-    study.write_text(yaml.safe_dump(about))
-    return about
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """A project whose study is made, with its report."""
     folder = copied(tmp_path_factory.mktemp("reported"))
-    shrink(folder / "workflow/studies/fedsls.yaml")
+    study = folder / "workflow/studies/fedsls.yaml"
+    about = yaml.safe_load(study.read_text())
+    quick = about["scales"]["quick"]
+    quick |= {name: quick[name] | small for name, small in SMALL.items()}
+    study.write_text(yaml.safe_dump(about))
     for arguments in (["--cores", "2"], ["--report", "results/report.html"]):
-        asked = [
-            "--configfile",
-            "tiny.yaml",
-            "--config",
-            "partition=dir0.05",
-        ]  # which all grids have
-        command = ["snakemake", *arguments, *asked]
-        done = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
-        assert done.returncode == 0, done.stdout + done.stderr
+        # A partition that all grids have.
+        asked = ["--configfile", "tiny.yaml", "--config", "partition=dir0.05"]
+        snakemake(folder, *arguments, *asked)
     return folder
 
 
@@ -107,7 +96,7 @@ def seen(page, tmp_path_factory) -> dict:
 
 
 @pytest.mark.slow
-def test_every_product_of_the_study_is_in_the_report(results, products):
+def test_every_product_of_the_study_is_in_the_report_with_its_caption(results, products):
     part = "protocol=tiny/partition=dir0.05/method=fedavg,moon,fedau,fedsls/seed=0"
     shown = {
         f"results/studies/fedsls/quick/{part}/{name}.{ext}"
@@ -116,10 +105,6 @@ def test_every_product_of_the_study_is_in_the_report(results, products):
         if ext in about["formats"] or (ext == "txt" and "svg" in about["formats"])
     }
     assert results.keys() == shown
-
-
-@pytest.mark.slow
-def test_every_result_has_its_caption(results):
     for path, result in results.items():
         assert "quick" in result["caption"], path
         assert "says nothing about the paper" in result["caption"], path
@@ -142,16 +127,10 @@ def test_the_report_is_one_file_that_asks_for_no_other(page):
 
 
 @pytest.mark.slow
-def test_run_times_are_there(page):
+def test_run_times_are_there_and_have_a_place_on_the_logarithmic_axis(page):
     (text,) = re.findall(r"var runtimes_spec = (.*?);\s*</script>", page, re.DOTALL)
-    assert {"train", "saliency", "scores", "fedsls_table1"} <= set(
-        re.findall(r'"rule": "(\w+)"', text)
-    )
-
-
-@pytest.mark.slow
-def test_every_run_time_has_a_place_on_the_logarithmic_axis(page):
-    (text,) = re.findall(r"var runtimes_spec = (.*?);\s*</script>", page, re.DOTALL)
+    rules = set(re.findall(r'"rule": "(\w+)"', text))
+    assert {"train", "saliency", "scores", "fedsls_table1"} <= rules
     seconds = [float(number) for number in re.findall(r'"runtime": ([^,}\s]+)', text)]
     assert len(seconds) > 20
     assert min(seconds) > 0.01
@@ -165,15 +144,10 @@ def test_no_rule_of_the_workflow_is_without_a_name_of_what_it_makes(page):
 
 
 @pytest.mark.slow
-def test_a_browser_without_a_network_shows_the_configuration(seen):
-    assert STUDY["title"] in seen["start"]
-    assert STUDY["headline"]["says"] in seen["start"]
-    for line in ("study: fedsls", "scale: quick", "tiny"):
-        assert line in seen["start"]
-
-
-@pytest.mark.slow
-def test_a_browser_without_a_network_shows_every_section(seen, products):
+def test_a_browser_without_a_network_shows_the_configuration_and_every_section(seen, products):
+    said = STUDY["title"], STUDY["headline"]["says"]
+    for part in (*said, "study: fedsls", "scale: quick", "tiny"):
+        assert part in seen["start"]
     assert set(seen["navbar"]) == {about["category"] for about in products.values()}
     for name, about in products.items():
         assert name in seen["navbar"][about["category"]]

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -74,24 +74,20 @@ LONGER = (
     "the beginning of a run of more rounds (a method that reads the number of rounds says so in "
     "its file, with `ROUNDS = True`)"
 )
+STACKED = "a run in the backend stacked, which pads batches,"
 PARTS = "server", "shared", "memory"  # of a run, in which another is compared with it
-PLAIN: dict[str, Any] = {
-    "momentum": 0.0,
-    "weight_decay": 0.0,
-}  # without which few methods are exactly FedAvg
+# Few methods are exactly FedAvg with momentum or weight decay.
+PLAIN: dict[str, Any] = {"momentum": 0.0, "weight_decay": 0.0, "optimiser": "sgd"}
 
 
 @dataclass
 class Findings:
-    """What a check found."""
-
     hooks: list[tuple[str, str, str]] = field(default_factory=list)  # field, place, what it gives
     facts: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 def check(parts: MethodParts) -> Findings:
-    """Return what is found when a method is tried: its files with all hyper-parameters."""
     trial, findings = Trial(parts), Findings()
     try:
         first, state = trial.play("loop")
@@ -101,8 +97,9 @@ def check(parts: MethodParts) -> Findings:
         (hook.name, file_and_line(hook.function), hook.gave) for hook in hooks(first.method)
     ]
     findings.facts = describe(first) | describe_memory(state, parts)
-    if place := not_finite(state):
-        findings.problems.append(f"after {ROUNDS} rounds {place} has numbers that are not finite")
+    if places := [place for place, t in leaves(state).items() if not t.isfinite().all()]:
+        said = f"after {ROUNDS} rounds {places[0]} has numbers that are not finite"
+        findings.problems.append(said)
         return findings
     if idle := [*trial.without_effect()]:
         findings.facts["no effect"] = f"a run is the same without {in_words(idle)}"
@@ -110,8 +107,7 @@ def check(parts: MethodParts) -> Findings:
         findings.facts["random numbers"] = "the network draws some, so backends are not compared"
     if not any(map(read_neutral, parts)):
         findings.facts["FedAvg"] = "not compared: the file has no NEUTRAL hyper-parameters"
-    for sentence in trial.compare(state):
-        findings.problems.append(sentence)
+    findings.problems.extend(trial.compare(state))
     return findings
 
 
@@ -128,7 +124,7 @@ def describe(engine: Engine) -> dict[str, str]:
 
 def network_for(method: Method) -> Callable[[int], Classifier]:
     """Return what makes the network: without BatchNorm if nothing but changes may leave clients."""
-    return small.tiny_without_norms if method.discreet else small.tiny
+    return partial(small.tiny, norms=not method.discreet)
 
 
 def describe_memory(state: RunState, parts: MethodParts) -> dict[str, str]:
@@ -163,7 +159,6 @@ class Trial:
 
     @staticmethod
     def method(parts: MethodParts) -> Method:
-        """Return the method of these files."""
         return reduce(or_, (build_part(*given) for given in parts.items()), Method())
 
     def engine(
@@ -236,38 +231,34 @@ class Trial:
 
         `self.seen` has the evaluation of the method with all of them.
         """
-        seen = self.seen
-        for name in EFFECTIVE:
-            if getattr(self.method(self.parts), name) and alike(self.seen_without(name), seen):
+        seen, made = self.seen, self.method(self.parts)
+        for name in filter(partial(getattr, made), EFFECTIVE):
+            found = self.seen_without(name)
+            if len(found) == len(seen) and all(map(near, found, seen)):
                 yield f"`{name}`"
 
     def seen_without(self, name: str) -> list[Any]:
         """Return the evaluation of the method without a function; empty if it does not work."""
         without: dict[str, Any] = {name: None}
-        change, self.change = self.change, lambda method: replace(method, **without)
         try:
-            self.play("loop")
+            with patch.object(self, "change", lambda method: replace(method, **without)):
+                self.play("loop")
         except Exception:  # another function needs what it gives
             return []
-        finally:
-            self.change = change
         return self.seen
 
     def compare(self, state: RunState) -> Iterator[str]:
-        """Yield a sentence for each comparison that fails."""
-        trials: dict[str, tuple[Callable[[], RunState], float]] = {
-            "a second run of the same seed": (lambda: self.play("loop")[1], 0.0),
-            SMALL_CHUNKS: (self.play_in_small_chunks, CLOSE),
-            OTHER_ORDER: (lambda: self.play("loop", turned=True)[1], CLOSE),
-        }  # fmt: skip
+        trials: list[tuple[str, Callable[[], RunState], float]] = [
+            ("a second run of the same seed", lambda: self.play("loop")[1], 0.0),
+            (SMALL_CHUNKS, self.play_in_small_chunks, CLOSE),
+            (OTHER_ORDER, lambda: self.play("loop", turned=True)[1], CLOSE),
+        ]
         if not says(self.parts, "ROUNDS"):
-            trials[LONGER] = lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0
+            trials += [(LONGER, lambda: self.play("loop", rounds=ROUNDS + 1)[1], 0.0)]
         if not self.draws:
-            trials["a run in the backend stacked, which pads batches,"] = (
-                lambda: self.play("stacked")[1], CLOSE,
-            )  # fmt: skip
-            trials["a run on a simulated GPU"] = (self.play_on_gpu, CLOSE)
-        for name, (play, tolerance) in trials.items():
+            trials += [(STACKED, lambda: self.play("stacked")[1], CLOSE)]
+            trials += [("a run on a simulated GPU", self.play_on_gpu, CLOSE)]
+        for name, play, tolerance in trials:
             yield from self.differ(name, "the first run", state, play, tolerance)
         yield from self.compare_resumed()
         yield from self.compare_with_fedavg()
@@ -298,21 +289,15 @@ class Trial:
         if not any(values.values()):
             return
         neutral = {part: given | values[part] for part, given in self.parts.items()}
-        plain = PLAIN | {"optimiser": "sgd"}
         rest = {part: given for part, given in self.parts.items() if not values[part]}
-        expected = RunState(self.play("loop", rest or {"fedavg": {}}, **plain)[1].server, {})
+        expected = RunState(self.play("loop", rest or {"fedavg": {}}, **PLAIN)[1].server, {})
         yield from self.differ(
             "a run with NEUTRAL hyper-parameters", " with ".join(rest) or "FedAvg", expected,
-            lambda: RunState(self.play("loop", neutral, **plain)[1].server, {}), CLOSE,
+            lambda: RunState(self.play("loop", neutral, **PLAIN)[1].server, {}), CLOSE,
         )  # fmt: skip
 
     def differ(
-        self,
-        name: str,
-        other: str,
-        expected: RunState,
-        play: Callable[[], RunState],
-        tolerance: float,
+        self, name: str, other: str, expected: RunState, play: Callable[[], RunState], within: float
     ) -> Iterator[str]:
         """Yield a sentence if a run fails, or is not the expected one."""
         try:
@@ -320,7 +305,7 @@ class Trial:
         except Exception as problem:
             yield f"{name} fails: {describe_problem(problem)}"
             return
-        if place := difference(found, expected, tolerance):
+        if place := difference(found, expected, within):
             yield f"{name} is not {other}: they differ in {place}"
 
 
@@ -344,16 +329,6 @@ def describe_problem(problem: Exception) -> str:
     return f"{place}: {shown_error(problem)}{hint(problem, ())}"
 
 
-def not_finite(state: RunState) -> str:
-    """Return the place of a tensor of a run that has a number that is not finite, or nothing."""
-    return next((place for place, t in leaves(state).items() if not t.isfinite().all()), "")
-
-
-def alike(one: list[Any], other: list[Any]) -> bool:
-    """Whether two evaluations are the same up to rounding."""
-    return len(one) == len(other) and all(map(near, one, other))
-
-
 def near(one: Any, other: Any) -> bool:
     """Whether two values are the same, or numbers that differ by rounding."""
     both_floats = isinstance(one, float) and isinstance(other, float)
@@ -367,7 +342,6 @@ def drew_numbers() -> bool:
 
 
 def says(parts: MethodParts, constant: str) -> bool:
-    """Whether a file of a method has a constant that is true."""
     return any(source.literal(f"methods.{part}", constant, False) for part in parts)
 
 

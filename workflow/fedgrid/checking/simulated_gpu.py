@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
@@ -45,17 +45,9 @@ class OnGpu(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> "OnGpu":
-        """Return a tensor on the simulated GPU with the numbers of `held`."""
-        made = Tensor._make_wrapper_subclass(
-            cls,
-            held.shape,
-            held.stride(),
-            held.storage_offset(),
-            dtype=held.dtype,
-            layout=held.layout,
-            device=torch.device("meta"),
-            requires_grad=held.requires_grad,
-        )
+        like: Any = {name: getattr(held, name) for name in ("dtype", "layout", "requires_grad")}
+        like |= {"strides": held.stride(), "storage_offset": held.storage_offset()}
+        made = Tensor._make_wrapper_subclass(cls, held.shape, device=torch.device("meta"), **like)
         assert isinstance(made, cls)
         made.held = held
         return made
@@ -65,7 +57,6 @@ class OnGpu(Tensor):
     is_cpu = is_meta = property(lambda self: False)
 
     def tolist(self) -> Any:
-        """Return the numbers."""
         return self.held.tolist()
 
     def numpy(self, *, force: bool = False) -> Any:
@@ -75,14 +66,12 @@ class OnGpu(Tensor):
         return self.held.numpy(force=True)
 
     def __repr__(self) -> str:  # type: ignore[override]
-        """Return a text with the numbers."""
         return f"OnGpu({self.held})"
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Return the result of an operation on such tensors."""
         return compute(function, args, kwargs or {})
 
 
@@ -92,7 +81,6 @@ class Operations(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Return the result of any operation."""
         return compute(function, args, kwargs or {})
 
 
@@ -105,7 +93,6 @@ class Creation(TorchFunctionMode):
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Return the result of any function of PyTorch."""
         kwargs = dict(kwargs or {})
         refuse_other_generator(args, kwargs)
         if function is Tensor.new_tensor:
@@ -123,7 +110,6 @@ class AnyGenerator(torch.Generator):
     asked: str
 
     def __new__(cls, device: Any = CPU) -> "AnyGenerator":
-        """Return a generator."""
         made = super().__new__(cls, CPU)  # type: ignore[call-arg]
         made.asked = torch.device(device).type
         return made
@@ -136,7 +122,8 @@ def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return args[0].clone()
     on_cpu: dict[str, Any] = {"device": CPU} if device is not None else {}
     on_cpu |= {"pin_memory": False} if kwargs.get("pin_memory") else {}
-    held, options = tree_map(numbers_of, (args, kwargs | on_cpu))
+    given = args, kwargs | on_cpu
+    held, options = tree_map_only(OnGpu, lambda leaf: leaf.held, given)
     if name == "copy_":
         function(*held, **options)
         return args[0]
@@ -146,7 +133,7 @@ def compute(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     result = function(*held, **options)
     if not (from_gpu if device is None else torch.device(device).type in ("cuda", "meta")):
         return result
-    result = tree_map(move_to_gpu, result)
+    result = tree_map_only(Tensor, lambda t: t if isinstance(t, OnGpu) else OnGpu(t), result)
     return return_and_correct_aliasing(function, args, kwargs, result) if from_gpu else result
 
 
@@ -168,13 +155,3 @@ def refuse_other_generator(args: Any, kwargs: dict[str, Any]) -> None:
     device = torch.device(kwargs.get("device") or (CPU if first is None else first.device)).type
     if (asked := getattr(kwargs.get("generator"), "asked", device)) != device:
         raise RuntimeError(f"Expected a '{device}' device type for generator but found '{asked}'")
-
-
-def numbers_of(leaf: Any) -> Any:
-    """Return what holds the numbers of a tensor; anything else as it is."""
-    return leaf.held if isinstance(leaf, OnGpu) else leaf
-
-
-def move_to_gpu(leaf: Any) -> Any:
-    """Return a tensor of the CPU as one on the simulated GPU; anything else as it is."""
-    return OnGpu(leaf) if isinstance(leaf, Tensor) and not isinstance(leaf, OnGpu) else leaf

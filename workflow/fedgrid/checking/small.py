@@ -17,16 +17,13 @@ SIZES = (1, 2, 3, 6, 9, 0)  # an empty client and one, two, three samples are al
 CLASSES = 3
 
 
-def tiny(seed: int) -> Classifier:
-    """Return a network for images (1, 6, 6) of three classes, with BatchNorm in body and head."""
-    torch.manual_seed(seed)
-    return drawn()
+def tiny(seed: int, norms: bool = True) -> Classifier:
+    """Return a network for images (1, 6, 6) of three classes, with BatchNorm in body and head.
 
-
-def tiny_without_norms(seed: int) -> Classifier:
-    """Return the network of `tiny` without BatchNorm, all of whose entries are parameters."""
+    Without `norms` it has none, and all entries are parameters.
+    """
     torch.manual_seed(seed)
-    return drawn(norms=False)
+    return drawn(norms)
 
 
 def drawn(norms: bool = True) -> Classifier:
@@ -84,7 +81,6 @@ def move(tree: Any, device: torch.device | str) -> Any:
 
 
 def move_federation(federation: Federation, device: torch.device | str) -> Federation:
-    """Return the federation with its tensors on the device."""
     tests = federation.client_tests
     found = {name: value for name, value in vars(federation).items() if name != "members"}
     found["client_tests"] = tests and replace(tests, **move(vars(tests), device))

@@ -28,8 +28,6 @@ SHOWN: dict[str, Any] = {
     "format": "%(asctime)s %(message)s",
     "datefmt": "%F %T",
 }
-
-
 CLOSED = 141  # the exit status of a program whose output nobody reads any more, as a shell says it
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -38,7 +36,6 @@ class LogTo(argparse.Action):
     """Send the log to a file from now on."""
 
     def __call__(self, parser: Any, namespace: Any, path: Any, option: str | None = None) -> None:
-        """Open the log file at once, so that it holds all that follows."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).open("w").close()  # an error of this line goes to the log used so far
         logging.basicConfig(**SHOWN, force=True, filename=path, filemode="w", encoding="utf-8")
@@ -48,7 +45,6 @@ class ArgumentParser(argparse.ArgumentParser):
     """A parser for which `@FILE` stands for the lines of a file, one argument in each."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return what argparse returns for the words and for those of the files among them."""
         given = sys.argv[1:] if args is None else args
         words = [word for text in given for word in read_arguments(text)]
         return argparse.ArgumentParser.parse_known_args(self, words, namespace)
@@ -99,7 +95,6 @@ def program() -> str | None:
 
 
 def device(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the option that chooses the device."""
     made.add_argument(
         "--device", default=os.environ.get("FEDGRID_DEVICE", "auto"),
         choices=DEVICES, help="auto takes a GPU if there is one",
@@ -111,7 +106,6 @@ class Fitted(logging.Formatter):
     """Break the lines of the log between words where the terminal ends."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the lines of a record."""
         width, lines = shutil.get_terminal_size().columns, super().format(record).splitlines()
         fill = partial(textwrap.fill, width=width, subsequent_indent="  ")
         fill = partial(fill, break_long_words=False, break_on_hyphens=False)
@@ -190,21 +184,16 @@ def refused(problem: Exception) -> str:
 
 def blamed(problem: Exception) -> str:
     """Return whose mistake an unexpected error may be: the last file of EXTENDED that it passed."""
-    *_, last = [None, *filter(is_extended, traceback.extract_tb(problem.__traceback__))]
-    if last is None:
-        return "a defect of fedgrid, or of its environment"
-    where = Path(last.filename).relative_to(PACKAGE)
-    what = f"{type(problem).__name__}: {printable(str(problem))}"
-    return (
-        f"{where}, line {last.lineno}, fails with {what}: correct the file if it is yours, or if "
-        "you have edited it; otherwise this is a defect of fedgrid"
-    )
-
-
-def is_extended(frame: traceback.FrameSummary) -> bool:
-    """Whether a frame is of a file that users add or edit."""
-    path = Path(frame.filename)
-    return path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] in EXTENDED
+    for frame in reversed(traceback.extract_tb(problem.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(PACKAGE) and path.relative_to(PACKAGE).parts[0] in EXTENDED:
+            what = f"{type(problem).__name__}: {printable(str(problem))}"
+            return (
+                f"{path.relative_to(PACKAGE)}, line {frame.lineno}, fails with {what}: correct the "
+                "file if it is yours, or if you have edited it; otherwise this is a defect of "
+                "fedgrid"
+            )
+    return "a defect of fedgrid, or of its environment"
 
 
 def logs_to_stderr() -> bool:

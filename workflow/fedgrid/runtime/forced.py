@@ -32,15 +32,13 @@ def tell(settings: Any, rules: dict[str, str]) -> None:
 
 
 def told() -> dict[str, Any]:
-    """Return what the command of Snakemake forces; empty if it forces nothing."""
     return json.loads(os.environ.get(VARIABLE) or "{}")
 
 
 def is_forced(stage: str, outputs: Iterable[str | Path]) -> bool:
     """Whether a job of a stage is forced, by its stage or by one of its outputs."""
-    about = told()
-    by_file = {os.path.relpath(path) for path in outputs} & {*about.get("files", ())}
-    return stage in about.get("stages", ()) or bool(by_file)
+    about, paths = told(), map(os.path.relpath, outputs)
+    return stage in about.get("stages", ()) or not {*paths}.isdisjoint(about.get("files", ()))
 
 
 def has_begun(checkpoint: Path) -> bool:
@@ -56,10 +54,8 @@ def begin(checkpoint: Path) -> None:
 
 
 def end(checkpoint: Path) -> None:
-    """Delete the note: the job has finished."""
     note_beside(checkpoint).unlink(missing_ok=True)
 
 
 def note_beside(checkpoint: Path) -> Path:
-    """Return the file that says in which command a job was forced."""
     return checkpoint.with_name(f"{checkpoint.name}.forced")

@@ -35,8 +35,9 @@ def claim(gigabytes: int) -> str | None:
     if "CUDA_VISIBLE_DEVICES" in os.environ or not (there := gpus()):
         return None
     if gigabytes > max(there.values()):
+        described = ", ".join(f"{name} with {size} GB" for name, size in there.items())
         raise UsageError(
-            f"no GPU has {gigabytes} GB: this machine has {listed(there)}; lower `vram_gb`"
+            f"no GPU has {gigabytes} GB: this machine has {described}; lower `vram_gb`"
         )
     said = False
     while (taken := first_free(there, gigabytes)) is None:
@@ -49,7 +50,10 @@ def claim(gigabytes: int) -> str | None:
 
 
 def gpus() -> dict[str, int]:
-    """Return the gigabytes of every GPU by its name in CUDA_VISIBLE_DEVICES."""
+    """Return the whole gigabytes of every GPU by its name in CUDA_VISIBLE_DEVICES, or its UUID.
+
+    NVML neither initialises CUDA nor uses GPU memory, so it can be called before a GPU is chosen.
+    """
     if text := os.environ.get("FEDGRID_GPUS"):
         try:
             return {
@@ -57,35 +61,20 @@ def gpus() -> dict[str, int]:
             }
         except ValueError:
             raise UsageError(f"FEDGRID_GPUS is `{text}`, not like 0:80,1:80") from None
-    with suppress(pynvml.NVMLError):
-        return installed()
+    with suppress(pynvml.NVMLError):  # without a driver
+        pynvml.nvmlInit()
+        handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+        return {
+            pynvml.nvmlDeviceGetUUID(one): pynvml.nvmlDeviceGetMemoryInfo(one).total // 2**30
+            for one in handles
+        }
     return {}
-
-
-def installed() -> dict[str, int]:
-    """Return the whole gigabytes of this machine's GPUs by UUID; NVMLError without a driver.
-
-    NVML neither initialises CUDA nor uses GPU memory, so it can be called before a GPU is chosen.
-    """
-    pynvml.nvmlInit()
-    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    return {
-        pynvml.nvmlDeviceGetUUID(one): pynvml.nvmlDeviceGetMemoryInfo(one).total // 2**30
-        for one in handles
-    }
-
-
-def listed(there: dict[str, int]) -> str:
-    """Return GPUs and their memory as a text."""
-    return ", ".join(f"{name} with {size} GB" for name, size in there.items())
 
 
 def first_free(there: dict[str, int], gigabytes: int) -> str | None:
     """Lock the fullest GPU that has enough room, so that empty GPUs stay free; its name."""
-    for name in sorted(there, key=lambda name: free(name, there[name])):
-        if free(name, there[name]) >= (gigabytes or there[name]) and lock(
-            name, there[name], gigabytes or there[name]
-        ):
+    for name in sorted(there, key=lambda name: count_free(name, there[name])):
+        if lock(name, there[name], gigabytes or there[name]):
             return name
     return None
 
@@ -97,9 +86,8 @@ def locks(name: str, size: int) -> list[FileLock]:
     return [FileLock(folder / f"{name}-{byte}.lock") for byte in range(size)]
 
 
-def free(name: str, size: int) -> int:
-    """The number of gigabytes of a GPU that are not locked."""
-    taken = [one for one in locks(name, size) if try_lock(one)]
+def count_free(name: str, size: int) -> int:
+    taken = take(name, size, size)
     for one in taken:
         one.release()
     return len(taken)
@@ -107,21 +95,22 @@ def free(name: str, size: int) -> int:
 
 def lock(name: str, size: int, wanted: int) -> bool:
     """Lock `wanted` gigabytes of a GPU, or none; whether that succeeded."""
-    taken: list[FileLock] = []
-    for one in locks(name, size):
-        taken += [one] if try_lock(one) else []
-        if len(taken) == wanted:
-            _held.extend(taken)
-            return True
+    taken = take(name, size, wanted)
+    if len(taken) == wanted:
+        _held.extend(taken)
+        return True
     for one in taken:
         one.release()
     return False
 
 
-def try_lock(one: FileLock) -> bool:
-    """Take a lock if it is free."""
-    try:
-        one.acquire(timeout=0)
-    except Timeout:
-        return False
-    return True
+def take(name: str, size: int, most: int) -> list[FileLock]:
+    """Lock up to `most` gigabytes of a GPU that are free, and return the locks."""
+    taken: list[FileLock] = []
+    for one in locks(name, size):
+        with suppress(Timeout):
+            one.acquire(timeout=0)
+            taken.append(one)
+        if len(taken) == most:
+            break
+    return taken

@@ -64,8 +64,6 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change numbers."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return found

@@ -94,7 +94,6 @@ def known(kind: str, name: str, among: Iterable[str]) -> str:
 
 
 def list_some(names: list[str], most: int = SHOWN) -> str:
-    """Return names in words: so many that they can be read."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 

@@ -13,7 +13,6 @@ KEPT = 20  # notes of a kind; older ones are deleted
 
 
 def place_note(name: str) -> Path:
-    """Return the file of a note, which need not exist."""
     return Path(os.environ.get(CACHE) or Path.home() / ".cache") / "fedgrid" / name
 
 

@@ -23,7 +23,6 @@ NEAR = 0.8  # how like a key a misspelt one is
 
 
 def is_own(text: str) -> bool:
-    """Whether the text of this folder's config.yaml is a configuration of fedgrid."""
     if CHECKOUT.is_dir():
         return True
     keys = keys_of(text)
@@ -46,5 +45,4 @@ def keys_of(text: str) -> list[str]:
 
 
 def is_near(key: str, among: tuple[str, ...]) -> bool:
-    """Whether a key is one of others, or is misspelt for one of them."""
     return bool(get_close_matches(key, among, n=1, cutoff=NEAR))

@@ -38,7 +38,6 @@ class Plain(Composer):
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  of this class, not of PyYAML's
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        """Return a mapping node; ComposerError if a key occurs twice."""
         node = super().compose_mapping_node(anchor)
         keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for at, (_, name) in enumerate(keys):

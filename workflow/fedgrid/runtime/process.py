@@ -75,19 +75,12 @@ FUNCTIONS: list[tuple[str, str, Any, *tuple[str, ...]]] = [
     ),
 ]
 # The same of settings that are read and written otherwise.
+ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 OTHERS: list[tuple[Callable[[], Any], Callable[[Any], Any], Any]] = [
     (lambda: sys.float_info.min / 2 == 0, torch.set_flush_denormal, False),
     (np.getbufsize, np.setbufsize, 8192),
-    (
-        np.geterr,
-        lambda kinds: np.seterr(**kinds),
-        {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
-    ),
-    (
-        lambda: np.get_printoptions()["legacy"],
-        lambda version: np.set_printoptions(legacy=version),
-        False,
-    ),
+    (np.geterr, lambda kinds: np.seterr(**kinds), ERRORS),
+    (lambda: np.get_printoptions()["legacy"], lambda v: np.set_printoptions(legacy=v), False),
 ]
 ALONE = RLock()  # most of this state belongs to all threads
 INSIDE = "fedgrid is called inside of {}, which could change numbers: call it outside"
@@ -99,7 +92,7 @@ def fresh_state() -> Iterator[None]:
 
     One thread at a time does so, and the others wait.
 
-    UsageError for modes and hooks that could change numbers.
+    UsageError for modes and hooks that could change numbers, and cannot be put aside.
     """
     refuse_surroundings()
     on_cpu = torch.empty(0).device.type == "cpu"  # by the default device
@@ -118,7 +111,6 @@ def fresh_state() -> Iterator[None]:
 
 
 def refuse_surroundings() -> None:
-    """Raise a UsageError for what changes numbers and cannot be put aside."""
     modes = [mode for mode in function_modes() if not isinstance(mode, DeviceContext)]
     if found := [type(mode).__name__ for mode in (*modes, *dispatch_modes())]:
         raise UsageError(INSIDE.format(found[0]))

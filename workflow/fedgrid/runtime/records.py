@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedgrid.runtime.code import source
-from fedgrid.runtime.files import checksum
+from fedgrid.runtime.files import checksum, replacing
 from fedgrid.runtime.machine import peak_memory_mb, versions
 from fedgrid.runtime.resolved import Run
 
@@ -45,43 +45,27 @@ class Command:
 
 
 def path(output: Path) -> Path:
-    """Return the path of a file's record."""
     return output.with_name(f".{output.name}.record")
 
 
 def write(work: Work, command: Command | None = None) -> None:
     """Write the record of a command, by default of this process, beside its last file."""
     last, made = work.outputs[-1], {*work.outputs}
-    command = command or of_process()
+    if command is None:
+        spec = sys.modules["__main__"].__spec__
+        command = Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], BEGAN)
     record = {
         "command": command.words,
         "run": work.run,
-        "outputs": {relative(file, last.parent): checksum(file) for file in sorted(made)},
+        "outputs": {os.path.relpath(file, last.parent): checksum(file) for file in sorted(made)},
         "inputs": {str(file): checksum(file) for file in sorted({*work.inputs} - made)},
         "code": {"modules": [*work.code], "fingerprint": source.fingerprint(*work.code)},
         "versions": versions(),
-        "environment": {name: os.environ[name] for name in sorted(os.environ) if rounds(name)},
+        "environment": {n: v for n, v in sorted(os.environ.items()) if n.startswith(LIBRARIES)},
         "host": socket.gethostname(),
         "seconds": round(time.monotonic() - command.began, 1),
         "peak_memory_mb": peak_memory_mb(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    temporary = path(last).with_suffix(f".{os.getpid()}.tmp")  # of this process only
-    temporary.write_text(json.dumps(record, indent=1) + "\n")
-    temporary.replace(path(last))
-
-
-def rounds(variable: str) -> bool:
-    """Whether a variable of the environment may change how a library rounds."""
-    return variable.startswith(LIBRARIES)
-
-
-def relative(file: Path, folder: Path) -> str:
-    """Return the path of a file relative to a folder."""
-    return os.path.relpath(file, folder)
-
-
-def of_process() -> Command:
-    """Return the command that this process is."""
-    spec = sys.modules["__main__"].__spec__
-    return Command([spec.name if spec else sys.argv[0], *sys.argv[1:]], BEGAN)
+    with replacing(path(last), sync=False) as temporary:
+        temporary.write_text(json.dumps(record, indent=1) + "\n")

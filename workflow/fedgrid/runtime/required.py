@@ -4,6 +4,7 @@
 """
 
 import tomllib
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 
@@ -20,10 +21,16 @@ def refuse_old_packages() -> None:
 
 def describe_old_packages() -> str:
     """Return which installed packages fedgrid does not work with, and what to do; "" for none."""
-    if not (old := {one: there for one in read_requirements() if (there := wrong_version(one))}):
+    old = []
+    for needed in read_requirements():
+        with suppress(metadata.PackageNotFoundError):  # whoever imports it says so
+            version = metadata.version(needed.name)
+            if not needed.specifier.contains(version, prereleases=True):
+                old.append((needed, version))
+    if not old:
         return ""
-    there = ", ".join(f"{one.name} {version}" for one, version in old.items())
-    needed = " ".join(f'"{one.name}{one.specifier}"' for one in old)
+    there = ", ".join(f"{one.name} {version}" for one, version in old)
+    needed = " ".join(f'"{one.name}{one.specifier}"' for one, _ in old)
     return (
         f"fedgrid does not work with the installed versions of packages ({there}): "
         f"run `python -m pip install {needed}`"
@@ -39,12 +46,3 @@ def read_requirements() -> list[Any]:
     else:
         texts = metadata.requires("fedgrid") or []
     return [Requirement(text) for text in texts]
-
-
-def wrong_version(needed: Any) -> str:
-    """Return the installed version of a package if it is not one of those needed, or else ""."""
-    try:
-        version = metadata.version(needed.name)
-    except metadata.PackageNotFoundError:
-        return ""  # whoever imports it says so
-    return "" if needed.specifier.contains(version, prereleases=True) else version

@@ -13,8 +13,6 @@ MethodParts = dict[str, Fields]  # the files of a method, each with all its hype
 
 
 class Names(TypedDict):
-    """The names of a run."""
-
     protocol: str
     dataset: str
     partition: str

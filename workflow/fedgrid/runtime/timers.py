@@ -11,6 +11,7 @@ if one is waiting that ends early enough. The Snakefile calls it.
 import inspect
 import threading
 import time
+from contextlib import suppress
 from textwrap import dedent
 from typing import Any
 
@@ -29,18 +30,14 @@ def merge() -> bool:
     """Replace the method of Snakemake if it is as expected; return whether it is replaced now."""
     from snakemake.scheduling.job_scheduler import JobScheduler
 
-    found = JobScheduler.__dict__.get("_schedule_reevalutation")
-    if found is not look_later and is_expected(found):
-        JobScheduler._schedule_reevalutation = found = look_later
-    return found is look_later
-
-
-def is_expected(method: Any) -> bool:
-    """Return whether a method has the expected text."""
-    try:
-        return dedent(inspect.getsource(method)) == EXPECTED
-    except (OSError, TypeError):  # there is no source, or no such method
-        return False
+    found: Any = JobScheduler.__dict__.get("_schedule_reevalutation")
+    if found is look_later:
+        return True
+    with suppress(OSError, TypeError):  # there is no source, or no such method
+        if dedent(inspect.getsource(found)) == EXPECTED:
+            JobScheduler._schedule_reevalutation = look_later
+            return True
+    return False
 
 
 def look_later(scheduler: Any, delay: float) -> None:

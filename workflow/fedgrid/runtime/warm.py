@@ -42,11 +42,14 @@ def hand_over() -> None:
     owner, module = os.environ.pop("FEDGRID_WARM", ""), sys.modules["__main__"].__spec__
     if not (owner and module and hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):
         return
-    keeper = connected(name(owner))
-    if keeper is None:
-        start(owner)
-    elif (child := asked(keeper, module.name)) is not None:
-        wait(keeper, child)
+    if keeper := connected(name(owner)):
+        child = asked(keeper, module.name)
+        return None if child is None else wait(keeper, child)
+    # Start a keeper for later jobs; if several start at once, only one can bind the address.
+    nowhere: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    with contextlib.suppress(OSError):
+        command = [sys.executable, "-m", "fedgrid.runtime.warm", owner]
+        subprocess.Popen(command, **nowhere, start_new_session=True)
 
 
 def name(owner: str) -> str:
@@ -57,7 +60,6 @@ def name(owner: str) -> str:
 
 
 def connected(address: str) -> socket.socket | None:
-    """Return a connection to this user's keeper, or None."""
     keeper = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(OSError):
         keeper.connect(address)
@@ -68,21 +70,8 @@ def connected(address: str) -> socket.socket | None:
 
 
 def same_user(peer: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this user."""
     pid_uid_gid = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", pid_uid_gid)[1] == os.getuid()
-
-
-def start(owner: str) -> None:
-    """Start a keeper for later jobs; if several start at once, only one can bind the address."""
-    with contextlib.suppress(OSError):
-        subprocess.Popen(
-            [sys.executable, "-m", "fedgrid.runtime.warm", owner],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
 
 
 def asked(keeper: socket.socket, module: str) -> int | None:
@@ -106,7 +95,6 @@ def heard(keeper: socket.socket) -> int | None:
 
 
 def wait(keeper: socket.socket, child: int) -> None:
-    """Wait until the child ends, and exit as it did."""
     for passed in PASSED_ON:
         signal.signal(getattr(signal, passed), lambda number, frame: os.kill(child, number))
     status = heard(keeper)
@@ -150,12 +138,12 @@ def keep(owner: int) -> None:
                     listener.close()
                 elif key.fd in children:
                     finish(key.fd, watched, children)
-                else:
-                    stop(key.data, watched, key.fileobj)
+                else:  # the process that waited was killed, so kill the child, too
+                    watched.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)
 
 
 def import_each(packages: tuple[str, ...]) -> None:
-    """Import the packages, except those that are not installed."""
     for package in packages:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
@@ -164,7 +152,6 @@ def import_each(packages: tuple[str, ...]) -> None:
 def accept(
     listener: socket.socket, watched: Any, children: dict[int, tuple[int, socket.socket]]
 ) -> None:
-    """Fork a child for the process that asks."""
     client, _ = listener.accept()
     if not same_user(client):
         return client.close()
@@ -199,12 +186,6 @@ def finish(ended: int, watched: Any, children: dict[int, tuple[int, socket.socke
     client.close()
 
 
-def stop(child: int, watched: Any, client: Any) -> None:
-    """The process that waited was killed, so kill the child, too."""
-    watched.unregister(client)
-    os.kill(child, signal.SIGKILL)
-
-
 # -- the child ------------------------------------------------------------------------------------
 
 
@@ -215,7 +196,11 @@ def work(keeper: int, files: list[int]) -> None:
         for passed in PASSED_ON:
             signal.signal(getattr(signal, passed), signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)  # as in every Python
-        die_with(keeper)
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: to end with the keeper
+        if os.getppid() != keeper:
+            return
         *streams, folder, request = files
         for stream, file in enumerate(streams):
             os.dup2(file, stream)
@@ -245,15 +230,6 @@ def reopen(stream: TextIO) -> TextIO:
     file = stream.fileno()
     lines = 1 if os.isatty(file) or stream is sys.stderr else -1
     return open(file, "w", lines, stream.encoding, stream.errors, closefd=False)
-
-
-def die_with(keeper: int) -> None:
-    """Ask the kernel to kill this process when the keeper ends."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != keeper:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from fedgrid.runtime.names import UsageError
 from fedgrid.store.wanted import Wanted
 from fedgrid.study.paths import RUN
 
-TEMPORARY = re.compile(r"\..+\.\d+\.tmp")  # `files.replacing`, and records
+TEMPORARY = re.compile(r"\..+\.\d+\.tmp")  # `files.replacing`
 OLD = 3600  # seconds after which no process writes a temporary file any more
 CHECKPOINT = ("", ".before", ".history", ".clients", ".forced")  # ends of unfinished runs' files
 STATE = (".ended", ".ended.before", ".ended.history", ".ended.clients")  # of finished runs

@@ -6,7 +6,7 @@ change nothing for the others; and imports from rooms that never count.
 """
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from fedgrid.runtime.names import PACKAGE
@@ -34,7 +34,6 @@ class _Bare(ast.NodeTransformer):
         self.rooms = rooms
 
     def visit(self, node: Any) -> Any:
-        """Remove the texts in a node; None for an import that does not count."""
         node = self.generic_visit(node)
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if documented and ast.get_docstring(node) is not None:
@@ -55,7 +54,9 @@ class _Unchecked(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> ast.If | None:
         """Return None for a check, unless what it assigns is read elsewhere."""
         self.generic_visit(node)
-        elsewhere = (count_reads(self.tree, n) > count_reads(node, n) for n in assigned(node.test))
+        named = (one for one in ast.walk(node.test) if isinstance(one, ast.NamedExpr))
+        names = [one.target.id for one in named]
+        elsewhere = (count_reads(self.tree, name) > count_reads(node, name) for name in names)
         return None if refuses(node) and not any(elsewhere) else node
 
 
@@ -71,13 +72,6 @@ def refuses(node: ast.If) -> bool:
     raised = getattr(node.body[0], "exc", None)
     alone = len(node.body) == 1 and not node.orelse
     return alone and getattr(getattr(raised, "func", None), "id", "") == REFUSAL
-
-
-def assigned(node: ast.AST) -> Iterator[str]:
-    """Yield the names to which the assignments in an expression give values."""
-    for one in ast.walk(node):
-        if isinstance(one, ast.NamedExpr):
-            yield one.target.id
 
 
 def count_reads(tree: ast.AST, name: str) -> int:

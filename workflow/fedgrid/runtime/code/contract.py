@@ -36,21 +36,9 @@ def texts(value: Any) -> bool:
     return isinstance(value, tuple | list) and all(isinstance(p, str) and p.strip() for p in value)
 
 
-def different(value: Any) -> bool:
-    """Whether `value` is a tuple or list of different texts."""
-    return texts(value) and len({*value}) == len(value)
-
-
 def named(value: Any) -> bool:
     """Whether `value` is a dict whose keys are texts."""
     return isinstance(value, dict) and texts([*value])
-
-
-def ranged(value: Any) -> bool:
-    """Whether `value` is a dict of intervals, such as "[0, 1)", or of tuples of texts."""
-    return named(value) and all(
-        read_interval(one) if isinstance(one, str) else one and texts(one) for one in value.values()
-    )
 
 
 INTERVAL = re.compile(r"([\[(])(\S+), (\S+)([\])])")
@@ -66,6 +54,11 @@ def read_interval(text: str) -> tuple[float, float, bool, bool] | None:
     except ValueError:
         return None
     return (*ends, first == "[", last == "]") if ends[0] < ends[1] else None
+
+
+def is_range(value: Any) -> bool:
+    """Whether `value` is an interval, such as "[0, 1)", or a tuple of texts."""
+    return bool(read_interval(value) if isinstance(value, str) else value and texts(value))
 
 
 def is_allowed(value: Any, allowed: str | tuple[str, ...]) -> bool:
@@ -118,7 +111,10 @@ MAY: dict[str, Rule] = {  # optional constants of a dataset's file
     "FLOATS": BOOL,
     "GIVEN": ('a tuple of texts, such as ("femnist/*.json",)', texts),
     "MISSING": ("a text with {} for the folder of data", lambda value: isinstance(value, str)),
-    "CLASS_NAMES": ('a list of different texts, such as ["cat", "dog"]', different),
+    "CLASS_NAMES": (
+        'a list of different texts, such as ["cat", "dog"]',
+        lambda value: texts(value) and len({*value}) == len(value),
+    ),
 }
 MODEL: dict[str, Rule] = {
     "WEIGHTS": (
@@ -155,7 +151,7 @@ METHOD: dict[str, Rule] = {
     "RANGES": (
         'a dict of intervals, such as {"mu": "[0, inf)"}, or of tuples of texts, for '
         "hyper-parameters",
-        ranged,
+        lambda value: named(value) and all(map(is_range, value.values())),
     ),
     "SERVER_DATA": BOOL,
     "ROUNDS": BOOL,
@@ -210,7 +206,7 @@ def dataset(name: str) -> None:
                 f"{source.file(module)}: STATISTICS has {shown(repr(value))} as `{key}`, but mean "
                 "and deviation must be those of images scaled to [0, 1]: divide by 255"
             )
-    function(module, "load", "load(root)")
+    function(module, "load(root)")
 
 
 def tokens(module: str) -> None:
@@ -247,7 +243,7 @@ def model(name: str) -> None:
     module = f"models.{name}"
     constants(module, MODEL)
     tokens = source.literal(module, "TOKENS", False)
-    function(module, "body", "body(shape, tokens)" if tokens else "body(shape)")
+    function(module, "body(shape, tokens)" if tokens else "body(shape)")
     blocks, encoder = source.literal(module, "BLOCKS", ()), source.literal(module, "ENCODER", 0)
     if blocks and not 0 < encoder < len(blocks):
         raise UsageError(
@@ -288,13 +284,14 @@ def check_ranges(where: str, name: str, given: dict[str, Any]) -> None:
 
 def product(module: str, formats: list[str]) -> None:
     """Raise a UsageError that names the file if the product cannot be drawn in the formats."""
+    _, taken = source.parameters(module, "draw")
     for name in ("study", "scale"):
-        if not source.accepts(module, "draw", name):
+        if taken is not None and name not in taken:
             raise UsageError(f"{source.file(module)}: `draw` does not take `{name}`: add it")
     if {*formats} - {"csv"}:
-        function(module, "caption", "caption(table)", ", which all formats but csv need")
+        function(module, "caption(table)", ", which all formats but csv need")
     if {*formats} & {"pdf", "svg", "png"}:
-        function(module, "plot", "plot(table, study)", ", which pdf, svg and png need")
+        function(module, "plot(table, study)", ", which pdf, svg and png need")
 
 
 def constants(module: str, rules: dict[str, Rule]) -> None:
@@ -318,8 +315,9 @@ def constants(module: str, rules: dict[str, Rule]) -> None:
             )
 
 
-def function(module: str, name: str, form: str, why: str = "") -> None:
-    """Raise a UsageError if the file does not define or import the function."""
+def function(module: str, form: str, why: str = "") -> None:
+    """Raise a UsageError if the file does not define or import the function of this form."""
+    name = form.partition("(")[0]
     if name not in source.definitions(module):
         lacks = f"{source.file(module)} has no function `{name}`{why}"
         raise UsageError(f"{lacks}: write `def {form}`")

@@ -43,7 +43,6 @@ def file(module: str) -> str:
 
 
 def exists(module: str) -> bool:
-    """Whether a module has a file, or is data of one's own."""
     return path(module).exists() or is_own(module)
 
 
@@ -60,7 +59,6 @@ def data_of(dataset: str) -> dict[str, str]:
 
 
 def text(module: str) -> str:
-    """Return the text of a module."""
     if is_own(module):
         return own_data.dataset(module.partition(".")[2]).code
     return decode_source(path(module).read_bytes())
@@ -74,7 +72,6 @@ def forget() -> None:
 
 @cache
 def tree(module: str) -> ast.Module:
-    """Return the module's syntax tree."""
     return _parsed(module)
 
 
@@ -110,9 +107,8 @@ def _statements_in(node: ast.AST) -> Iterator[ast.AST]:
 
 def _inside(name: str) -> str:
     """Return a module's name without the package's; "." for the package, "" for another one."""
-    if name == ROOT.name:
-        return "."
-    return name.removeprefix(f"{ROOT.name}.") if name.startswith(f"{ROOT.name}.") else ""
+    package, _, inside = name.partition(".")
+    return inside or "." if package == ROOT.name else ""
 
 
 def origin(module: str, node: ast.ImportFrom) -> str:
@@ -130,21 +126,24 @@ def reachable(module: str) -> frozenset[str]:
 
     It is noted, because all of these are parsed for it.
     """
-    return frozenset(find_once("reach", [module], r"[\w. ]+", lambda: _reach(module)).split())
+
+    def find() -> str:
+        return " ".join(sorted(_follow(module, lambda name: True)))
+
+    return frozenset(find_once("reach", [module], r"[\w. ]+", find).split())
 
 
-def _reach(module: str) -> str:
-    """Return the modules of `reachable`, with spaces between them."""
+def _follow(module: str, is_followed: Callable[[str], bool]) -> frozenset[str]:
+    """Return `module`, and all that it imports directly or through modules that are followed."""
     found, new = set(), {module}
     while new:
         found |= new
-        new = {name for one in new for name in _imports(one)} - found
-    return " ".join(sorted(found))
+        new = {name for one in new for name in _imports(one) if is_followed(name)} - found
+    return frozenset(found)
 
 
 @cache
 def _imports(module: str) -> frozenset[str]:
-    """Return the modules of this package that a module imports."""
     names = set()
     for node in _import_nodes(module):
         if isinstance(node, ast.Import):
@@ -157,11 +156,7 @@ def _imports(module: str) -> frozenset[str]:
 @cache
 def counted(module: str) -> frozenset[str]:
     """Return `module`, and all modules that can change its result."""
-    found, new = set(), {module}
-    while new:
-        found |= new
-        new = {name for one in new for name in _imports(one) if counts(name)} - found
-    return frozenset(found)
+    return _follow(module, counts)
 
 
 def counts(module: str) -> bool:
@@ -246,7 +241,6 @@ def _note() -> Path:
 
 
 def hash_codes(codes: Iterable[str]) -> str:
-    """Return a hash of the code of modules."""
     return hashlib.sha256("\n".join(codes).encode()).hexdigest()[:12]
 
 
@@ -256,9 +250,11 @@ def literal(module: str, name: str, default: Any = None) -> Any:
 
     UsageError if the value is an expression, another name or an import.
     """
-    if not mentions(module, name):
-        return default
-    if (node := definitions(module).get(name)) is None:
+    try:
+        is_mentioned = name in text(module)  # otherwise the file need not be parsed
+    except (OSError, SyntaxError, ValueError):
+        is_mentioned = True  # who parses it says what is wrong
+    if not is_mentioned or (node := definitions(module).get(name)) is None:
         return default
     try:
         value: Any = _assigned(node, name)  # None is refused, too
@@ -268,14 +264,6 @@ def literal(module: str, name: str, default: Any = None) -> Any:
             f"{file(module)}, line {node.lineno}: {name} is not a plain value, but is read without "
             f"running the file: write `{name} = ` and the value itself, with no sum, name or import"
         ) from None
-
-
-def mentions(module: str, word: str) -> bool:
-    """Whether a word is in a module's text, which need not be parsed for a word that is not."""
-    try:
-        return word in text(module)
-    except (OSError, SyntaxError, ValueError):
-        return True  # who parses it says what is wrong
 
 
 @cache
@@ -335,7 +323,6 @@ def _default(where: str, name: str, node: ast.expr | None) -> Any:
 
 @cache
 def arguments(module: str, function: str) -> list[str]:
-    """Return the names of the arguments of a module's function."""
     found = _signature(module, function)
     return [argument.arg for argument in (*found.posonlyargs, *found.args, *found.kwonlyargs)]
 
@@ -348,11 +335,6 @@ def parameters(module: str, function: str) -> tuple[list[str], list[str] | None]
     needed = plain[: len(plain) - len(found.defaults)]
     needed += [one.arg for one in found.kwonlyargs if one not in optional]
     return needed, None if found.kwarg else names
-
-
-def accepts(module: str, function: str, argument: str) -> bool:
-    """Whether a module's function takes the argument by name."""
-    return bool(_signature(module, function).kwarg) or argument in arguments(module, function)
 
 
 @cache

@@ -34,11 +34,11 @@ class Failures(logging.Handler):
             self.logs |= dict.fromkeys(map(str, record.log or ()))
 
     def tell(self) -> None:
-        """Print each sentence once."""
         found = [sentence for log in self.logs for sentence in find_sentence(Path(log))]
         sentences = [*dict.fromkeys([*self.said, *found])]
-        more = len(sentences) - MOST
-        for sentence in [*sentences[:MOST], *([f"and {more} other errors"] if more > 0 else [])]:
+        if (more := len(sentences) - MOST) > 0:
+            sentences[MOST:] = [f"and {more} other errors"]
+        for sentence in sentences:
             print(sentence, file=sys.stderr, flush=True)
 
 

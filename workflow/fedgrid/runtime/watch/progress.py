@@ -37,22 +37,16 @@ class Rounds:
     def __exit__(self, *problem: Any) -> None:
         self.bar.close()
 
-    def left(self, now: float) -> str:
-        """Return the time that the rounds which are left will take."""
-        return clock((now - self.began) / (self.done - self.first) * (self.total - self.done))
-
     def step(self, latest: dict[str, float]) -> None:
-        """Count one more round, and show the latest evaluation."""
         self.done += 1
         self.bar.update()
         names = {"accuracy": "accuracy", "own_weighted": "own accuracy", "train_loss": "loss"}
         there = {word: latest.get(name) for name, word in names.items()}
         shown = {word: f"{value:.4g}" for word, value in there.items() if value is not None}
         self.bar.set_postfix(shown, refresh=False)
-        if self.bar.disable and (self.due(now := time.monotonic()) or self.done == self.total):
+        now = time.monotonic()
+        passed, is_last = now - self.began, self.done == self.total
+        if self.bar.disable and (is_last or now - self.said >= max(EVERY, SHARE * passed)):
             self.said, facts = now, "  ".join(f"{word} {value}" for word, value in shown.items())
-            log.info("round %d/%d  %s  %s left", self.done, self.total, facts, self.left(now))
-
-    def due(self, now: float) -> bool:
-        """Whether the next log line is due."""
-        return now - self.said >= max(EVERY, SHARE * (now - self.began))
+            left = clock(passed / (self.done - self.first) * (self.total - self.done))
+            log.info("round %d/%d  %s  %s left", self.done, self.total, facts, left)

@@ -38,7 +38,6 @@ def columns() -> tuple[Any, ...]:
         max_refresh = 0.5
 
         def render(self, task: progress.Task) -> str:
-            """Return the time, or nothing before the first job has ended."""
             if task.id or task.finished or not task.completed:
                 return ""
             return f"{left(task.elapsed or 0.0, int(task.completed), int(task.total or 0))} left"
@@ -63,7 +62,6 @@ class Lines(logging.Handler):
         self.part = 0
 
     def emit(self, record: Any) -> None:
-        """Note when the jobs begin, and say how many are done."""
         event = getattr(record, "event", None)
         if event == LogEvent.RUN_INFO:
             self.began = record.created

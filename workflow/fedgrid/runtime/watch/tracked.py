@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgrid.runtime import cli, resolved
-from fedgrid.runtime.names import UsageError, shown
+from fedgrid.runtime.names import UsageError, shown_error
 from fedgrid.runtime.watch.trackers import ALWAYS, Asked, Run, settings
 
 
@@ -27,14 +27,13 @@ class Rows:
             self.start(tracker, about)
 
     def start(self, name: str, about: Run) -> None:
-        """Open a tracker."""
         rows = [plain(row) for row in self.history]
         try:
             module = import_module(f"fedgrid.runtime.watch.trackers.{name}")
             self.open[name] = module.tracker(about, rows)
         except Exception as problem:
             if not rows and name != ALWAYS:
-                said = f"log: {name} did not start ({said_by(problem)})"
+                said = f"log: {name} did not start ({shown_error(problem)})"
                 raise UsageError(f"{said}: correct that, or remove {name} from `log`") from problem
             give_up(name, problem)
 
@@ -46,7 +45,6 @@ class Rows:
             self.attempt(name, self.open[name].close)
 
     def send(self) -> None:
-        """Send the evaluations that are new."""
         for row in self.history[self.sent :]:
             for name in [*self.open]:
                 self.attempt(name, self.open[name].write, plain(row))
@@ -62,14 +60,9 @@ class Rows:
 
 
 def give_up(name: str, problem: Exception) -> None:
-    """Warn that a tracker gets nothing more."""
     what = "metrics.running.csv" if name == ALWAYS else name
-    cli.warn(f"{what} failed and gets no more evaluations ({said_by(problem)}); the run goes on")
-
-
-def said_by(problem: Exception) -> str:
-    """Return an error for a sentence."""
-    return shown(f"{type(problem).__name__}: {problem}")
+    said = shown_error(problem)
+    cli.warn(f"{what} failed and gets no more evaluations ({said}); the run goes on")
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:

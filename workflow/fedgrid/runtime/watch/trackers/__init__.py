@@ -47,19 +47,16 @@ NOTHING = Asked()
 
 def chosen(value: str | list[Any] | None) -> tuple[str, ...]:
     """Return the trackers in a name, a list or `a,b`; UsageError for an unknown one."""
-    names = [part.strip() for one in listed(value) for part in split(one)]
+    names = []
+    for one in listed(value):
+        if not isinstance(one, str):
+            raise UsageError(
+                f"log: {shown(repr(one))} is not the name of a tracker: write `log: none`"
+            )
+        names += [part.strip() for part in one.split(",") if part.strip()]
     for name in names:
         known("tracker of `log`", name, [NONE, *trackers()])
     return tuple(dict.fromkeys(name for name in names if name != NONE))
-
-
-def split(value: object) -> list[str]:
-    """Return the parts of `a,b`; UsageError for a value that is not text."""
-    if not isinstance(value, str):
-        raise UsageError(
-            f"log: {shown(repr(value))} is not the name of a tracker: write `log: none`"
-        )
-    return [part for part in value.split(",") if part.strip()]
 
 
 def trackers() -> list[str]:

@@ -27,15 +27,12 @@ def discard(out: Path) -> None:
 
 
 class Running:
-    """A .csv that grows row by row."""
-
     def __init__(self, path: Path, rows: list[dict[str, Any]]):
         self.path, self.rows = path, list(rows)
         self.columns: list[str] = []
         self.replace()
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add a row."""
         self.rows.append(row)
         if self.columns and row.keys() <= {*self.columns} and self.path.exists():
             self.append(text(self.columns, [row]))
@@ -60,9 +57,9 @@ class Running:
         self.columns = list(dict.fromkeys(name for row in self.rows for name in row))
         if not self.rows:
             return self.path.unlink(missing_ok=True)
-        header = dict(zip(self.columns, self.columns, strict=True))
+        header = {name: name for name in self.columns}
+        content = text(self.columns, [header, *self.rows])
         with files.replacing(self.path, sync=False) as temporary:
-            content = text(self.columns, [header, *self.rows])
             temporary.write_text(content, encoding="utf-8", errors="backslashreplace")
 
     def close(self) -> None:

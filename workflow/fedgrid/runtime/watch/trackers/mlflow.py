@@ -25,41 +25,24 @@ def tracker(run: Run, rows: list[dict[str, Any]]) -> "Recorded":
     place = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{run.logs.absolute()}/mlflow.db")
     with files.alone(run.logs / "mlflow"):  # jobs that start together would make everything twice
         client = MlflowClient(tracking_uri=place)
-        return Recorded(client, found(client, run) or made(client, run), rows)
+        return Recorded(client, begin(client, run), rows)
 
 
-def experiment(client: Any) -> str:
-    """Return the id of the experiment, which is made if it is missing."""
+def begin(client: Any, run: Run) -> str:
+    """Return the id of the run that an earlier process began, or else of a new one."""
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedgrid")
     there = client.get_experiment_by_name(name)
-    return there.experiment_id if there else client.create_experiment(name)
-
-
-def found(client: Any, run: Run) -> str | None:
-    """Return the id of the run that an earlier process began."""
-    there = client.search_runs([experiment(client)], f"tags.`{KEY}` = '{run.key}'", max_results=1)
-    for one in there:
+    experiment = there.experiment_id if there else client.create_experiment(name)
+    for one in client.search_runs([experiment], f"tags.`{KEY}` = '{run.key}'", max_results=1):
         client.update_run(one.info.run_id, status="RUNNING")
         return one.info.run_id
-    return None
-
-
-def made(client: Any, run: Run) -> str:
-    """Return the id of a new run with the settings as its parameters."""
-    one = client.create_run(experiment(client), run_name=run.name, tags={KEY: run.key})
+    made = client.create_run(experiment, run_name=run.name, tags={KEY: run.key})
     for name, value in run.settings.items():
-        client.log_param(one.info.run_id, name, value)
-    return one.info.run_id
-
-
-def allowed(name: str) -> str:
-    """Return a column's name in characters that MLflow takes: a class may have any name."""
-    return re.sub(r"[^/\w.\- ]", "_", name)
+        client.log_param(made.info.run_id, name, value)
+    return made.info.run_id
 
 
 class Recorded:
-    """A run of MLflow."""
-
     def __init__(self, client: Any, run: str, rows: list[dict[str, Any]]):
         self.client, self.run = client, run
         known = [one for name in SCORES for one in client.get_metric_history(run, name)]
@@ -72,11 +55,11 @@ class Recorded:
         if row["round"] > self.last:
             from mlflow.entities import Metric
 
-            now = round(time.time() * 1000)
-            named = {allowed(name): value for name, value in numbers(row).items()}
-            metrics = [Metric(name, value, now, row["round"]) for name, value in named.items()]
+            now, metrics = round(time.time() * 1000), []
+            for name, value in numbers(row).items():
+                taken = re.sub(r"[^/\w.\- ]", "_", name)  # a class may have any name
+                metrics.append(Metric(taken, value, now, row["round"]))
             self.client.log_batch(self.run, metrics=metrics)
 
     def close(self) -> None:
-        """Mark the run as ended."""
         self.client.set_terminated(self.run)

@@ -17,27 +17,19 @@ def tracker(run: Run, rows: list[dict[str, Any]]) -> "Events":
 
 
 class Events:
-    """A writer of event files."""
-
     def __init__(self, run: Run, first: int):
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.logs / "tensorboard" / run.name
         self.writer = SummaryWriter(str(folder), purge_step=first, flush_secs=FLUSH_SECONDS)
-        if not first:
-            self.writer.add_text("settings", table(run.settings), 0)
+        if not first:  # a table of Markdown
+            head = ["| setting | value |", "|---|---|"]
+            lines = [f"| {name} | {value} |" for name, value in run.settings.items()]
+            self.writer.add_text("settings", "\n".join([*head, *lines]), 0)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add the numbers of a row."""
         for name, value in numbers(row).items():
             self.writer.add_scalar(name, value, row["round"])
 
     def close(self) -> None:
-        """Write what is left."""
         self.writer.close()
-
-
-def table(settings: dict[str, Any]) -> str:
-    """Return the settings as a table of Markdown."""
-    lines = [f"| {name} | {value} |" for name, value in settings.items()]
-    return "\n".join(["| setting | value |", "|---|---|", *lines])

@@ -23,20 +23,16 @@ def tracker(run: Run, rows: list[dict[str, Any]]) -> "Online":
     run.logs.mkdir(parents=True, exist_ok=True)
     project = os.environ.get("WANDB_PROJECT", "fedgrid")
     quiet = wandb.Settings(console="off", silent=True)
-    about: dict[str, Any] = {
-        "id": run.key[:ID],
-        "name": run.name,
-        "group": run.name.rpartition("/")[0],
-    }
-    about |= {"config": run.settings, "resume": "allow", "dir": str(run.logs)}
-    made = wandb.init(project=project, settings=quiet, **about)
+    made = wandb.init(
+        **{"project": project, "settings": quiet, "config": run.settings, "resume": "allow"},
+        **{"id": run.key[:ID], "name": run.name, "group": run.name.rpartition("/")[0]},
+        dir=str(run.logs),
+    )
     log.info("wandb: %s", f"offline, in {run.logs / 'wandb'}" if made.offline else made.url)
     return Online(made, rows)
 
 
 class Online:
-    """A run of Weights & Biases."""
-
     def __init__(self, run: Any, rows: list[dict[str, Any]]):
         self.run = run
         for row in rows:  # a killed run may not have sent them
@@ -48,5 +44,4 @@ class Online:
             self.run.log(numbers(row), step=row["round"], commit=True)
 
     def close(self) -> None:
-        """Send what is left."""
         self.run.finish()
