@@ -10,7 +10,6 @@ LONGEST = 30_000  # characters; the system allows 131,072 for a whole command
 
 
 def write_in_file(plan: Plan, words: list[str]) -> str:
-    """Return the path of a file with arguments of a command; what only plans does not write it."""
     return str(cli.write_arguments(words, Path("results/grids"), plan.snakemake.will_run))
 
 

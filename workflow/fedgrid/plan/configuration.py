@@ -56,7 +56,6 @@ class Plan:
 
     @property
     def current_folder(self) -> str:
-        """The folder of the products of the study and scale in the configuration."""
         return self.folder.format(study=self.config["study"], scale=self.config["scale"])
 
 
@@ -83,7 +82,6 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
 
 
 def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
-    """Return the indices of the runs that are kept with studies, by study and scale."""
     places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
     found = {}
     for study, scale in places:
@@ -95,7 +93,6 @@ def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str
 
 
 def check_experiments(studies: Mapping[str, Study], checks: Checks) -> None:
-    """Raise a UsageError for a wrong setting of an experiment of a study."""
     for study, about in studies.items():
         for scale, of in about["scales"].items():
             of_scale: dict[str, Any] = {**of}

@@ -15,7 +15,6 @@ from fedgrid.study.jobs import STATES_READ
 
 
 def variables(plan: Plan) -> dict[str, str]:
-    """Return the variables of the environment that a plan's jobs read."""
     config = plan.config
     is_warm = config["warm"] and not plan.snakemake.runs_one_job
     return {

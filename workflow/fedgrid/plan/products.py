@@ -23,8 +23,6 @@ LOOKS = "report/paper.mplstyle"  # no code, and says how figures look
 
 
 class Products:
-    """The products of a plan's studies: tables and figures."""
-
     def __init__(self, plan: Plan, tables: Tables, experiments: Experiments):
         self.plan, self.tables, self.experiments = plan, tables, experiments
         self.has_warned = False
@@ -32,7 +30,6 @@ class Products:
     # -- paths -----------------------------------------------------------------------------------
 
     def path(self, study: str, product: str) -> str:
-        """Return the path of a product without its ending, and with the wildcard {scale}."""
         return f"{self.plan.folder}/{product}".replace("{study}", study)
 
     def files(self, study: str, product: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -42,7 +39,6 @@ class Products:
             yield f"{self.path(study, product)}.{ext}", labels
 
     def all_files(self, study: str, folder: str) -> list[str]:
-        """Return every file of a study's products in a folder, at the configuration's scale."""
         return [
             f"{folder}/{name}.{ext}"
             for name in self.plan.grid.products(study, self.plan.config["scale"])
@@ -50,7 +46,6 @@ class Products:
         ]
 
     def whole_study(self, study: str) -> Asked:
-        """Return all products of a study as an input function: not every study has the scale."""
         folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
         return asked(lambda wildcards: self.all_files(study, folder))
 
@@ -79,14 +74,12 @@ class Products:
         return find_sources
 
     def warn_of_tries(self, study: str, scale: str, product: str) -> None:
-        """Say once in a command that a product compares methods with other numbers of tries."""
         said = describe_uneven_tries(self.plan.grid, study, scale, product)
         if said and not self.has_warned:
             self.plan.snakemake.say(said, logging.WARNING)
             self.has_warned = True
 
     def sources_of_claim(self, study: str, product: str) -> Asked:
-        """Return `sources` of a product about one claim."""
 
         @asked
         def find_sources(wildcards) -> dict[str, str]:
@@ -98,7 +91,6 @@ class Products:
         return find_sources
 
     def source_files(self, study: str, scale: str, texts: dict[str, str]) -> dict[str, str]:
-        """Return the files of sources by name: collected tables, or experiments."""
         return {
             name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
             if text.partition("/")[0] in COLLECTED
@@ -123,7 +115,6 @@ class Products:
         return find_content
 
     def content_of_claim(self, study: str, product: str) -> Asked:
-        """Return `content` of a product about one claim."""
 
         @asked
         def find_content(wildcards) -> str:
@@ -134,16 +125,13 @@ class Products:
         return find_content
 
     def copied_content(self, study: str, product: str, path: str) -> Asked:
-        """Return `content` of a product's copy, or that of one claim if this is its path."""
         is_whole = path == product
         return (self.content if is_whole else self.content_of_claim)(study, product)
 
     def hash_sources(self, study: str, scale: str, texts: dict[str, str]) -> str:
-        """Return a hash of the sources of a product."""
         return hash_facts([self.hash_source(study, scale, text) for text in texts.values()])
 
     def hash_source(self, study: str, scale: str, text: str) -> str:
-        """Return a hash of one source of a product: kind/grid, or an experiment."""
         kind, _, grid = text.partition("/")
         if kind in COLLECTED:
             return self.tables.hash_grid(kind, study, scale, grid)
@@ -156,37 +144,30 @@ class Products:
         return hash_facts([{key: self.plan.studies[study].get(key) for key in SHOWN}, looks])
 
     def code(self, study: str, product: str) -> Asked:
-        """Return a hash of the code that draws a product."""
         return code_of("report._formats", self.module(study, product))
 
     # -- entries ---------------------------------------------------------------------------------
 
     def module(self, study: str, product: str) -> str:
-        """Return the module that draws a product."""
         return product_module(study, product, self.plan.studies[study]["products"][product])
 
     def category(self, study: str, product: str) -> str:
-        """Return the heading of a product in the report."""
         return self.plan.studies[study]["products"][product]["category"]
 
     def caption(self, study: str, product: str) -> Asked:
-        """Return the caption of a product in the report."""
         about = self.plan.studies[study]["products"][product]
         module = self.module(study, product)
         return asked(lambda wildcards: about.get("caption") or source.summary(module))
 
     def is_by_claim(self, study: str, product: str) -> bool:
-        """Return whether a product can be drawn for one claim."""
         return source.literal(self.module(study, product), "BY_CLAIM", False)
 
     def by_claim(self, study: str) -> list[str]:
-        """Return the products of a study that can be drawn for one claim."""
         return [
             name for name in self.plan.studies[study]["products"] if self.is_by_claim(study, name)
         ]
 
     def entry(self, study: str, product: str) -> Asked:
-        """Return a product's entry as JSON, for one claim if the path names it."""
         about = self.plan.studies[study]["products"][product]
         shown = {key: about[key] for key in ("draw",) if key in about}
 

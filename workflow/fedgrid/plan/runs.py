@@ -55,8 +55,6 @@ LINKED_MB = 2000  # the memory of a job that links a run
 
 
 class Runs:
-    """The runs of a plan, and what their jobs need."""
-
     def __init__(self, plan: Plan):
         self.plan = plan
 
@@ -131,7 +129,6 @@ class Runs:
 
     @remember_answers
     def say_once(self, sentence: str) -> None:
-        """Say a sentence, unless this command has said it."""
         self.plan.snakemake.say(sentence)
 
     def check_data(self, wildcards) -> list[str]:
@@ -190,7 +187,6 @@ class Runs:
     # -- settings and code -----------------------------------------------------------------------
 
     def specification(self, stage: str) -> Asked:
-        """Return what the stage depends on of a job's run, as JSON."""
 
         @asked
         def find_specification(wildcards) -> str:
@@ -201,17 +197,14 @@ class Runs:
         return find_specification
 
     def code(self, stage: str) -> Asked:
-        """Return a hash of all code that can change the stage's result for a job's run."""
         return asked(lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards)))
 
     # -- resources -------------------------------------------------------------------------------
 
     def memory(self, wildcards) -> int:
-        """Return the megabytes that a job may use which trains a run, or links it."""
         return LINKED_MB if self.is_linked(wildcards) else self.full_memory(wildcards)
 
     def full_memory(self, wildcards) -> int:
-        """Return the megabytes that a job may use which works on a run."""
         return memory_mb(self.resolve(wildcards))
 
     def own_gpu(self, stage: str, needs: Asked = lambda wildcards: True) -> Asked:
@@ -240,12 +233,10 @@ class Runs:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether jobs may use a GPU."""
         return self.plan.config["device"] != "cpu"
 
 
 def growing(amount: int | Asked) -> Asked:
-    """Return a resource that the second and the third attempt double and triple."""
 
     @asked
     def find_amount(wildcards, attempt: int) -> int:
@@ -282,18 +273,15 @@ def count_writers(dataset: str) -> int | None:
 
 @asked
 def dataset_code(wildcards) -> str:
-    """Return a hash of the code that decodes a dataset."""
     return source.fingerprint(*dataset_modules(wildcards.dataset))
 
 
 @asked
 def published_weights(wildcards) -> Any:
-    """Return the published weights that a model's file has under a name."""
     return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
 
 
 def read_clients(text: str) -> int | str:
-    """Return the number of clients in a partition's path, or EACH_WRITER."""
     return text if text == EACH_WRITER else int(text)
 
 
@@ -317,7 +305,6 @@ def partition_specification(wildcards) -> str:
 
 @asked
 def partition_code(wildcards) -> str:
-    """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
     run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
     return fingerprint_stages("partition", run)

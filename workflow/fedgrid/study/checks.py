@@ -30,7 +30,6 @@ EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:
-    """Refuse unknown hyper-parameters of a method, and values of another type or out of range."""
     contract.method(known(f"method of {where}", part, registered("methods")))
     defaults = source.keywords(f"methods.{part}", "method")
     for key, value in given.items():
@@ -40,7 +39,6 @@ def check_keywords(where: str, part: str, given: dict) -> None:
 
 
 def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse a protocol that cannot be used with this dataset."""
     check_local(f"protocol `{name}`", protocol)
     check_conditions(f"protocol `{name}`", protocol)
     contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
@@ -65,7 +63,6 @@ def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
 
 
 def check_population(where: str, protocol: Protocol, clients: int, dataset: str) -> None:
-    """Refuse a number of clients that the dataset or other fields of the protocol do not allow."""
     samples = source.literal(f"datasets.{dataset}", "TRAIN")
     if samples and clients > samples:
         raise UsageError(
@@ -86,7 +83,6 @@ def check_population(where: str, protocol: Protocol, clients: int, dataset: str)
 
 
 def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse a model that cannot read the dataset's inputs, and augmentation without images."""
     tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
     if tokens and not reads_tokens:
@@ -118,7 +114,6 @@ def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
 
 
 def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse `client_test_from: writers` beside other tests, or with a dataset without writers."""
     if protocol["client_test_from"] != "writers":
         return
     if protocol["client_test"]:
@@ -141,7 +136,6 @@ def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
 
 
 def check_normalization(name: str, asked: str, dataset: str, offered: list[str]) -> None:
-    """Refuse a normalisation that the dataset does not have."""
     if asked not in offered:
         raise UsageError(
             f"protocol `{name}`: the dataset {dataset} has no normalization `{asked}`, "
@@ -164,7 +158,6 @@ def check_local(where: str, protocol: Protocol) -> None:
 
 
 def check_conditions(where: str, protocol: Protocol) -> None:
-    """Refuse conditions of a federation that contradict each other, or that change nothing."""
     for field in ("dropout", "stragglers"):
         if protocol[field] and protocol["batches"] == "continued":
             raise UsageError(
@@ -181,13 +174,11 @@ def check_conditions(where: str, protocol: Protocol) -> None:
 
 
 def drops_late(protocol: Protocol) -> bool:
-    """Whether a method of a protocol drops clients that are late."""
     of_methods = (fields.get("late") for fields in protocol["by_method"].values())
     return "dropped" in (protocol["late"], *of_methods)
 
 
 def check_availability(where: str, protocol: Protocol) -> None:
-    """Refuse an availability that other fields do not allow."""
     if protocol["batches"] == "continued":
         raise UsageError(
             f"{where}: `batches: continued` counts a client's rounds as if it were always there: "
@@ -203,7 +194,6 @@ def check_availability(where: str, protocol: Protocol) -> None:
 
 
 def check_steps(where: str, protocol: Protocol) -> None:
-    """Refuse limits of local steps if local work is counted in steps, or if least is above most."""
     least, most = protocol["least_steps"], protocol["most_steps"]
     if (least or most) and protocol["local_unit"] == "steps":
         raise UsageError(
@@ -218,7 +208,6 @@ def check_steps(where: str, protocol: Protocol) -> None:
 
 
 def check_optimiser(where: str, protocol: Protocol) -> None:
-    """Refuse momentum without SGD."""
     if protocol["momentum"] and protocol["optimiser"] != "sgd":
         raise UsageError(
             f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
@@ -227,7 +216,6 @@ def check_optimiser(where: str, protocol: Protocol) -> None:
 
 
 def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: str) -> None:
-    """Refuse a method if a round has fewer clients than one of the method's files needs."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
     if least > 1 and protocol["dropout"]:
@@ -251,7 +239,6 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: st
 
 
 def check_server_data(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method that trains on the server's own samples, if the server has none."""
     needed = any(source.literal(f"methods.{part}", "SERVER_DATA", False) for part in method)
     if needed and not protocol["server_data"]:
         raise UsageError(
@@ -286,12 +273,10 @@ def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None
 
 
 def check_partition(partition: str, dataset: str) -> None:
-    """Refuse a partition whose name is unknown, or that needs more than the dataset has."""
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
 def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: str) -> None:
-    """Refuse clients that are to be whole writers, if they are not by the partition."""
     clients, whole = protocol["clients"], takes_writers(partition)
     if clients == EACH_WRITER and not whole:
         raise UsageError(
@@ -311,7 +296,6 @@ def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: 
 
 
 def check_images(what: str, dataset: str) -> None:
-    """Refuse work on images with a dataset of tokens or vectors; the error begins with `what`."""
     tokens = source.literal(f"datasets.{dataset}", "TOKENS", 0)
     if tokens or are_vectors(dataset):
         inputs = "sequences of tokens" if tokens else "vectors"
@@ -327,13 +311,11 @@ def are_vectors(dataset: str) -> bool:
 
 
 def have_pixels(dataset: str) -> bool:
-    """Whether the inputs of a dataset are images of whole numbers from 0 to 255."""
     others = (source.literal(f"datasets.{dataset}", name, 0) for name in ("TOKENS", "FLOATS"))
     return not (any(others) or are_vectors(dataset))
 
 
 def check_needs(name: str, method: MethodParts, dataset: str) -> None:
-    """Refuse a method that encodes images with a dataset of tokens."""
     if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
         check_images(f"method `{name}`", dataset)
 
@@ -347,7 +329,6 @@ def needs_client_test(method: str) -> str:
 
 
 def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method with private parameters if its clients have no data for evaluation."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
     if not has_client_test(protocol):
@@ -360,7 +341,6 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 
 
 def check_model(name: str, method: MethodParts, model: str) -> None:
-    """Refuse a method that encodes images with a model that cannot encode them one by one."""
     needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
     if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(
@@ -377,7 +357,6 @@ def check_model(name: str, method: MethodParts, model: str) -> None:
 
 
 def check_blocks(name: str, method: MethodParts, model: str) -> None:
-    """Refuse a method that keeps blocks private with a model without them, or with other blocks."""
     blocks = source.literal(f"models.{model}", "BLOCKS", ())
     for part in (part for part in method if source.literal(f"methods.{part}", "SPLITS", False)):
         if not blocks:
@@ -394,7 +373,6 @@ def check_blocks(name: str, method: MethodParts, model: str) -> None:
 
 
 def check_length(kind: str, name: str) -> None:
-    """Refuse a name of which no file or folder can be made."""
     most = LONGEST_PART if kind in ("dataset", "product") else LONGEST_NAME
     if (length := len(name.encode("utf-8", "surrogateescape"))) > most:
         raise UsageError(
@@ -427,7 +405,6 @@ def check_case(axis: str, names: list[str]) -> None:
 
 
 def ignores_case(folder: Path) -> bool:
-    """Whether the file system of a folder takes upper and lower case for the same."""
     other = str(folder).swapcase()
     return other != str(folder) and Path(other).exists()
 
@@ -450,7 +427,6 @@ def check_type(what: str, value: Any, default: Any) -> None:
 
 
 def is_finite(value: float) -> bool:
-    """Whether a number is finite as a float."""
     try:
         return math.isfinite(float(value))
     except OverflowError:  # a whole number that is too large

@@ -60,7 +60,6 @@ def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the options that choose the machine; they change numbers only by rounding."""
     cli.device(parser)
     parser.add_argument(
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
@@ -93,7 +92,6 @@ def choose_machine(asked: argparse.Namespace) -> Machine:
 
 
 def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
-    """Return the resolved run of a stage's arguments."""
     run = run_of_json(asked.run, stage) if asked.run.startswith("{") else run_of_name(asked.run)
     if stage in contract.NEEDED:
         check_images(f"the stage {stage}", run["dataset"])
@@ -109,7 +107,6 @@ def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
 
 
 def run_of_json(text: str, stage: str) -> Run:
-    """Return the run in a JSON text; UsageError if a field that the stage needs is missing."""
     try:
         run = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -135,7 +132,6 @@ SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "see
 
 
 def run_of_name(name: str) -> Run:
-    """Return the resolved run of a name, by the studies and the config.yaml of this folder."""
     names: Any = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
     if len(parts) != len(AXES) or not re.fullmatch("(seed)?(0|[1-9][0-9]{0,17})", names["seed"]):
         raise UsageError(
@@ -147,7 +143,6 @@ def run_of_name(name: str) -> Run:
 
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
-    """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
     known("dataset", names["dataset"], own_data.list_datasets())
     check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
@@ -159,7 +154,6 @@ def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
 
 
 def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, Path]:
-    """Return the paths of the inputs `wanted`, by name; UsageError if one is missing."""
     paths = {name: asked.results / path for name, path in input_paths(run).items()}
     names = [text.partition("=")[0] for text in asked.inputs]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -184,7 +178,6 @@ MAKERS = {"metrics": "train"}  # commands that have another name than the input 
 
 
 def write_maker(run: Run, name: str) -> str:
-    """Return the command that makes an input of a run."""
     of = {"data": run["dataset"], "weights": run["protocol"].get("model")}
     named = of.get(name) or RUN.format(**run["name"])
     return f"python -m fedgrid {MAKERS.get(name, name)} {named}"
@@ -197,7 +190,6 @@ def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) 
 
 
 def require_file(path: Path, how: str) -> Path:
-    """Return `path` if it exists; else raise a UsageError that says how to make it."""
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")
     return path

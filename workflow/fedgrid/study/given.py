@@ -59,7 +59,6 @@ def restore_values(value: Any, theirs: Any, ours: Any) -> Any:
 
 
 def convert_config(config: dict) -> dict:
-    """Convert texts to numbers in the protocols and variants of a configuration."""
     readings = {"protocols": convert_protocol, "variants": convert_variant}
     given = {key: config[key] for key in readings if isinstance(config.get(key), dict)}
     return config | {
@@ -69,7 +68,6 @@ def convert_config(config: dict) -> dict:
 
 
 def convert_protocol(entry: Any) -> Any:
-    """Convert texts to numbers in a protocol's entry, also in its `by_method`."""
     converted = convert_texts(entry, PROTOCOL)
     if isinstance(entry, dict) and isinstance(entry.get("by_method"), dict):
         own = {part: convert_texts(fields, PROTOCOL) for part, fields in entry["by_method"].items()}
@@ -78,7 +76,6 @@ def convert_protocol(entry: Any) -> Any:
 
 
 def convert_variant(entry: Any) -> Any:
-    """Convert texts to numbers among the hyper-parameters of a variant's entry."""
     if not isinstance(entry, dict):
         return entry
     defaults = {

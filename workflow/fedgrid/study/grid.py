@@ -114,7 +114,6 @@ class Grid(Resolver):
                 self._check_asked(self.config["study"], self.config["scale"])
 
     def _check_asked(self, study: str, scale: str) -> None:
-        """Refuse unknown names in the configuration."""
         there = self._names(study, scale)
         for name in read_axis(self.config, "dataset")[0]:
             self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
@@ -125,7 +124,6 @@ class Grid(Resolver):
             self.narrow_blocks(study, scale, name)
 
     def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
-        """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
         if name in there or name not in own_data.list_datasets():
             known(f"dataset of {study} at the {scale} scale", name, there)
             return
@@ -140,7 +138,6 @@ class Grid(Resolver):
     # -- runs ------------------------------------------------------------------------------------
 
     def runs(self, study: str, scale: str, grid: str) -> list[Names]:
-        """Return every run of a study's grid by name, as the configuration narrows or widens it."""
         return [
             run for block in self.narrow_blocks(study, scale, grid) for run in runs_of_block(block)
         ]
@@ -210,7 +207,6 @@ class Grid(Resolver):
 
     @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
-        """Return all names of every axis in the grids of a scale."""
         names = self._scale(study, scale)["grids"]
         blocks = [block for grid in names for block in self._blocks(study, scale, grid)]
         return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
@@ -230,15 +226,12 @@ class Grid(Resolver):
         }
 
     def _is_swept(self, axis: str, name: str) -> bool:
-        """Whether the configuration replaces a name by variants."""
         return find_variants(self, axis, name, self.sweep) != [name]
 
     def part(self, *axes: str) -> str:
-        """Return the folder of products under this configuration (`selection.py`)."""
         return part_folder(self.config, *axes)
 
     def _wanted(self, axis: str, block: Mapping[str, Any], there: dict[str, set]) -> list:
-        """Return the names of an axis that a block has under the configuration."""
         asked, added = read_axis(self.config, axis)
         own = listed(block[axis])
         asked = [v for name in asked for v in self._variants(axis, name, block["sweep"], {*own})]
@@ -249,7 +242,6 @@ class Grid(Resolver):
         return [*kept, *(name for name in added if name not in names)] if kept else []
 
     def _variants(self, axis: str, name: Any, sweep: Sweep, own: set) -> list:
-        """Return the variants that a name asked for has among a block's own; else the name."""
         if self._is_swept(axis, name):
             return [name]
         return [v for v in find_variants(self, axis, name, sweep) if v in own] or [name]
@@ -268,12 +260,10 @@ class Grid(Resolver):
     # -- what a grid's products need -------------------------------------------------------------
 
     def list_protocols(self, blocks: list[Wanted]) -> dict[str, Fields]:
-        """Return the protocols of blocks by name, each with all fields and its `cells`."""
         names = sorted({name for block in blocks for name in block["protocol"]})
         return {name: {**self.protocol(name), "cells": self.cells(name)} for name in names}
 
     def experiment(self, study: str, scale: str, kind: str) -> dict[str, Any]:
-        """Return the setting of an experiment of a study and scale."""
         if kind == "fidelity":
             return self.fidelity(study, scale)
         setting: dict[str, Any] = {**self._scale(study, scale)}
@@ -287,7 +277,6 @@ class Grid(Resolver):
         return setting | {"images": images}
 
     def products(self, study: str, scale: str) -> list[str]:
-        """Return the study's products that the configuration leaves something to draw."""
         return [
             name
             for name in self.studies[study]["products"]
@@ -364,7 +353,6 @@ class Grid(Resolver):
         return [self._with_first(b) for place in places for b in self.all_blocks(*place)]
 
     def all_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
-        """Return a grid's blocks as the study has them, and those that the configuration wants."""
         blocks = self.whole_blocks(study, scale, grid)
         with suppress(UsageError):  # the configuration may be of another study
             asked = self.narrow_blocks(study, scale, grid)
@@ -377,7 +365,6 @@ class Grid(Resolver):
         return block | {a: [*dict.fromkeys([*block[a], *(f[a] for f in firsts)])] for a in OWN_AXES}
 
     def check_product(self, study: str, scale: str, name: str) -> None:
-        """Refuse a product of another scale, or for which the configuration leaves nothing."""
         if not self.has_sources(study, scale, name):
             given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
             lacks = [text for text in given.values() if not has_source(there, text)]
@@ -396,7 +383,6 @@ class Grid(Resolver):
             )
 
     def _check_awaited(self, study: str, scale: str, text: str) -> None:
-        """Refuse a source whose grid has no runs until a product has chosen them."""
         awaits = self._scale(study, scale).get("awaits", {})
         if product := awaits.get(grid := text.partition("/")[2]):
             raise UsageError(
@@ -408,7 +394,6 @@ class Grid(Resolver):
     # -- checks ----------------------------------------------------------------------------------
 
     def _check_files(self) -> None:
-        """Refuse what is wrong in the files of studies, and in the configuration's entries."""
         for file, about in self.files.items():
             with within(file):
                 check_entries(about, self)
@@ -430,21 +415,18 @@ class Grid(Resolver):
                 self._check_product(study, name, facts, about)
 
     def _check_grid(self, study: str, scale: str, grid: str, blocks: list[Block]) -> None:
-        """Refuse a grid of runs that cannot be."""
         for block in blocks:
             self._check_sweep(block.get("sweep", {}), [block])
         for block in self._blocks(study, scale, grid):
             self._check_block(block)
 
     def _check_sweep(self, sweep: dict, blocks: list[Block]) -> None:
-        """Refuse a sweep of a name or a field that does not exist, or that no block has."""
         check_sweep(self, "the study", sweep)
         there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
         for name in sweep:
             known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
 
     def _check_stated(self, study: str, about: Study) -> None:
-        """Refuse unknown names in what the study states about its runs."""
         published, by_claim = about.get("published", {}), self._judging(study)
         judged = {grid for name in by_claim for grid in list_grids(about["products"][name])}
         check_published(published, self._names_in(study))
@@ -459,14 +441,12 @@ class Grid(Resolver):
         check_kept_rows(about, self)
 
     def _names_in(self, study: str, grids: set[str] | None = None) -> GridNames:
-        """Return the names in grids of a study at all scales, by default in all of its grids."""
         scales = self.studies[study]["scales"].items()
         places = [(scale, grid) for scale, of in scales for grid in of["grids"]]
         kept = [place for place in places if not grids or place[1] in grids]
         return collect_names(block for place in kept for block in self._blocks(study, *place))
 
     def _judging(self, study: str) -> list[str]:
-        """Return the names of the products about claims."""
         return [
             name
             for name, facts in self.studies[study]["products"].items()
@@ -474,7 +454,6 @@ class Grid(Resolver):
         ]
 
     def _check_product(self, study: str, name: str, facts: Product, about: Study) -> None:
-        """Refuse a source that no scale has, and unknown names in options."""
         check_length("product", name)
         check_product(study, name, facts)
         scales = about["scales"]
@@ -514,13 +493,11 @@ class Grid(Resolver):
 
     @remember_answers  # the blocks of a study share most of their names
     def _check_protocol(self, name: str, dataset: str) -> None:
-        """Refuse a protocol that a dataset cannot be trained by."""
         known("dataset", dataset, own_data.list_datasets())
         check_protocol(name, self.protocol(name), dataset)
 
     @remember_answers
     def _check_method(self, name: str, dataset: str, of: str) -> None:
-        """Refuse a method that cannot be trained by the protocol `of`."""
         method, protocol = self.method(name, dataset), self.protocol(of)
         check_model(name, method, protocol["model"])
         check_evaluation(name, method, protocol)
@@ -534,24 +511,20 @@ class Grid(Resolver):
 
 
 def select_first(block: Mapping[str, Any], wanted: Wanted) -> Wanted:
-    """Return the names by axis, with only the first one of each axis in the block's `first`."""
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
 def list_grids(product: Product) -> set[str]:
-    """Return the grids that a product is drawn from."""
     texts = (text.partition("/") for text in product["from"].values())
     return {grid for kind, _, grid in texts if kind in COLLECTED}
 
 
 def list_sources(about: Study) -> list[str]:
-    """Return the sources of a study's products, each once."""
     texts = (text for product in about["products"].values() for text in product["from"].values())
     return [*dict.fromkeys(texts)]
 
 
 def check_source(text: str, scales: dict[str, Scale]) -> None:
-    """Refuse a source of a product that no scale has."""
     if any(has_source(scale, text) for scale in scales.values()):
         return
     kind, _, rest = text.partition("/")
@@ -566,6 +539,5 @@ def check_source(text: str, scales: dict[str, Scale]) -> None:
 
 
 def has_source(scale: Scale, text: str) -> bool:
-    """Whether a scale has the grid of a source kind/grid, or its experiment."""
     kind, _, grid = text.partition("/")
     return grid in scale["grids"] if kind in COLLECTED else EXPERIMENTS.get(text) in scale

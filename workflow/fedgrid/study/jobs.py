@@ -58,12 +58,10 @@ def is_state_read(name: Names) -> bool:
 
 
 def model_mb(run: Run) -> float:
-    """Return the size of the run's model in MB."""
     return measure_model(run)["weights"]
 
 
 def batch_mb(run: Run) -> float:
-    """Return the MB of the activations of a batch, in training or in evaluation."""
     size, batch = measure_model(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
     tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
     return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
@@ -89,7 +87,6 @@ def count_kept_models(run: Run) -> float:
 
 
 def stage_modules(stage: str, run: Run) -> list[str]:
-    """Return the modules of a stage: its command, and modules that are imported by name."""
     root = f"stages.{stage}"
     if stage == "partition":
         return [root, f"partitions.{parse_name(run['partition'])[0]}"]
@@ -101,7 +98,6 @@ def stage_modules(stage: str, run: Run) -> list[str]:
 
 
 def dataset_modules(dataset: str) -> list[str]:
-    """Return the modules that decode a dataset."""
     return ["stages.data", f"datasets.{dataset}"]
 
 

@@ -45,7 +45,6 @@ class Checker:
         self.resolver, self.there, self.published = resolver, grid_names, published
 
     def check(self, module: str, options: dict[str, Any]) -> None:
-        """Refuse a name in the options of a product's file that stands for nothing."""
         declared = source.literal(module, OPTIONS, None) or {}
         check_declared(module, declared)
         for option, kind in declared.items():
@@ -58,11 +57,9 @@ class Checker:
                 self.metric(by)
 
     def named(self, axis: str, name: str) -> None:
-        """Refuse a name on an axis that none of the grids has."""
         known(f"{axis} of the product's grids", name, getattr(self.there, axis))
 
     def ending(self, name: str) -> None:
-        """Refuse an ending that no method of the grids has."""
         if not any(method.endswith(name) for method in self.there.method):
             endings = {
                 f"+{method.rpartition('+')[2]}" for method in self.there.method if "+" in method
@@ -81,19 +78,15 @@ class Checker:
             known("metric of runs", name, METRICS)
 
     def way(self, name: str) -> None:
-        """Refuse an unknown way to score a run."""
         known("way to score a run", name, WAYS)
 
     def tail(self, name: str) -> None:
-        """Refuse what a protocol's `tail` cannot count."""
         known("unit of `tail`", name, TAILS)
 
     def table(self, name: str) -> None:
-        """Refuse an entry that the study's `published` lacks."""
         known("entry of `published`", name, self.published)
 
     def field(self, name: str) -> None:
-        """Refuse a field that neither protocols nor the methods of the grids have."""
         parts = {part for method in self.there.method for part in self.resolver.parts(method)}
         every = {part: source.keywords(f"methods.{part}", "method") for part in parts}
         every["protocol"] = PROTOCOL
@@ -102,7 +95,6 @@ class Checker:
         known("field of the product's runs", name, plain if "." not in name else whole)
 
     def axis(self, name: str) -> None:
-        """Refuse what is neither an axis of the grids nor a field."""
         if name not in AXES:
             self.field(name)
 
@@ -120,7 +112,6 @@ KINDS: dict[str, Callable[..., None]] = {
 
 
 def check_declared(module: str, declared: Any) -> None:
-    """Refuse OPTIONS of a product's file with an unknown argument, or an unknown kind of names."""
     if not isinstance(declared, dict):
         raise UsageError(f"{source.file(module)}: {OPTIONS} is not a dict of options and KINDS")
     for option, kind in declared.items():
@@ -135,7 +126,6 @@ def check_declared(module: str, declared: Any) -> None:
 
 
 def list_names(value: Any, kind: str) -> Iterator[str]:
-    """Yield the names in the value of an option; UsageError for one that is not text."""
     names = [*value] if isinstance(value, dict) else listed(value)
     if isinstance(value, dict) and kind != "field":
         inner = (

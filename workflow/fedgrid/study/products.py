@@ -54,12 +54,10 @@ def complete_product(study: str, product: str, entry: Product) -> Product:
 
 
 def has_figure(formats: list[str]) -> bool:
-    """Whether one of the formats is a picture."""
     return any(f".{form}" in FIGURES for form in formats)
 
 
 def check_product(study: str, product: str, entry: Product) -> None:
-    """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
     module = product_module(study, product, entry)
     contract.product(module, entry["formats"])
     read_best(module, entry.get("with", {}))
@@ -78,7 +76,6 @@ def check_product(study: str, product: str, entry: Product) -> None:
 
 
 def check_size(entry: Product) -> dict[str, Any]:
-    """Return a product's options without the size of its figure; UsageError if it is no size."""
     options = dict(entry.get("with", {}))
     if has_figure(entry["formats"]) and SIZE in options:
         known("size of a figure", options.pop(SIZE), SIZES)
@@ -98,7 +95,6 @@ def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | 
 
 
 def list_needed_sources(study: str, product: str, entry: Product) -> set[str]:
-    """Return those sources of a product that it cannot be drawn without."""
     needed, possible = list_parameters(product_module(study, product, entry), entry.get("with", {}))
     return {name for name in entry["from"] if possible is None or name in needed}
 
@@ -121,7 +117,6 @@ def read_best(module: str, options: dict) -> dict | None:
 
 
 def check_best_option(where: str, best: Any) -> None:
-    """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
     if not isinstance(best, dict) or not (listed(best.get("over")) or best.get("methods")):
         raise UsageError(
             f"{where}: `best` does not say in which fields the runs differ: write "
@@ -139,12 +134,10 @@ def check_best_option(where: str, best: Any) -> None:
 
 
 def chooses_methods(entry: Product) -> bool:
-    """Whether a product is drawn of the best methods of each family."""
     return bool(entry.get("with", {}).get(BEST, {}).get("methods"))
 
 
 def check_best_sources(entry: Product) -> None:
-    """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
     missing = [name for name in BEST_SOURCES if name not in entry["from"]]
     if BEST in entry.get("with", {}) and missing:
         raise UsageError(

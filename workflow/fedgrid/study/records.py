@@ -28,8 +28,6 @@ class Block(TypedDict):
 
 
 class Scale(TypedDict):
-    """The grids and experiments of a scale."""
-
     grids: dict[str, list[Block]]
     awaits: NotRequired[dict[str, str]]  # by grid, the product whose choices are not there yet
     fidelity: NotRequired[dict[str, Any]]
@@ -52,8 +50,6 @@ Product = TypedDict(
 
 
 class Study(TypedDict):
-    """A study."""
-
     title: str
     protocols: dict[str, Fields]
     variants: NotRequired[dict[str, MethodParts]]

@@ -122,7 +122,6 @@ class Resolver:
         return found
 
     def split_protocol(self, name: str) -> tuple[str, Fields] | None:
-        """Return base and fields of a protocol by the rule of its name, or None."""
         return split_name(name, self.protocols, lambda base: KINDS)
 
     def cells(self, name: str) -> dict[str, str]:
@@ -152,7 +151,6 @@ class Resolver:
         return self._protocols[stage]
 
     def protocol_of_cell(self, cell: str) -> str:
-        """Return a protocol for which a stage leaves its files in the folder `cell`."""
         base, dash, values = cell.partition("-")
         for stage in CELLS:
             if base in self._hashes(stage):
@@ -167,11 +165,9 @@ class Resolver:
 
     @remember_answers
     def _named_methods(self) -> dict[str, None]:
-        """Return the names of `methods`, in which one can be found at once."""
         return dict.fromkeys([*registered("methods"), *self.variants])
 
     def is_method(self, name: str) -> bool:
-        """Whether a name is among `methods`."""
         return name in self._named_methods()
 
     def method(self, name: str, dataset: str) -> MethodParts:
@@ -254,7 +250,6 @@ class Resolver:
     # -- runs ------------------------------------------------------------------------------------
 
     def resolve(self, run: Mapping[str, Any]) -> Run:
-        """Return a run with every name replaced by its values."""
         protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
         method = self.method(run["method"], run["dataset"])
         resolved: Any = {
@@ -312,7 +307,6 @@ class Resolver:
         return self._first[key]
 
     def knows(self, axis: str, name: str) -> bool:
-        """Whether a protocol or method of this name exists."""
         if axis == "protocol":
             return name in self.protocols or self.split_protocol(name) is not None
         there = self._named_methods()
@@ -344,7 +338,6 @@ def set_for_all(protocol: Protocol, values: Fields) -> Protocol:
 
 
 def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
-    """Refuse unknown names in the protocols, variants and tuned values of a file."""
     for name, fields in (about.get("protocols") or {}).items():
         with within(f"protocols.{name}"):
             if not names.knows("protocol", base := fields.get("base", name)):
@@ -366,7 +359,6 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
 
 
 def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
-    """Return the entries of all sources; UsageError if a name means two things."""
     found: dict[str, Fields] = {}
     owners: dict[str, str] = {}
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
@@ -382,21 +374,17 @@ def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def list_blocks(about: Study) -> list[Block]:
-    """Return the blocks of all grids of a study, as they are written."""
     grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
     return [block for grid in grids for block in grid]
 
 
 def list_defaults(part: str) -> dict[str, Any]:
-    """Return the hyper-parameters of a method's file with their defaults."""
     return source.keywords(f"methods.{part}", "method")
 
 
 def same_type(value: Any, default: Any) -> Any:
-    """Return a whole number as a float where the default is one, so that 1 and 1.0 are the same."""
     return float(value) if type(default) is float and type(value) is int else value
 
 
 def write_meaning(meaning: dict) -> str:
-    """Return a meaning as a text that is the same for equal meanings."""
     return json.dumps(meaning, sort_keys=True)

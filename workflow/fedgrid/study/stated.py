@@ -54,7 +54,6 @@ class GridNames:
 
 
 def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
-    """Return the names in blocks of grids."""
     names_of_blocks = GridNames()
     for block in blocks:
         for axis in NAMED:
@@ -70,7 +69,6 @@ def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
 def check_claims(
     claims: list[Claim], grid_names: GridNames, published: dict[str, dict[str, Any]]
 ) -> None:
-    """Refuse claims with impossible bounds, or names that neither grids nor printed tables have."""
     printed = list_printed_names(published)
     among: dict[str, set[str]] = {axis: getattr(grid_names, axis) | printed[axis] for axis in NAMED}
     for number, claim in enumerate(claims, start=1):
@@ -91,7 +89,6 @@ def check_claims(
 
 
 def check_claim_numbers(about: Study) -> None:
-    """Refuse a headline or a reply about a claim that the study does not have."""
     numbers = [*map(str, range(1, len(about.get("claims", [])) + 1))]
     named = {"headline": about.get("headline", {})}
     named |= {f"replies: number {n}": reply for n, reply in enumerate(about.get("replies", []), 1)}
@@ -114,7 +111,6 @@ def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[st
 
 
 def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
-    """Refuse names of a claim that are not in `among`, the names of runs and printed tables."""
     if needs_experiments(claim):
         maps = {"method": {*list_maps()}, "dataset": {"all"}}  # a map counts as a method
         names = among if needs_runs(claim) else {}
@@ -137,7 +133,6 @@ def list_maps() -> list[str]:
 
 
 def check_bounds(claim: Claim) -> None:
-    """Refuse a claim without bounds, or with bounds that nothing fulfils or that are shares."""
     bounds = {key: claim[key] for key in ("least", "most") if key in claim}
     if not bounds:
         raise UsageError("the claim needs `least`, `most` or both")
@@ -155,7 +150,6 @@ def check_bounds(claim: Claim) -> None:
 
 
 def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames) -> None:
-    """Refuse published columns and rows that no grid has, shares, and two values for a cell."""
     seen: dict[tuple, tuple[str, list]] = {}
     for name, table in published.items():
         if "rows" in table:
@@ -167,7 +161,6 @@ def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames)
 
 
 def check_citation(table: dict) -> None:
-    """Refuse a table of another source without its citation."""
     if HEADING in table and not table.get("source"):
         raise UsageError(
             f"the values under the heading {shown(table[HEADING])} have no citation: write it as "
@@ -176,7 +169,6 @@ def check_citation(table: dict) -> None:
 
 
 def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
-    """Refuse a column whose dataset, partition and protocol are together in no grid."""
     for column in columns:
         for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
             known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
@@ -188,7 +180,6 @@ def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
 
 
 def check_rows(table: dict, grid_names: GridNames) -> None:
-    """Refuse rows of unknown methods, rows of the wrong length, and values that are shares."""
     for key in ("rows", "speedups"):
         for method, values in table.get(key, {}).items():
             among = grid_names.method if key == "rows" else table["rows"]
@@ -227,7 +218,6 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
 
 
 def check_labels(about: Study, names) -> None:
-    """Refuse a label for an unknown name; `names` is the Resolver."""
     labels, products = about.get("labels", {}), about["products"].values()
     added = [name for product in products for name in product.get("with", {}).get(ADDED, ())]
     datasets, methods = own_data.list_datasets(), {*names.methods()}
@@ -245,7 +235,6 @@ def check_labels(about: Study, names) -> None:
 
 
 def check_kept_rows(study: Study, names) -> None:
-    """Refuse unknown names in the tables `reference` and `curves`; `names` is the Resolver."""
     tables = {"reference": study.get("reference", [])}
     tables |= {f"curves.{name}": rows for name, rows in study.get("curves", {}).items()}
     for key, rows in tables.items():
@@ -256,7 +245,6 @@ def check_kept_rows(study: Study, names) -> None:
 
 
 def check_known(axis: str, name: str, names) -> None:
-    """Refuse an unknown name on an axis; `names` is the Resolver."""
     if axis == "partition":
         parse_name(name)
     elif axis == "dataset":

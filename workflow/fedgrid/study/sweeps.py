@@ -34,7 +34,6 @@ def find_variants(names: Resolver, axis: str, name: str, sweep: Sweep) -> list[s
 def find_method_axes(
     names: Resolver, name: str, sweep: Sweep
 ) -> tuple[dict[str, list], dict[str, Any]]:
-    """Return the values to sweep of a method's hyper-parameters, and all their defaults."""
     defaults = names.hyper_parameters(name) if name in sweep else {}
     return {field: v for field, v in sweep.get(name, {}).items() if field in defaults}, defaults
 
@@ -52,7 +51,6 @@ def find_protocol_axes(
 
 
 def check_sweep(names: Resolver, where: str, sweep: Sweep) -> None:
-    """Raise a UsageError for a sweep of a name, or of a field of it, that does not exist."""
     for name, axes in sweep.items():
         is_protocol = name == ALL_PROTOCOLS or names.knows("protocol", name)
         fields = KINDS if is_protocol else {}
@@ -65,7 +63,6 @@ def check_sweep(names: Resolver, where: str, sweep: Sweep) -> None:
 
 
 def check_used(names: Resolver, sweep: Sweep, names_by_axis: dict[str, set]) -> None:
-    """Raise a UsageError for a sweep of a name that no grid of the scale has."""
     for name, axes in sweep.items():
         of_method = names.knows("method", name) and {*axes} <= {*names.hyper_parameters(name)}
         axis = "method" if of_method else "protocol"
