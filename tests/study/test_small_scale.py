@@ -70,7 +70,7 @@ def test_fedsls_compares_dynamic_weights_and_classes_and_has_the_placebo():
         assert claims["cifar10", partition, "fedsls_dynamic"] == {0, 1, 2}
     for method in ("fedsls-max", "fedsls-sum"):
         assert claims["cifar10", "dir0.05", method] == {0, 1, 2}
-    maps = GRID.fidelity("fedsls", "small")
+    maps = GRID.experiment("fedsls", "small", "fidelity")
     assert maps["encoders"]["saliency"] == maps["encoders"]["untrained"] == 3
 
 

@@ -17,20 +17,7 @@ from fedgrid.runtime import cli, records
 from fedgrid.runtime.code import contract, own_data
 from fedgrid.runtime.names import UsageError, known, shown
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.checks import (
-    check_cohort,
-    check_equations,
-    check_evaluation,
-    check_images,
-    check_length,
-    check_model,
-    check_needs,
-    check_partition,
-    check_protocol,
-    check_server_data,
-    check_type,
-    check_whole_writers,
-)
+from fedgrid.study import checks
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.jobs import list_stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, input_paths
@@ -94,15 +81,14 @@ def choose_machine(asked: argparse.Namespace) -> Machine:
 def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
     run = run_of_json(asked.run, stage) if asked.run.startswith("{") else run_of_name(asked.run)
     if stage in contract.NEEDED:
-        check_images(f"the stage {stage}", run["dataset"])
-    check_needs(run["name"]["method"], run["method"], run["dataset"])
-    if "model" in run["protocol"]:
-        check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
+        checks.check_images(f"the stage {stage}", run["dataset"])
+    name, method, dataset = run["name"]["method"], run["method"], run["dataset"]
     if stage == "train":
-        check_evaluation(run["name"]["method"], run["method"], run["protocol"])
-        check_cohort(run["name"]["method"], run["method"], run["protocol"], run["dataset"])
-        check_server_data(run["name"]["method"], run["method"], run["protocol"])
-        check_equations(run["name"]["method"], run["method"], effective_protocol(run))
+        checks.check_method(name, method, effective_protocol(run), dataset)
+        return run
+    checks.check_needs(name, method, dataset)
+    if "model" in run["protocol"]:
+        checks.check_model(name, method, run["protocol"]["model"])
     return run
 
 
@@ -122,7 +108,7 @@ def run_of_json(text: str, stage: str) -> Run:
     for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
-        check_type(f"the run's protocol: {field}", run["protocol"][field], KINDS[field])
+        checks.check_type(f"the run's protocol: {field}", run["protocol"][field], KINDS[field])
     return run
 
 
@@ -144,12 +130,12 @@ def run_of_name(name: str) -> Run:
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
     known("dataset", names["dataset"], own_data.list_datasets())
-    check_partition(names["partition"], names["dataset"])
+    checks.check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
     for axis in AXES:
-        check_length(axis, str(names[axis]))
-    check_protocol(names["protocol"], run["protocol"], run["dataset"])
-    check_whole_writers(names["protocol"], run["protocol"], run["partition"], run["dataset"])
+        checks.check_length(axis, str(names[axis]))
+    checks.check_protocol(names["protocol"], run["protocol"], run["dataset"])
+    checks.check_whole_writers(names["protocol"], run["protocol"], run["partition"], run["dataset"])
     return run
 
 

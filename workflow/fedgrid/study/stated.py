@@ -152,31 +152,28 @@ def check_bounds(claim: Claim) -> None:
 def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames) -> None:
     seen: dict[tuple, tuple[str, list]] = {}
     for name, table in published.items():
-        if "rows" in table:
-            with within(f"published.{name}"):
-                check_columns(table["columns"], grid_names)
-                check_rows(table, grid_names)
-                check_citation(table)
-                refuse_second(name, table, seen)
+        if "rows" not in table:
+            continue
+        with within(f"published.{name}"):
+            for column in table["columns"]:
+                check_column(column, grid_names)
+            check_rows(table, grid_names)
+            if HEADING in table and not table.get("source"):
+                raise UsageError(
+                    f"the values under the heading {shown(table[HEADING])} have no citation: write "
+                    "it as `source`"
+                )
+            refuse_second(name, table, seen)
 
 
-def check_citation(table: dict) -> None:
-    if HEADING in table and not table.get("source"):
+def check_column(column: list[str], grid_names: GridNames) -> None:
+    for axis, name in zip(SETTING, column, strict=False):
+        known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
+    if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
         raise UsageError(
-            f"the values under the heading {shown(table[HEADING])} have no citation: write it as "
-            "`source`"
+            f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
+            "to a grid"
         )
-
-
-def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
-    for column in columns:
-        for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
-            known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
-        if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
-            raise UsageError(
-                f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
-                "to a grid"
-            )
 
 
 def check_rows(table: dict, grid_names: GridNames) -> None:
@@ -218,37 +215,27 @@ def refuse_second(name: str, table: dict, seen: dict[tuple, tuple[str, list]]) -
 
 
 def check_labels(about: Study, names) -> None:
+    """Refuse a label for an unknown name; `names` is the Resolver."""
     labels, products = about.get("labels", {}), about["products"].values()
     added = [name for product in products for name in product.get("with", {}).get(ADDED, ())]
-    datasets, methods = own_data.list_datasets(), {*names.methods()}
-    every = [*methods, *datasets, *list_maps(), "original-grey", *added]
+    every = [*names.methods(), *own_data.list_datasets(), *list_maps(), "original-grey", *added]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
-        family = name_family(files) if methods.issuperset(files) else ""
+        family = name_family(files) if names.methods().keys() >= {*files} else ""
         if match_name(spell_name(name)):
             parse_name(name)  # it refuses another spelling
         elif not (names.knows("method", name) or name in (family, *added)):
             known("method, dataset or partition in `labels`", name, [*every, family])
     for name in labels.get("protocols", {}):
-        if not names.knows("protocol", name):
-            names.studies.known("protocol in `labels.protocols`", name, names.protocols)
+        names.check_name("protocol", name, "protocol in `labels.protocols`")
 
 
 def check_kept_rows(study: Study, names) -> None:
+    """Refuse unknown names in the tables `reference` and `curves`; `names` is the Resolver."""
     tables = {"reference": study.get("reference", [])}
     tables |= {f"curves.{name}": rows for name, rows in study.get("curves", {}).items()}
     for key, rows in tables.items():
         with within(key):
             for axis in NAMED:
                 for name in dict.fromkeys(row[axis] for row in rows):
-                    check_known(axis, name, names)
-
-
-def check_known(axis: str, name: str, names) -> None:
-    if axis == "partition":
-        parse_name(name)
-    elif axis == "dataset":
-        known(axis, name, own_data.list_datasets())
-    elif not names.knows(axis, name):
-        there = names.protocols if axis == "protocol" else names.methods()
-        names.studies.known(axis, name, there)
+                    names.check_name(axis, name)
