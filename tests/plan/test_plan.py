@@ -14,9 +14,8 @@ from snakemake.settings.types import DeploymentMethod
 
 from conftest import HERE, TABLE
 from fedgrid.plan import runs as planned_runs
-from fedgrid.plan.arguments import LONGEST, name_inputs, shorten
-from fedgrid.plan.configuration import Plan
-from fedgrid.plan.environment import variables
+from fedgrid.plan.asked import LONGEST, name_inputs, shorten
+from fedgrid.plan.configuration import Plan, variables
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made
 from fedgrid.plan.refusals import refuse_targets
@@ -225,9 +224,10 @@ def test_a_link_needs_little_memory_and_no_gpu():
     runs = Runs(plan_of(device="cuda"))
     trained = wildcards(**QUICK)
     link = wildcards(**QUICK | {"protocol": "fedsls-quick-tail3"})
-    assert runs.memory(trained) == runs.full_memory(link) == memory_mb(runs.resolve(trained))
-    assert runs.memory(link) < runs.memory(trained)
-    gpu = runs.own_gpu("train", needs=lambda w: not runs.is_linked(w))
+    memory, of_all = runs.memory("train"), memory_mb(runs.resolve(trained))
+    assert memory(trained) == runs.memory("interpolation")(link) == of_all
+    assert memory(link) < memory(trained)
+    gpu = runs.own_gpu("train")
     assert (gpu(trained), gpu(link)) == (1, 0)
 
 
@@ -259,10 +259,10 @@ def test_an_interpolation_whose_state_is_not_kept_is_refused(monkeypatch):
     monkeypatch.setenv(STATES_READ, "")
     plan, names = plan_of(keep_state_gb=1e-6), ("metrics", "data", "partition")
     with pytest.raises(UsageError, match="keep_state_gb: 1"):
-        Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+        Runs(plan).inputs(*names)(wildcards(**QUICK))
     block = {axis: [value] for axis, value in QUICK.items()}
     monkeypatch.setenv(STATES_READ, json.dumps([block]))
-    assert "metrics" in Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+    assert "metrics" in Runs(plan).inputs(*names)(wildcards(**QUICK))
 
 
 def test_jobs_are_told_the_machine_and_the_states_that_products_read():
@@ -338,7 +338,7 @@ def test_a_products_content_is_that_of_its_copy_and_follows_its_runs():
     def content(**config) -> str:
         products = answers(plan_of(**config)).products
         drawn = products.content("fedsls", "table1")(wildcards(scale="quick"))
-        assert products.copied_content("fedsls", "table1", "table1")(wildcards()) == drawn
+        assert products.content("fedsls", "table1")(wildcards()) == drawn
         return drawn
 
     assert content() == content()
@@ -347,7 +347,7 @@ def test_a_products_content_is_that_of_its_copy_and_follows_its_runs():
 
 def test_the_content_of_a_claim_is_that_of_its_own_runs():
     products = answers(plan_of()).products
-    find = products.copied_content("fedsls", "claims", "claims/{claim}")
+    find = products.content("fedsls", "claims")
     assert find(wildcards(claim=7)) != find(wildcards(claim=1))
     assert products.copied("fedsls")[-1][1].endswith("/{claim}")
 

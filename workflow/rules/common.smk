@@ -35,10 +35,8 @@ if workflow.is_main_process and (sentence := describe_old_packages()):
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.plan.arguments import name_inputs
-from fedgrid.plan.asked import code_of
-from fedgrid.plan.configuration import beside, make_plan
-from fedgrid.plan.environment import variables
+from fedgrid.plan.asked import code_of, name_inputs
+from fedgrid.plan.configuration import beside, make_plan, variables
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made, describe_study

@@ -75,7 +75,7 @@ for study in plan.studies:
             name:
                 f"{study}_{product}_one"
             input:
-                unpack(products.sources_of_claim(study, product)),
+                unpack(products.sources(study, product)),
             output:
                 f"{products.path(study, product)}/{{claim}}.{{ext}}",
             log:
@@ -88,7 +88,7 @@ for study in plan.studies:
                 study=study,
                 sources=name_inputs,
                 facts=products.facts(study),
-                content=products.content_of_claim(study, product),
+                content=products.content(study, product),
                 entry=products.entry(study, product),
                 code=products.code(study, product),
             message:
@@ -118,7 +118,7 @@ for product, path in products.copied(config["study"]):
         conda:
             "../../envs/fedgrid.yaml"
         params:
-            content=products.copied_content(config["study"], product, path),
+            content=products.content(config["study"], product),
         message:
             "{output}: a copy of the study's file"
         shell:

@@ -6,8 +6,7 @@ from typing import Any
 
 from snakemake.io import ancient
 
-from fedgrid.plan.arguments import shorten
-from fedgrid.plan.asked import Asked, asked
+from fedgrid.plan.asked import Asked, asked, shorten
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime.code import source
 from fedgrid.runtime.files import checksum

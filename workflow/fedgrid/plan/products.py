@@ -4,8 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 
-from fedgrid.plan.arguments import shorten
-from fedgrid.plan.asked import Asked, asked, code_of
+from fedgrid.plan.asked import Asked, asked, code_of, shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.tables import Tables
@@ -51,57 +50,46 @@ class Products:
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
-        names = [*self.plan.studies[study]["products"]]
-        return [*zip(names, names, strict=True)] + [
-            (name, f"{name}/{{claim}}") for name in self.by_claim(study)
-        ]
+        of_claims = [(name, f"{name}/{{claim}}") for name in self.by_claim(study)]
+        return [(name, name) for name in self.plan.studies[study]["products"]] + of_claims
 
     # -- sources ---------------------------------------------------------------------------------
 
     def sources(self, study: str, product: str) -> Asked:
-        """Return the files of a product's sources, by their names in the product's file.
+        """Return the files of a product's sources, or of one claim's, by their names in its file.
 
         UsageError for a product for which the configuration leaves no runs.
         """
 
         @asked
         def find_sources(wildcards) -> dict[str, str]:
-            self.plan.grid.check_product(study, wildcards.scale, product)
-            self.warn_of_tries(study, wildcards.scale, product)
-            texts = self.plan.grid.sources(study, wildcards.scale, product)
-            return self.source_files(study, wildcards.scale, texts)
+            scale = wildcards.scale
+            if not wildcards.get("claim"):
+                self.plan.grid.check_product(study, scale, product)
+            said = describe_uneven_tries(self.plan.grid, study, scale, product)
+            if said and not self.has_warned:
+                self.plan.snakemake.say(said, logging.WARNING)
+                self.has_warned = True
+            return {
+                name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
+                if text.partition("/")[0] in COLLECTED
+                else self.experiments.file(study, scale, text)
+                for name, text in self.find_texts(study, product, wildcards).items()
+            }
 
         return find_sources
 
-    def warn_of_tries(self, study: str, scale: str, product: str) -> None:
-        said = describe_uneven_tries(self.plan.grid, study, scale, product)
-        if said and not self.has_warned:
-            self.plan.snakemake.say(said, logging.WARNING)
-            self.has_warned = True
-
-    def sources_of_claim(self, study: str, product: str) -> Asked:
-
-        @asked
-        def find_sources(wildcards) -> dict[str, str]:
-            given = study, wildcards.scale, product, int(wildcards.claim)
-            texts = self.plan.grid.sources_of_claim(*given)
-            self.warn_of_tries(*given[:3])
-            return self.source_files(study, wildcards.scale, texts)
-
-        return find_sources
-
-    def source_files(self, study: str, scale: str, texts: dict[str, str]) -> dict[str, str]:
-        return {
-            name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
-            if text.partition("/")[0] in COLLECTED
-            else self.experiments.file(study, scale, text)
-            for name, text in texts.items()
-        }
+    def find_texts(self, study: str, product: str, wildcards) -> dict[str, str]:
+        """Return the sources of a product by name, or those of the claim that its path names."""
+        place = study, wildcards.get("scale", self.plan.config["scale"]), product
+        if claim := wildcards.get("claim"):
+            return self.plan.grid.sources_of_claim(*place, int(claim))
+        return self.plan.grid.sources(*place)
 
     # -- what makes a product stale --------------------------------------------------------------
 
     def content(self, study: str, product: str) -> Asked:
-        """Return a hash of a product's runs, their settings and their code.
+        """Return a hash of a product's runs, or of one claim's, with their settings and code.
 
         Without it, a product would look finished although its sources failed: Snakemake does not
         remake a missing file if a later one looks finished.
@@ -110,26 +98,10 @@ class Products:
         @asked
         def find_content(wildcards) -> str:
             scale = wildcards.get("scale", self.plan.config["scale"])
-            return self.hash_sources(study, scale, self.plan.grid.sources(study, scale, product))
+            texts = self.find_texts(study, product, wildcards).values()
+            return hash_facts([self.hash_source(study, scale, text) for text in texts])
 
         return find_content
-
-    def content_of_claim(self, study: str, product: str) -> Asked:
-
-        @asked
-        def find_content(wildcards) -> str:
-            scale = wildcards.get("scale", self.plan.config["scale"])
-            given = study, scale, product, int(wildcards.claim)
-            return self.hash_sources(study, scale, self.plan.grid.sources_of_claim(*given))
-
-        return find_content
-
-    def copied_content(self, study: str, product: str, path: str) -> Asked:
-        is_whole = path == product
-        return (self.content if is_whole else self.content_of_claim)(study, product)
-
-    def hash_sources(self, study: str, scale: str, texts: dict[str, str]) -> str:
-        return hash_facts([self.hash_source(study, scale, text) for text in texts.values()])
 
     def hash_source(self, study: str, scale: str, text: str) -> str:
         kind, _, grid = text.partition("/")
@@ -163,6 +135,7 @@ class Products:
         return source.literal(self.module(study, product), "BY_CLAIM", False)
 
     def by_claim(self, study: str) -> list[str]:
+        """Return the products of a study that can be drawn for one claim."""
         return [
             name for name in self.plan.studies[study]["products"] if self.is_by_claim(study, name)
         ]

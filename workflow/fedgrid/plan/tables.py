@@ -5,8 +5,7 @@ from pathlib import Path
 
 from snakemake.io import ancient
 
-from fedgrid.plan.arguments import write_in_file
-from fedgrid.plan.asked import Asked, asked
+from fedgrid.plan.asked import Asked, asked, write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
