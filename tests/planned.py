@@ -123,7 +123,7 @@ def told_to(plan: Plan, name: str) -> dict[str, tuple[str, str]]:
     }
     asks = (products.content, products.entry, products.code)
     drawn = [ask(study, name)(place) for ask in asks]
-    drawn += [products.facts(study), products.caption(study, name)(place)]
+    drawn += [products.facts(study), products.about(study, name, name)["about"](place)]
     copied = products.content(study, name)(place)
     return (
         found

@@ -113,13 +113,16 @@ products = Products(plan, tables, experiments)
 SHOWN = ("svg", "txt", "html", "csv")  # the formats in the report
 
 
-def in_report(study, product):
-    """Return the files of a product; those that readers need are in the report."""
+def in_report(study, product, path):
+    """Return the files of a product at a path; those that readers need are in the report."""
+    if path != product:  # of one claim
+        yield f"{products.path(study, path)}.{{ext}}"
+        return
     category = products.category(study, product)
     shown = {"caption": "../report/product.rst", "category": category}
-    for path, labels in products.files(study, product):
+    for file, labels in products.files(study, product):
         is_shown = labels["format"] in SHOWN
-        yield report(path, labels=labels, **shown) if is_shown else path
+        yield report(file, labels=labels, **shown) if is_shown else file
 
 
 # What the report says first.

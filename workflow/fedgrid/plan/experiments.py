@@ -65,13 +65,12 @@ class Experiments:
         }
 
     def maps_by_name(self, wildcards) -> str | list[str]:
-        pairs = self.maps(wildcards).items()
-        return shorten(self.plan, [f"{name}={path}" for name, path in pairs])
+        """Return the maps as NAME=PATH, for the command line."""
+        return shorten(self.plan, [f"{name}={path}" for name, path in self.maps(wildcards).items()])
 
     def file(self, study: str, scale: str, text: str) -> str:
         """Return the table of a source, such as fidelity/scores: a kept one if none is made yet."""
-        kept = self.kept_file(study, scale, text)
-        if kept:
+        if kept := self.kept_file(study, scale, text):
             return ancient(str(path_from_here(kept)))
         return f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
 

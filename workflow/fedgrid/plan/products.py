@@ -126,10 +126,12 @@ class Products:
     def category(self, study: str, product: str) -> str:
         return self.plan.studies[study]["products"][product]["category"]
 
-    def caption(self, study: str, product: str) -> Asked:
-        about = self.plan.studies[study]["products"][product]
+    def about(self, study: str, product: str, path: str) -> dict[str, Asked]:
+        """Return the caption of a product as `about`; what is drawn of one claim has none."""
+        caption = self.plan.studies[study]["products"][product].get("caption")
         module = self.module(study, product)
-        return asked(lambda wildcards: about.get("caption") or source.summary(module))
+        found = asked(lambda wildcards: caption or source.summary(module))
+        return {"about": found} if path == product else {}
 
     def is_by_claim(self, study: str, product: str) -> bool:
         return source.literal(self.module(study, product), "BY_CLAIM", False)

@@ -69,14 +69,10 @@ def refuse_product(
             raise UsageError(
                 f"with this configuration {product} is in {folder}: ask for {folder}/{file}"
             )
-    elif not study:
-        refuse_of_other(plan, product)
-
-
-def refuse_of_other(plan: Plan, product: str) -> None:
-    others = [name for name, about in plan.studies.items() if product in about["products"]]
-    if others:
+        return
+    others = [other for other, about in plan.studies.items() if product in about["products"]]
+    if others and not study:
         raise UsageError(
-            f"the study {plan.config['study']} has no {product}: it is a product of "
+            f"the study {name} has no {product}: it is a product of "
             f"{' and '.join(others)}; add --config study={others[0]}"
         )

@@ -52,21 +52,17 @@ def read_choices(path: Path) -> list[Choice]:
 
 
 def expand_study(path: Path, study: Study) -> Study:
+    """Return a study in which the choices stand in its grids.
+
+    A scale's `awaits` has, by grid without runs, the product whose choices are not there yet.
+    """
     scales = {}
     for scale, of in study["scales"].items():
         grids = expand_grids(path, study, scale)
-        scales[scale] = of | {"grids": grids, "awaits": list_awaited(of["grids"], grids)}
-    found: Any = {**study, "scales": scales}
-    return found
-
-
-def list_awaited(grids: dict[str, list[Block]], expanded: dict[str, list[Block]]) -> dict[str, str]:
-    return {
-        grid: block["chosen"]
-        for grid, blocks in grids.items()
-        for block in blocks
-        if "chosen" in block and not expanded[grid]
-    }
+        empty = [(grid, blocks) for grid, blocks in of["grids"].items() if not grids[grid]]
+        awaits = {grid: b["chosen"] for grid, blocks in empty for b in blocks if "chosen" in b}
+        scales[scale] = of | {"grids": grids, "awaits": awaits}
+    return study | {"scales": scales}
 
 
 def expand_grids(path: Path, study: Study, scale: str) -> dict[str, list[Block]]:

@@ -150,7 +150,9 @@ def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, 
         paths[name] = Path(text.partition("=")[2])
     for one in wanted:
         if one in paths and not paths[one].exists():
-            require_file(paths[one], write_maker(run, one))
+            of = {"data": run["dataset"], "weights": run["protocol"].get("model")}
+            named = of.get(one) or RUN.format(**run["name"])
+            require_file(paths[one], f"python -m fedgrid {MAKERS.get(one, one)} {named}")
         elif one not in paths and one in BY_NAME:
             raise UsageError(
                 f"a run in JSON does not say where its input `{one}` is: name a file that was made "
@@ -161,12 +163,6 @@ def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, 
 
 BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's protocol
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
-
-
-def write_maker(run: Run, name: str) -> str:
-    of = {"data": run["dataset"], "weights": run["protocol"].get("model")}
-    named = of.get(name) or RUN.format(**run["name"])
-    return f"python -m fedgrid {MAKERS.get(name, name)} {named}"
 
 
 def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) -> records.Work:

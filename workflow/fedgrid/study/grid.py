@@ -196,20 +196,16 @@ class Grid(Resolver):
 
     def _wanted(self, axis: str, block: Block, there: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
-        asked, added = read_axis(self.config, axis)
-        own = listed(block[axis])
-        asked = [v for name in asked for v in self._variants(axis, name, block["sweep"], {*own})]
+        names, added = read_axis(self.config, axis)
+        own, asked = listed(block[axis]), []
+        for name in names:  # it may stand for variants that the block has
+            variants = self.find_variants(axis, name, block["sweep"])
+            of_block = [variant for variant in variants if variant in {*own}]
+            asked += [name] if self._is_swept(axis, name) else of_block or [name]
         if "chosen" in block and axis != "seed":
             return [name for name in asked or own if name in own]
         kept = self._kept(asked, own, there[axis])
-        names = {*kept}
-        return [*kept, *(name for name in added if name not in names)] if kept else []
-
-    def _variants(self, axis: str, name: Any, sweep: Sweep, own: set) -> list:
-        """Return the variants that a name asked for has among a block's own; else the name."""
-        if self._is_swept(axis, name):
-            return [name]
-        return [v for v in self.find_variants(axis, name, sweep) if v in own] or [name]
+        return [*kept, *(name for name in added if name not in {*kept})] if kept else []
 
     @staticmethod
     def _kept(asked: list, own: list, there: set) -> list:

@@ -43,11 +43,10 @@ def complete_product(study: str, product: str, entry: Product) -> Product:
 
     A product is a figure by default if its file has a `plot`, otherwise a table.
     """
-    defaults: Product = {"category": CATEGORY}
+    completed = {"category": CATEGORY} | entry
     if "formats" not in entry:
         plots = "plot" in source.definitions(product_module(study, product, entry))
-        defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
-    completed = defaults | entry
+        completed["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
     if has_figure(completed["formats"]) and CAPTION not in completed["formats"]:
         completed["formats"] = [*completed["formats"], CAPTION]
     return completed
@@ -58,28 +57,27 @@ def has_figure(formats: list[str]) -> bool:
 
 
 def check_product(study: str, product: str, entry: Product) -> None:
-    module = product_module(study, product, entry)
+    module, options = product_module(study, product, entry), dict(entry.get("with", {}))
     contract.product(module, entry["formats"])
-    read_best(module, entry.get("with", {}))
-    check_best_sources(entry)
-    needed, possible = list_parameters(module, entry.get("with", {}))
-    options = check_size(entry)
-    given = {*entry["from"], *options, *GIVEN}
-    if missing := [name for name in needed if name not in given]:
+    read_best(module, options)
+    missing = [name for name in BEST_SOURCES if name not in entry["from"]]
+    if BEST in options and missing:
+        raise UsageError(
+            f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
+            "grid as the others"
+        )
+    needed, possible = list_parameters(module, options)
+    if has_figure(entry["formats"]) and SIZE in options:
+        known("size of a figure", options.pop(SIZE), SIZES)
+    given = {*entry["from"], *options}
+    if missing := [name for name in needed if name not in {*given, *GIVEN}]:
         raise UsageError(
             f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
     if possible is not None:
-        for name in sorted({*entry["from"], *options}):
+        for name in sorted(given):
             known("source or option of the product", name, {*possible} - {*GIVEN})
-
-
-def check_size(entry: Product) -> dict[str, Any]:
-    options = dict(entry.get("with", {}))
-    if has_figure(entry["formats"]) and SIZE in options:
-        known("size of a figure", options.pop(SIZE), SIZES)
-    return options
 
 
 def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | None]:
@@ -109,14 +107,14 @@ def read_best(module: str, options: dict) -> dict | None:
 
     Without `by`, the metric is that of the product.
     """
-    if BEST in options:
-        check_best_option(source.file(module), options[BEST])
-    if BEST not in options or takes_best(module):
+    if BEST not in options:
         return None
-    return {"over": None, "by": options.get("metric", "accuracy")} | options[BEST]
+    check_best(source.file(module), options[BEST])
+    given = {"over": None, "by": options.get("metric", "accuracy")} | options[BEST]
+    return None if takes_best(module) else given
 
 
-def check_best_option(where: str, best: Any) -> None:
+def check_best(where: str, best: Any) -> None:
     if not isinstance(best, dict) or not (listed(best.get("over")) or best.get("methods")):
         raise UsageError(
             f"{where}: `best` does not say in which fields the runs differ: write "
@@ -135,12 +133,3 @@ def check_best_option(where: str, best: Any) -> None:
 
 def chooses_methods(entry: Product) -> bool:
     return bool(entry.get("with", {}).get(BEST, {}).get("methods"))
-
-
-def check_best_sources(entry: Product) -> None:
-    missing = [name for name in BEST_SOURCES if name not in entry["from"]]
-    if BEST in entry.get("with", {}) and missing:
-        raise UsageError(
-            f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
-            "grid as the others"
-        )
