@@ -198,14 +198,15 @@ class Grid(Resolver):
         """Return the names of an axis that a block has under the configuration."""
         names, added = read_axis(self.config, axis)
         own, asked = listed(block[axis]), []
+        of_block = {*own}
         for name in names:  # it may stand for variants that the block has
-            variants = self.find_variants(axis, name, block["sweep"])
-            of_block = [variant for variant in variants if variant in {*own}]
-            asked += [name] if self._is_swept(axis, name) else of_block or [name]
+            variants = [v for v in self.find_variants(axis, name, block["sweep"]) if v in of_block]
+            asked += [name] if self._is_swept(axis, name) or not variants else variants
         if "chosen" in block and axis != "seed":
-            return [name for name in asked or own if name in own]
+            return [name for name in asked or own if name in of_block]
         kept = self._kept(asked, own, there[axis])
-        return [*kept, *(name for name in added if name not in {*kept})] if kept else []
+        of_block = {*kept}
+        return [*kept, *(name for name in added if name not in of_block)] if kept else []
 
     @staticmethod
     def _kept(asked: list, own: list, there: set) -> list:
