@@ -197,8 +197,8 @@ class Grid(Resolver):
     def _wanted(self, axis: str, block: Block, there: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
         names, added = read_axis(self.config, axis)
-        own, asked = listed(block[axis]), []
-        of_block = {*own}
+        own = listed(block[axis])
+        of_block, asked = {*own}, list[Any]()
         for name in names:  # it may stand for variants that the block has
             variants = [v for v in self.find_variants(axis, name, block["sweep"]) if v in of_block]
             asked += [name] if self._is_swept(axis, name) or not variants else variants

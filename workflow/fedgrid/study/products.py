@@ -43,7 +43,7 @@ def complete_product(study: str, product: str, entry: Product) -> Product:
 
     A product is a figure by default if its file has a `plot`, otherwise a table.
     """
-    completed = {"category": CATEGORY} | entry
+    completed: Product = {"category": CATEGORY} | entry
     if "formats" not in entry:
         plots = "plot" in source.definitions(product_module(study, product, entry))
         completed["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]

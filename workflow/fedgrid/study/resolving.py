@@ -230,7 +230,7 @@ class Resolver:
 
     def expand_block(self, block: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
         """Replace, in a block of a grid, each name in a sweep by its variants."""
-        expanded = {
+        expanded: dict[str, Any] = {
             axis: [v for name in listed(block[axis]) for v in self.find_variants(axis, name, sweep)]
             for axis in SWEPT
         }
