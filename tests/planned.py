@@ -90,8 +90,7 @@ def product_of(plan: Plan, name: str, claim: int = 0) -> dict[str, set[str]]:
     """The jobs of a product of the configuration's study and scale, or of one claim of it."""
     place = {"scale": plan.config["scale"]} | ({"claim": claim} if claim else {})
     products, study = answers(plan).products, plan.config["study"]
-    find = products.sources_of_claim if claim else products.sources
-    return jobs_of(plan, find(study, name)(wildcards(**place)).values())
+    return jobs_of(plan, products.sources(study, name)(wildcards(**place)).values())
 
 
 def jobs_of(plan: Plan, targets: Iterable[str]) -> dict[str, set[str]]:
@@ -124,8 +123,8 @@ def told_to(plan: Plan, name: str) -> dict[str, tuple[str, str]]:
     }
     asks = (products.content, products.entry, products.code)
     drawn = [ask(study, name)(place) for ask in asks]
-    drawn += [products.facts(study), products.caption(study, name)(place)]
-    copied = products.copied_content(study, name, name)(place)
+    drawn += [products.facts(study), products.about(study, name, name)["about"](place)]
+    copied = products.content(study, name)(place)
     return (
         found
         | {f"{study}_{name}": (f"{study}_{name}", repr(drawn))}
@@ -174,7 +173,7 @@ def rules_of(plan: Plan) -> dict[str, tuple[str, Find]]:
         "maps": (f"{of_experiments}/{{encoder}}-seed{{seed}}.npz", experiments.weights("model")),
         "train": (f"results/runs/{RUN}/{{file}}",
                   runs.inputs("data", "partition", "weights", "needs")),
-        "interpolation": (f"results/interpolation/{RUN}.csv", runs.inputs_with_state(
+        "interpolation": (f"results/interpolation/{RUN}.csv", runs.inputs(
                               "metrics", "data", "partition", "weights", "needs")),
         "saliency": (f"results/saliency/{CELL}.{{ext}}",
                      runs.inputs("data", "partition", "pretrain")),

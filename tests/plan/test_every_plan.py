@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import ENVIRONMENT, copied
-from fedgrid.plan.environment import variables
+from fedgrid.plan.configuration import variables
 from fedgrid.plan.runs import FILES, Runs
 from fedgrid.runtime.code import own_data
 from fedgrid.stages import train

@@ -14,9 +14,8 @@ from snakemake.settings.types import DeploymentMethod
 
 from conftest import HERE, TABLE
 from fedgrid.plan import runs as planned_runs
-from fedgrid.plan.arguments import LONGEST, name_inputs, shorten
-from fedgrid.plan.configuration import Plan
-from fedgrid.plan.environment import variables
+from fedgrid.plan.asked import LONGEST, name_inputs, shorten
+from fedgrid.plan.configuration import Plan, variables
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made
 from fedgrid.plan.refusals import refuse_targets
@@ -47,27 +46,23 @@ def _environment(monkeypatch):
 # -- jobs ---------------------------------------------------------------------------------------
 
 
-def test_the_quick_table_has_81_runs():
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 9)
-    assert counted(product_of(plan_of(), "table1")) == shared | {
-        "data": 1,
-        "train": 81,
-        "runs_table": 1,
-    }
+SHARED = ("partition", "pretrain", "saliency", "latents")  # stages that methods share
 
 
-def test_the_papers_table_has_540_runs():
-    shared = dict.fromkeys(("partition", "pretrain", "saliency", "latents"), 60)
-    jobs = counted(product_of(plan_of(scale="paper"), "table1"))
-    assert jobs == {"data": 4, "weights": 2, "train": 540, "runs_table": 1} | shared
-
-
-def test_a_part_of_the_papers_grid_can_be_asked_for():
-    methods = ["fedavg", "fedsl-f2", "fedsls"]
-    jobs = product_of(plan_of(**PAPER, method=methods), "table1")
-    stages = ("data", "weights", "partition", "pretrain", "saliency", "latents", "runs_table")
-    assert counted(jobs) == dict.fromkeys(stages, 1) | {"train": 3}
-    assert methods_of(jobs) == {*methods}
+@pytest.mark.parametrize(
+    ("config", "jobs"),
+    [
+        ({}, dict.fromkeys(SHARED, 9) | {"data": 1, "train": 81}),
+        ({"scale": "paper"}, dict.fromkeys(SHARED, 60) | {"data": 4, "weights": 2, "train": 540}),
+        (
+            PAPER | {"method": ["fedavg", "fedsl-f2", "fedsls"]},
+            dict.fromkeys(SHARED, 1) | {"data": 1, "weights": 1, "train": 3},
+        ),
+        (PART | {"method": ["fedavg"]}, {"data": 1, "partition": 1, "train": 1}),  # no needs
+    ],
+)
+def test_a_table_has_these_jobs(config, jobs):
+    assert counted(product_of(plan_of(**config), "table1")) == jobs | {"runs_table": 1}
 
 
 @pytest.mark.parametrize("seed", ["2", "", "7,8"])
@@ -88,32 +83,15 @@ def test_every_stage_waits_for_its_inputs():
     assert {*runs.inputs("data", "partition")(names)} == {"data", "partition"}
 
 
-def test_a_method_without_needs_has_no_other_stages():
-    jobs = counted(product_of(plan_of(**PART, method=["fedavg"]), "table1"))
-    assert jobs == {"data": 1, "partition": 1, "train": 1, "runs_table": 1}
-
-
-def test_an_added_method_is_one_more_row():
+def test_an_added_method_is_one_more_row_and_a_sweep_a_row_for_each_value():
     plain = product_of(plan_of(**PART), "table1")
     more = product_of(plan_of(**PART, method=["+scaffold"]), "table1")
     assert methods_of(more) == methods_of(plain) | {"scaffold"}
     assert len(more["train"]) == len(plain["train"]) + 1 == 10
-
-
-def test_a_sweep_trains_every_value():
-    """Of FedProx: 4 values with 3 seeds; one value is the default, which has another name."""
-    sweep = {"fedprox": {"mu": [0.001, 0.01, 0.1, 1]}}
-    jobs = product_of(plan_of(sweep=sweep, method=["fedprox"], partition="dir0.1"), "table1")
-    assert len(jobs["train"]) == (4 + 1) * 3
-    swept = {f"fedprox-mu{mu}" for mu in ("0.001", "0.01", "0.1", "1")}
-    assert methods_of(jobs) == {"fedprox", *swept}
-
-
-def test_a_value_of_a_sweep_can_be_in_a_name():
-    jobs = product_of(plan_of(**PART, method=["fedprox-mu0.2", "fedavg"]), "table1")
-    assert methods_of(jobs) == {"fedavg", "fedprox-mu0.2"}
-    with pytest.raises(UsageError, match="a hyper-parameter of fedprox with its value"):
-        plan_of(**PART, method=["fedprox-nu0.2"])
+    sweep = {"fedprox": {"mu": [0.001, 0.01, 0.1, 1]}}  # 0.01 is the default: another name
+    swept = product_of(plan_of(sweep=sweep, method=["fedprox"], **PART), "table1")
+    named = {f"fedprox-mu{mu}" for mu in ("0.001", "0.01", "0.1", "1")}
+    assert methods_of(swept) == {"fedprox", *named}
 
 
 def test_a_collected_table_can_be_asked_for_although_a_product_has_its_name():
@@ -160,13 +138,6 @@ def test_a_job_is_planned_as_a_link_only_if_it_will_be_one(tiny):
     assert linked(tiny, *names) == ["long-tail1"]
 
 
-def test_a_forced_run_is_no_link(monkeypatch):
-    runs, name = Runs(plan_of()), "fedsls-quick-tail3"
-    assert linked(runs, name) == [name]
-    monkeypatch.setenv(forced.VARIABLE, json.dumps({"stages": ["train"]}))
-    assert linked(runs, name) == []
-
-
 METRICS = "results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"
 
 
@@ -179,10 +150,14 @@ METRICS = "results/runs/fedsls-quick/digits/dir0.1/fedavg/seed0/metrics.csv"
 )  # fmt: skip
 def test_what_a_command_forces_is_told_to_its_jobs(settings, is_forced, monkeypatch):
     monkeypatch.setenv(forced.VARIABLE, "")
+    link = "fedsls-quick-tail3"
     given = {"forceall": False, "forcetargets": False, "forcerun": set(), "targets": set()}
     dag_settings = SimpleNamespace(**given | settings)
-    Runs(plan_of(snakemake(dag_settings=dag_settings))).resolve(wildcards(**QUICK))
+    runs = Runs(plan_of(snakemake(dag_settings=dag_settings)))
+    runs.resolve(wildcards(**QUICK))
     assert forced.is_forced("train", [METRICS]) is is_forced
+    is_every_run = bool({"forcerun", "forceall"} & {*settings}) and is_forced
+    assert linked(runs, link) == ([] if is_every_run else [link])  # a forced run is no link
 
 
 def test_a_job_of_a_cluster_tells_nothing_of_its_own(monkeypatch):
@@ -206,18 +181,15 @@ def test_a_partition_has_what_its_path_says():
 
 
 def test_methods_share_what_does_not_depend_on_them():
-    runs = Runs(plan_of())
+    plan = plan_of()
+    runs = Runs(plan)
     one, other = (wildcards(**QUICK | {"method": name}) for name in ("fedavg", "moon"))
     for answer in (runs.specification, runs.code):
         assert answer("pretrain")(one) == answer("pretrain")(other)
         assert answer("train")(one) != answer("train")(other)
-
-
-def test_a_cell_stands_for_a_protocol():
-    plan = plan_of()
-    cell = plan.grid.cells("fedsls-quick")["saliency"]
+    cell = plan.grid.cells("fedsls-quick")["saliency"]  # stands for a protocol
     names = {name: NAMES[name] for name in ("dataset", "partition", "seed")}
-    said = json.loads(Runs(plan).specification("saliency")(wildcards(**names, cell=cell)))
+    said = json.loads(runs.specification("saliency")(wildcards(**names, cell=cell)))
     assert said["protocol"]["model"] == plan.grid.protocol("fedsls-quick")["model"]
 
 
@@ -225,9 +197,10 @@ def test_a_link_needs_little_memory_and_no_gpu():
     runs = Runs(plan_of(device="cuda"))
     trained = wildcards(**QUICK)
     link = wildcards(**QUICK | {"protocol": "fedsls-quick-tail3"})
-    assert runs.memory(trained) == runs.full_memory(link) == memory_mb(runs.resolve(trained))
-    assert runs.memory(link) < runs.memory(trained)
-    gpu = runs.own_gpu("train", needs=lambda w: not runs.is_linked(w))
+    memory, of_all = runs.memory("train"), memory_mb(runs.resolve(trained))
+    assert memory(trained) == runs.memory("interpolation")(link) == of_all
+    assert memory(link) < memory(trained)
+    gpu = runs.own_gpu("train")
     assert (gpu(trained), gpu(link)) == (1, 0)
 
 
@@ -259,10 +232,10 @@ def test_an_interpolation_whose_state_is_not_kept_is_refused(monkeypatch):
     monkeypatch.setenv(STATES_READ, "")
     plan, names = plan_of(keep_state_gb=1e-6), ("metrics", "data", "partition")
     with pytest.raises(UsageError, match="keep_state_gb: 1"):
-        Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+        Runs(plan).inputs(*names)(wildcards(**QUICK))
     block = {axis: [value] for axis, value in QUICK.items()}
     monkeypatch.setenv(STATES_READ, json.dumps([block]))
-    assert "metrics" in Runs(plan).inputs_with_state(*names)(wildcards(**QUICK))
+    assert "metrics" in Runs(plan).inputs(*names)(wildcards(**QUICK))
 
 
 def test_jobs_are_told_the_machine_and_the_states_that_products_read():
@@ -306,12 +279,9 @@ def test_one_claim_needs_its_own_runs_only():
     assert len(jobs["train"]) == 2 * 3 * 3
     assert not {"maps", "scores"} & jobs.keys()
     assert len(product_of(plan_of(seed=[0]), "contrasts", claim=7)["train"]) == 2 * 3
-
-
-def test_a_claim_about_maps_needs_no_run():
-    jobs = counted(product_of(plan_of(), "claims", claim=11))
-    assert "train" not in jobs
-    assert (jobs["scores"], jobs["maps"]) == (1, 3 + 3 + 3 + 1)
+    of_maps = counted(product_of(plan_of(), "claims", claim=11))
+    assert "train" not in of_maps
+    assert (of_maps["scores"], of_maps["maps"]) == (1, 3 + 3 + 3 + 1)
 
 
 def test_kept_maps_are_not_made_again_unless_kept_things_are_not_asked_for():
@@ -327,38 +297,17 @@ def test_kept_maps_are_not_made_again_unless_kept_things_are_not_asked_for():
     assert sources[0] != sources[1]
 
 
-def test_a_part_has_a_folder_of_its_own():
-    products = answers(plan_of(**PART)).products
-    assert products.path("fedsls", "table1") == (
-        "results/studies/fedsls/{scale}/partition=dir0.1/seed=0/table1"
-    )
-
-
 def test_a_products_content_is_that_of_its_copy_and_follows_its_runs():
-    def content(**config) -> str:
+    def content(scale: dict, product: str = "table1", **config) -> str:
         products = answers(plan_of(**config)).products
-        drawn = products.content("fedsls", "table1")(wildcards(scale="quick"))
-        assert products.copied_content("fedsls", "table1", "table1")(wildcards()) == drawn
-        return drawn
+        return products.content("fedsls", product)(wildcards(**scale))
 
-    assert content() == content()
-    assert len({content(), content(seed=[0]), content(method=["fedavg"])}) == 3
-
-
-def test_the_content_of_a_claim_is_that_of_its_own_runs():
-    products = answers(plan_of()).products
-    find = products.copied_content("fedsls", "claims", "claims/{claim}")
-    assert find(wildcards(claim=7)) != find(wildcards(claim=1))
-    assert products.copied("fedsls")[-1][1].endswith("/{claim}")
-
-
-def test_an_experiments_content_follows_its_setting():
-    plan = plan_of()
-    whole, part = (
-        answers(of).products.hash_source("fedsls", "quick", "fidelity/scores")
-        for of in (plan, plan_of(dataset=["digits"]))
-    )
-    assert whole != part
+    drawn = content({"scale": "quick"})
+    assert content({}) == drawn
+    assert len({drawn, content({}, seed=[0]), content({}, method=["fedavg"])}) == 3
+    assert content({"claim": 7}, "claims") != content({"claim": 1}, "claims")
+    whole, part = (content({}, "figure5", dataset=of) for of in ("", "digits"))
+    assert whole != part  # the setting of an experiment
 
 
 def test_the_entry_of_a_part_says_what_the_whole_study_has():
@@ -402,20 +351,15 @@ def test_kept_runs_are_read_and_not_trained(tmp_path, monkeypatch):
     assert len(words[words.index("--ids") + 1 :]) == 1
 
 
-def test_a_table_without_kept_runs_is_planned_as_if_none_were_kept():
-    plan = plan_of(**PART, method=["fedavg"])
-    of_kept, plain = answers(with_kept(plan, "moon")).tables, answers(plan).tables
-    place = ("runs", "fedsls", "quick", "table1")
-    assert of_kept.words(*place) == plain.words(*place)
-    assert of_kept.hash_grid(*place) == plain.hash_grid(*place)
-
-
-def test_what_a_kept_run_was_made_with_counts():
-    plan = with_kept(plan_of(**PART, method=["fedavg"]), "fedavg")
-    place = ("runs", "fedsls", "quick", "table1")
+def test_a_table_follows_its_kept_runs_and_no_others():
+    plan, place = plan_of(**PART, method=["fedavg"]), ("runs", "fedsls", "quick", "table1")
+    of_others, plain = answers(with_kept(plan, "moon")).tables, answers(plan).tables
+    assert of_others.words(*place) == plain.words(*place)
+    assert of_others.hash_grid(*place) == plain.hash_grid(*place)
+    plan = with_kept(plan, "fedavg")
     before = answers(plan).tables.hash_grid(*place)
     (entry,) = plan.kept["fedsls", "quick"].values()
-    entry["device"] = "another"
+    entry["device"] = "another"  # what it was made with
     assert answers(plan).tables.hash_grid(*place) != before
 
 
@@ -454,6 +398,8 @@ def test_no_kept_run_is_read_if_none_is_wanted():
         ({}, "results/leverage.csv", "add --config study=normalization"),
         ({}, "results/claims/99.csv", "claims: there is no claim 99"),
         ({}, "results/studies/fedlmd/quick/claims/99.csv", "the study fedlmd has "),
+        ({}, "results/tabel1.csv", "no product of the study fedsls is called `tabel1`: did you me"),
+        ({}, "table1", "ask for its file, results/table1.csv"),
     ],
 )  # fmt: skip
 def test_a_target_that_cannot_be_made_is_refused(config, target, said):
@@ -462,28 +408,11 @@ def test_a_target_that_cannot_be_made_is_refused(config, target, said):
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["results/tabel1.csv"], ["tabel1", "table1"]),
-        (["--config", "seed=0", "--", "results/tabel1.svg"], ["table1"]),
-        (["table1"], ["results/table1.csv"]),
-    ],
-)
-def test_a_target_that_no_study_has_gets_a_suggestion(words, said):
-    with pytest.raises(UsageError) as refused:
-        refuse_targets(plan_of(), ["--cores", "1", *words])
-    assert all(part in str(refused.value) for part in said)
-
-
-def test_the_value_of_an_option_is_no_target():
-    refuse_targets(plan_of(), ["--report", "results/report.html"])
-    refuse_targets(plan_of(), ["--cores", "1", "--until", "table1", "--", "all"])
-
-
-def test_what_can_be_made_is_not_refused():
+def test_what_can_be_made_and_the_value_of_an_option_are_not_refused():
     plan = plan_of(seed=[0])
     refuse_targets(plan, [TABLE, f"{STUDY}/seed=0/table1.csv", "results/claims/17.csv", "-n"])
+    refuse_targets(plan_of(), ["--report", "results/report.html"])
+    refuse_targets(plan_of(), ["--cores", "1", "--until", "table1", "--", "all"])
 
 
 # -- what is said -------------------------------------------------------------------------------
@@ -570,20 +499,12 @@ def test_files_that_nothing_downloads_are_missed_before_a_job_runs(name, tmp_pat
     assert Runs(plan_of(data_root=str(tmp_path))).check_data(place) == []
     assert [word.partition(" ")[0] for word in last] == ["warning:"]
     (pattern, *_) = source.literal(f"datasets.{name}", "GIVEN")
-    file = tmp_path / pattern.replace("*", "one")
-    file.parent.mkdir(parents=True)
-    file.touch()
-    assert Runs(plan_of(runs_jobs, data_root=str(tmp_path))).check_data(place) == []
-
-
-def test_data_that_are_decoded_need_no_files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    runs = Runs(plan_of(snakemake(executor_plugin="local", dryrun=False), data_root="nowhere"))
-    meta = tmp_path / "results/data/femnist/meta.json"
-    meta.parent.mkdir(parents=True)
-    meta.touch()
-    assert runs.check_data(wildcards(dataset="femnist")) == []
-    assert runs.check_data(wildcards(dataset="digits")) == []
+    meta, file = tmp_path / f"results/data/{name}/meta.json", tmp_path / pattern.replace("*", "one")
+    for one in (meta, file):  # decoded data need no files
+        one.parent.mkdir(parents=True)
+        one.touch()
+        assert Runs(plan_of(runs_jobs, data_root=str(tmp_path))).check_data(place) == []
+        one.unlink()
 
 
 def test_the_plan_says_who_the_clients_are_and_refuses_merged_writers(tmp_path, monkeypatch):

@@ -50,7 +50,13 @@ def written(folder: Path, choices=(), more: str = "", changed=()) -> Grid:
     path = chosen.choices_file(folder / "mine.yaml", "quick", "best")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"- {json.dumps(choice)}\n" for choice in choices))
-    return Grid({"mine": read_study(folder / "mine.yaml")})
+    return asked(folder)
+
+
+def asked(folder: Path, **config) -> Grid:
+    """The grids of the study under a configuration, if there is one."""
+    config |= {"study": "mine", "scale": "quick"} if config else {}
+    return Grid({"mine": read_study(folder / "mine.yaml")}, config)
 
 
 def choice(method: str, lr: float, tried=(0.1, 0.2), partition: str = "dir0.1", **own) -> dict:
@@ -94,38 +100,25 @@ def test_without_choices_the_product_says_how_to_make_them(tmp_path):
         grid.check_product("mine", "quick", "table")
 
 
-@pytest.mark.parametrize("asked", ["fedprox", "fedprox-mu1"])
-def test_a_configuration_asks_for_a_chosen_method_by_its_name(tmp_path, asked):
+@pytest.mark.parametrize("name", ["fedprox", "fedprox-mu1"])
+def test_a_configuration_asks_for_a_chosen_method_by_its_name(tmp_path, name):
     written(tmp_path, CHOSEN)
-    study = read_study(tmp_path / "mine.yaml")
-    given = {"study": "mine", "scale": "quick", "method": [asked]}
-    assert names(Grid({"mine": study}, given), "report") == {"classes2 fedprox-mu1 p-lr0.1"}
+    assert names(asked(tmp_path, method=[name]), "report") == {"classes2 fedprox-mu1 p-lr0.1"}
 
 
 def test_a_method_that_was_not_tuned_is_not_reported(tmp_path):
     written(tmp_path, CHOSEN)
-    study = read_study(tmp_path / "mine.yaml")
-    grid = Grid({"mine": study}, {"study": "mine", "scale": "quick", "method": ["moon"]})
+    grid = asked(tmp_path, method=["moon"])
     assert "dir0.1 moon p-lr0.1" in names(grid, "tuning")
     assert names(grid, "report") == set()
-
-
-# -- seeds ----------------------------------------------------------------------------------------
 
 
 def test_seeds_that_choose_do_not_report(tmp_path):
     with pytest.raises(UsageError, match="report: seed 101 also chose, by `best`"):
         written(tmp_path, changed={"[0, 1]": "[101, 102]"})
-
-
-def test_seeds_of_a_configuration_that_chose_do_not_report(tmp_path):
     written(tmp_path, [choice("fedavg", 0.2) | {"seeds": [7]}])
-    study = read_study(tmp_path / "mine.yaml")
     with pytest.raises(UsageError, match="seed 7 also chose, by `best`"):
-        Grid({"mine": study}, {"study": "mine", "scale": "quick", "seed": [7]})
-
-
-# -- more values ----------------------------------------------------------------------------------
+        asked(tmp_path, seed=[7])
 
 
 @pytest.mark.parametrize(
@@ -136,6 +129,7 @@ def test_seeds_of_a_configuration_that_chose_do_not_report(tmp_path):
         (0.2, [0.1, 0.2, 0.4], {"0.4"}),  # between others: what was tried stays
         (0.4, [0.1, 0.2, 0.4], {"0.4"}),  # 0.8 is beyond the bound
         (0.05, [0.05, 0.1, 0.2], {"0.05", "0.025"}),
+        (0.2, [], set()),  # no value of the field was tried
     ],
 )
 def test_a_method_tries_on_while_its_choice_is_at_an_end(tmp_path, at, tried, added):
@@ -179,11 +173,6 @@ def test_a_damaged_file_of_choices_is_named(tmp_path, text):
         chosen.read_choices(path)
 
 
-def test_a_choice_without_a_value_of_the_field_tries_no_other(tmp_path):
-    bare = choice("fedavg", 0.2, tried=()) | {"values": {}}
-    assert names(written(tmp_path, [bare]), "tuning") == names(written(tmp_path), "tuning")
-
-
 # -- the command ----------------------------------------------------------------------------------
 
 
@@ -206,14 +195,17 @@ def test_choices_of_other_methods_stay_and_what_is_not_confirmed_goes(tmp_path):
     assert found == [before[0], choice("fedprox", 0.2, mu=0.1)]
 
 
-def test_a_table_without_choices_is_refused(tmp_path):
-    (tmp_path / "table1.csv").write_text("method,mean\nfedavg,1\n")
-    with pytest.raises(UsageError, match="has no choices"):
-        choose.read_rows(tmp_path / "table1.csv", "quick")
-
-
-def test_a_table_of_another_scale_is_refused(tmp_path):
-    text = "dataset,partition,protocol,method,scale\ndigits,dir0.1,p,fedavg,small\n"
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("method,mean\nfedavg,1\n", "has no choices"),
+        (
+            "dataset,partition,protocol,method,scale\ndigits,dir0.1,p,fedavg,small\n",
+            "is not of the quick scale",
+        ),
+    ],
+)
+def test_a_table_of_other_rows_is_refused(tmp_path, text, says):
     (tmp_path / "best.csv").write_text(text)
-    with pytest.raises(UsageError, match="is not of the quick scale"):
+    with pytest.raises(UsageError, match=says):
         choose.read_rows(tmp_path / "best.csv", "quick")

@@ -20,7 +20,6 @@ from fedgrid.study.command import resolve_run, run_parser
 from fedgrid.study.grid import Grid
 from fedgrid.study.paths import RUN
 from fedgrid.study.protocol import AXES, KINDS, LATER, PROTOCOL, STAGES
-from fedgrid.study.reading import read_study
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import example, given, settings  # noqa: E402
@@ -179,16 +178,6 @@ def test_any_place_of_a_study_may_be_anything(place, value):
     assert_usable(accepted(CONFIG, replaced(STUDY, place, value)))
 
 
-def test_yaml_that_is_no_study_is_named(tmp_path):
-    bad = [b"&a [*a]", b"title: 2024-01-01", b"\xff\xfe", b"a: !!python/object:os.system {}"]
-    bad += [b"\0", b"[" * 5000, b"x: !!set {a}", b"x: !!binary aGk="]
-    for text in bad:
-        (tmp_path / "s.yaml").write_bytes(text)
-        with pytest.raises(UsageError, match=r"s\.yaml") as problem:
-            schema.check_schema("s.yaml", read_study(tmp_path / "s.yaml"), STUDY_RULES)
-        assert_one_sentence(problem.value)
-
-
 @quick
 @given(st.text(max_size=60) | st.sampled_from(NASTY).map(lambda n: f"fedsls-quick/{n}/dir0.1/a/0"))
 @example("fedsls-quick/digits/dir0.1/fedavg/seed٣")
@@ -220,11 +209,6 @@ def test_a_protocol_without_a_field_that_a_stage_needs_is_refused(stage_name):
         asked = run_parser("").parse_args([json.dumps(run | {"protocol": given})])
         with pytest.raises(UsageError, match=said):
             resolve_run(asked, stage_name)
-
-
-def assert_usable_protocol(protocol: dict) -> None:
-    assert isinstance(protocol["rounds"], int)
-    assert math.isfinite(protocol["lr"])
 
 
 @quick

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgrid.runtime.code import own_data
-from fedgrid.runtime.names import UsageError, known, registered
+from fedgrid.runtime.names import UsageError, registered
 from fedgrid.study import checks, resolving
 from fedgrid.study.grid import Grid
 from fedgrid.study.jobs import run_content
@@ -76,10 +76,7 @@ def test_a_protocols_name_says_its_values():
     plain = PLAIN.protocol("fedsls-quick")
     found = PLAIN.protocol("fedsls-quick-lr0.1-local_unitepochs-clients40")
     assert found == plain | {"lr": 0.1, "local_unit": "epochs", "clients": 40}
-
-
-def test_a_name_that_a_study_has_is_not_read_by_the_rule():
-    assert PLAIN.protocol("fedsls-quick-epochs")["local_unit"] == "epochs"
+    assert PLAIN.protocol("fedsls-quick-epochs")["local_unit"] == "epochs"  # a name of a study
 
 
 def test_a_value_out_of_its_range_is_refused():
@@ -167,19 +164,22 @@ def test_a_seed_has_one_spelling(seed):
 # --- sweeps --------------------------------------------------------------------------------------
 
 
-def test_a_sweep_replaces_a_name_by_its_variants():
-    block = table1(sweep={"fedprox": {"mu": [0.001, 0.01, 0.1, 1]}}, method=["fedavg", "fedprox"])
-    mus = ["fedprox-mu0.001", "fedprox-mu0.01", "fedprox-mu0.1", "fedprox-mu1"]
-    assert block["method"] == ["fedavg", *mus]
-    assert block["protocol"] == ["fedsls-quick"]
-
-
-def test_several_fields_give_all_combinations():
-    block = table1(sweep={"fedsls": {"tau": [0.5, 1], "reading": ["A", "B"]}}, method="fedsls")
-    assert block["method"] == [
-        *("fedsls-tau0.5-readingA", "fedsls-tau0.5-readingB"),
-        *("fedsls-tau1-readingA", "fedsls-tau1-readingB"),
-    ]
+@pytest.mark.parametrize(
+    ("method", "values", "variants"),
+    [
+        (["fedavg", "fedprox"], {"mu": [0.01, 1]}, ["fedavg", "fedprox-mu0.01", "fedprox-mu1"]),
+        ("fedprox", {"mu": ["0.1", "1"]}, ["fedprox-mu0.1", "fedprox-mu1"]),  # a command line's
+        (
+            "fedsls",
+            {"tau": [0.5, 1], "reading": ["A", "B"]},
+            [f"fedsls-tau{tau}-reading{reading}" for tau in ("0.5", "1") for reading in "AB"],
+        ),
+    ],
+)
+def test_a_sweep_replaces_a_name_by_its_variants(method, values, variants):
+    name = method if isinstance(method, str) else method[-1]
+    block = table1(sweep={name: values}, method=method)
+    assert (block["method"], block["protocol"]) == (variants, ["fedsls-quick"])
 
 
 @pytest.mark.parametrize("name", ["protocol", "fedsls-quick"])
@@ -195,11 +195,6 @@ def test_a_name_of_a_method_and_a_protocol_gives_each_its_own_fields():
     found = Grid(STUDIES | study(block=block, sweep=sweep)).narrow_blocks("mine", "quick", "main")
     assert found[0]["method"] == ["fedsls-tau0.5", "fedsls-tau1"]
     assert found[0]["protocol"] == ["fedsls-lr0.1"]
-
-
-def test_values_from_the_command_line_are_texts():
-    block = table1(sweep={"fedprox": {"mu": ["0.1", "1"]}}, method="fedprox")
-    assert block["method"] == ["fedprox-mu0.1", "fedprox-mu1"]
 
 
 def study(**more) -> dict:
@@ -233,47 +228,31 @@ RATES = {"protocol": {"lr": [0.1, 0.2]}}
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"),
+    ("axis", "asked", "chosen"),
     [
-        ("fedprox", ["fedprox-mu0.1", "fedprox-mu1"]),
-        ("fedavg,fedprox", ["fedavg", "fedprox-mu0.1", "fedprox-mu1"]),
-        ("fedprox-mu1", ["fedprox-mu1"]),
-        ("fedprox-mu0.5", ["fedprox-mu0.5"]),
-        ("fedavg", ["fedavg"]),
-        ("fedprox,moon", ["fedprox-mu0.1", "fedprox-mu1", "moon"]),
-        ("fedavg,+fedprox", ["fedavg", "fedprox"]),
+        ("method", "fedprox", ["fedprox-mu0.1", "fedprox-mu1"]),
+        ("method", "fedprox-mu1", ["fedprox-mu1"]),
+        ("method", "fedprox-mu0.5", ["fedprox-mu0.5"]),
+        ("method", "fedavg", ["fedavg"]),
+        ("method", "fedprox,moon", ["fedprox-mu0.1", "fedprox-mu1", "moon"]),
+        ("method", "fedavg,+fedprox", ["fedavg", "fedprox"]),
+        ("protocol", "fedsls-quick", ["fedsls-quick-lr0.1", "fedsls-quick-lr0.2"]),
+        ("protocol", "fedsls-quick-lr0.2", ["fedsls-quick-lr0.2"]),
+        ("protocol", "fedsls-quick-epochs", ["fedsls-quick-epochs"]),
     ],
 )
-def test_a_name_that_a_study_sweeps_stands_for_its_variants(asked, chosen):
-    assert narrowed(MUS, method=asked)["method"] == chosen
-
-
-@pytest.mark.parametrize(
-    ("asked", "chosen"),
-    [
-        ("fedsls-quick", ["fedsls-quick-lr0.1", "fedsls-quick-lr0.2"]),
-        ("fedsls-quick-lr0.2", ["fedsls-quick-lr0.2"]),
-        ("fedsls-quick-epochs", ["fedsls-quick-epochs"]),
-    ],
-)
-def test_a_protocol_that_a_study_sweeps_stands_for_its_variants(asked, chosen):
-    assert narrowed(RATES, protocol=asked)["protocol"] == chosen
-
-
-def test_a_block_without_a_swept_name_keeps_nothing_of_it():
-    blocks = [NAMES | {"method": ["fedprox"], "sweep": MUS}, NAMES | {"method": ["fedavg"]}]
-    made = study(scales={"quick": {"grids": {"main": blocks}}})
-    grid = Grid(STUDIES | made, {"method": "fedprox"})
-    (block,) = grid.narrow_blocks("mine", "quick", "main")
-    assert block["method"] == ["fedprox-mu0.1", "fedprox-mu1"]
+def test_a_name_that_a_study_sweeps_stands_for_its_variants(axis, asked, chosen):
+    swept = MUS if axis == "method" else RATES
+    assert narrowed(swept, **{axis: asked})[axis] == chosen
 
 
 def test_a_name_is_its_variants_where_it_is_swept_and_itself_elsewhere():
+    swept = NAMES | {"method": ["fedprox"], "sweep": MUS}
     grids = {"plain": [NAMES | {"method": "fedprox"}]}
-    grids |= {"tuned": [NAMES | {"method": "fedprox", "sweep": MUS}]}
+    grids |= {"tuned": [swept, NAMES | {"method": ["fedavg"]}]}  # one block keeps nothing
     grid = Grid(STUDIES | study(scales={"quick": {"grids": grids}}), {"method": "fedprox"})
-    found = {of: grid.narrow_blocks("mine", "quick", of)[0]["method"] for of in grids}
-    assert found == {"plain": ["fedprox"], "tuned": ["fedprox-mu0.1", "fedprox-mu1"]}
+    found = {of: [b["method"] for b in grid.narrow_blocks("mine", "quick", of)] for of in grids}
+    assert found == {"plain": [["fedprox"]], "tuned": [["fedprox-mu0.1", "fedprox-mu1"]]}
 
 
 def test_the_sweep_of_a_configuration_is_in_place_of_the_studys():
@@ -377,23 +356,18 @@ def test_values_of_a_dataset_are_part_of_the_work():
 
 
 def test_a_folder_of_what_methods_share_says_its_protocol():
-    """A job on another machine has the folder's name only."""
+    """A job on another machine has the folder's name only, which does not say the protocol's."""
     quick = "fedsls-quick"
     for name in (quick, f"{quick}-lr0.1", f"{quick}-lr0.1-batch16", f"{quick}-tail3-rounds7"):
         for stage, cell in PLAIN.cells(name).items():
             found = PLAIN.protocol(PLAIN.protocol_of_cell(cell))
             asked = PLAIN.protocol(name)
             assert {f: found[f] for f in STAGES[stage]} == {f: asked[f] for f in STAGES[stage]}
-    assert PLAIN.cells(f"{quick}-tail3-rounds7") == PLAIN.cells(quick)
     assert PLAIN.cells(f"{quick}-lr0.1-rounds7") == PLAIN.cells(f"{quick}-lr0.1")
-
-
-def test_a_folder_of_what_methods_share_does_not_depend_on_the_protocols_name():
-    fields = PLAIN.protocols["fedsls-quick"]
+    fields = PLAIN.protocols[quick]
     named = Grid(STUDIES, {"protocols": {"mine": fields | {"lr": 0.7}, "yours": fields}})
-    assert named.cells("yours") == named.cells("fedsls-quick")
+    assert named.cells("yours") == named.cells(quick)
     renamed = Grid(STUDIES, {"protocols": {"hers": fields | {"lr": 0.7}}})
-    assert renamed.cells("hers") == named.cells("mine")
     assert renamed.cells("hers-batch16") == named.cells("mine-batch16")
 
 
@@ -429,12 +403,6 @@ def test_more_runs_are_planned_without_more_looks_into_folders(monkeypatch):
     """Each run looked through the folder of methods about fifty times."""
     few, many = (asked_of_grid(count, monkeypatch) for count in (2, 30))
     assert few == many
-
-
-def test_a_grid_is_checked_once_however_many_products_are_drawn_from_it():
-    everything = configured()
-    first = everything.narrow_blocks("fedsls", "quick", "table1")
-    assert everything.narrow_blocks("fedsls", "quick", "table1") is first
 
 
 @pytest.mark.parametrize(
@@ -481,26 +449,3 @@ def test_a_claim_about_a_tuned_method_needs_the_runs_of_all_its_variants():
 def test_a_claim_about_a_swept_method_is_refused_if_no_value_is_chosen():
     with pytest.raises(UsageError, match="fedprox"):
         tuned_study(methods=False)
-
-
-class Word(str):
-    """A name that counts how often it is compared."""
-
-    compared = 0
-
-    def __eq__(self, other):
-        Word.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-def test_names_are_not_compared_in_pairs(monkeypatch):
-    names = [Word(f"name{number}") for number in range(300)]
-    monkeypatch.setattr(Word, "casefold", lambda self: self)
-    Word.compared = 0
-    checks.check_case("method", names)
-    for name in names:
-        known("name", name, dict.fromkeys(names))
-    Grid._kept(names, [*names], {*names})
-    assert Word.compared < 5 * len(names)

@@ -35,10 +35,8 @@ if workflow.is_main_process and (sentence := describe_old_packages()):
 
 from fedgrid.experiments.costs import check as check_costs
 from fedgrid.experiments.fidelity.setting import check_setting as check_fidelity
-from fedgrid.plan.arguments import name_inputs
-from fedgrid.plan.asked import code_of
-from fedgrid.plan.configuration import beside, make_plan
-from fedgrid.plan.environment import variables
+from fedgrid.plan.asked import code_of, name_inputs
+from fedgrid.plan.configuration import beside, make_plan, variables
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.invocation import Invocation
 from fedgrid.plan.opening import describe_made, describe_study
@@ -115,13 +113,16 @@ products = Products(plan, tables, experiments)
 SHOWN = ("svg", "txt", "html", "csv")  # the formats in the report
 
 
-def in_report(study, product):
-    """Return the files of a product; those that readers need are in the report."""
+def in_report(study, product, path):
+    """Return the files of a product at a path; those that readers need are in the report."""
+    if path != product:  # of one claim
+        yield f"{products.path(study, path)}.{{ext}}"
+        return
     category = products.category(study, product)
     shown = {"caption": "../report/product.rst", "category": category}
-    for path, labels in products.files(study, product):
+    for file, labels in products.files(study, product):
         is_shown = labels["format"] in SHOWN
-        yield report(path, labels=labels, **shown) if is_shown else path
+        yield report(file, labels=labels, **shown) if is_shown else file
 
 
 # What the report says first.

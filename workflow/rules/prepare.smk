@@ -47,7 +47,7 @@ rule pretrain:
         gpu=runs.own_gpu("pretrain"),
         gres=runs.shared_gpu("pretrain"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(runs.memory),
+        mem_mb=growing(runs.memory("pretrain")),
         runtime=growing(240),
         # As for `train`; the next attempt resumes with the clients that are left.
         slurm_extra="--signal=TERM@120 --open-mode=append",
@@ -79,7 +79,7 @@ rule saliency:
         gpu=runs.own_gpu("saliency"),
         gres=runs.shared_gpu("saliency"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(runs.memory),
+        mem_mb=growing(runs.memory("saliency")),
         runtime=growing(120),
     params:
         spec=runs.specification("saliency"),
@@ -109,7 +109,7 @@ rule latents:
         gpu=runs.own_gpu("latents"),
         gres=runs.shared_gpu("latents"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(runs.memory),
+        mem_mb=growing(runs.memory("latents")),
         runtime=growing(120),
     params:
         spec=runs.specification("latents"),

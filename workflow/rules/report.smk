@@ -38,61 +38,36 @@ for study in plan.studies:
             products.whole_study(study),
         localrule: True
 
-    for product in plan.studies[study]["products"]:
+    # A product about claims is there once more for one claim, of which it needs only the runs:
+    # results/claims/3.csv.
+    for product, path in products.copied(study):
 
         rule:
             name:
-                f"{study}_{product}"
+                f"{study}_{product}{'_one' * (path != product)}"
             input:
                 unpack(in_one_sentence(products.sources(study, product))),
             output:
-                *in_report(study, product),
+                *in_report(study, product, path),
             log:
-                beside("logs", f"{products.path(study, product)}.log"),
+                beside(
+                    "logs",
+                    f"{products.path(study, path)}{'.{ext}' * (path != product)}.log",
+                ),
             localrule: True
             conda:
                 "../../envs/fedgrid.yaml"
             params:
+                **products.about(study, product, path),
                 product=product,
                 study=study,
                 sources=name_inputs,
                 facts=products.facts(study),
                 content=products.content(study, product),
-                about=products.caption(study, product),
                 entry=products.entry(study, product),
                 code=products.code(study, product),
             message:
-                f"draw: {study} {product} ({{wildcards.scale}} scale)"
-            shell:
-                'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
-                " -m fedgrid draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
-                " --sources {params.sources:q} --scale {wildcards.scale:q} --out {output:q} --log {log:q}"
-
-    # A product about one claim needs only the runs of this claim: results/claims/3.csv.
-    for product in products.by_claim(study):
-
-        rule:
-            name:
-                f"{study}_{product}_one"
-            input:
-                unpack(products.sources_of_claim(study, product)),
-            output:
-                f"{products.path(study, product)}/{{claim}}.{{ext}}",
-            log:
-                beside("logs", f"{products.path(study, product)}/{{claim}}.{{ext}}.log"),
-            localrule: True
-            conda:
-                "../../envs/fedgrid.yaml"
-            params:
-                product=product,
-                study=study,
-                sources=name_inputs,
-                facts=products.facts(study),
-                content=products.content_of_claim(study, product),
-                entry=products.entry(study, product),
-                code=products.code(study, product),
-            message:
-                f"draw: {study} {product} of claim {{wildcards.claim}} ({{wildcards.scale}} scale)"
+                f"draw: {study} {path.replace('/{claim}', ' of claim {wildcards.claim}')} ({{wildcards.scale}} scale)"
             shell:
                 'PYTHONPATH="$FEDGRID_CODE" "$FEDGRID_PYTHON"'
                 " -m fedgrid draw {params.product:q} --study {params.study:q} --entry {params.entry:q}"
@@ -118,7 +93,7 @@ for product, path in products.copied(config["study"]):
         conda:
             "../../envs/fedgrid.yaml"
         params:
-            content=products.copied_content(config["study"], product, path),
+            content=products.content(config["study"], product),
         message:
             "{output}: a copy of the study's file"
         shell:

@@ -17,10 +17,10 @@ rule train:
         "../../envs/fedgrid.yaml"
     threads: config["threads"]
     resources:
-        gpu=runs.own_gpu("train", needs=lambda w: not runs.is_linked(w)),
+        gpu=runs.own_gpu("train"),
         gres=runs.shared_gpu("train"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(runs.memory),
+        mem_mb=growing(runs.memory("train")),
         runtime=growing(480),
         # A signal before the time limit, to save a checkpoint; one log for all attempts of a job.
         slurm_extra="--signal=TERM@120 --open-mode=append",
@@ -43,9 +43,7 @@ rule interpolation:
     input:
         unpack(
             in_one_sentence(
-                runs.inputs_with_state(
-                    "metrics", "data", "partition", "weights", "needs"
-                )
+                runs.inputs("metrics", "data", "partition", "weights", "needs")
             )
         ),
     output:
@@ -59,7 +57,7 @@ rule interpolation:
         gpu=runs.own_gpu("interpolation"),
         gres=runs.shared_gpu("interpolation"),
         vram_gb=config["vram_gb"],
-        mem_mb=growing(runs.full_memory),
+        mem_mb=growing(runs.memory("interpolation")),
         runtime=growing(120),
     params:
         spec=runs.specification("interpolation"),

@@ -1,5 +1,7 @@
 """The plan that all rules share: the configuration, the studies and their runs, and kept runs."""
 
+import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,11 +12,12 @@ from typing import Any
 
 from fedgrid.plan.invocation import Invocation
 from fedgrid.runtime.code import own_data
-from fedgrid.runtime.names import UsageError, within
+from fedgrid.runtime.names import PACKAGE, UsageError, within
 from fedgrid.runtime.watch import trackers
 from fedgrid.store.kept import Entry, read_index, store_folder
 from fedgrid.study.given import read_given
 from fedgrid.study.grid import Grid
+from fedgrid.study.jobs import STATES_READ
 from fedgrid.study.reading import (
     GIVEN,
     Studies,
@@ -56,7 +59,6 @@ class Plan:
 
     @property
     def current_folder(self) -> str:
-        """The folder of the products of the study and scale in the configuration."""
         return self.folder.format(study=self.config["study"], scale=self.config["scale"])
 
 
@@ -83,7 +85,6 @@ def make_plan(config: dict, files: dict[Path, dict], snakemake: Invocation, chec
 
 
 def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str, Entry]]:
-    """Return the indices of the runs that are kept with studies, by study and scale."""
     places = [(study, scale) for study, about in studies.items() for scale in about["scales"]]
     found = {}
     for study, scale in places:
@@ -95,7 +96,6 @@ def read_indices(studies: Mapping[str, Study]) -> dict[tuple[str, str], dict[str
 
 
 def check_experiments(studies: Mapping[str, Study], checks: Checks) -> None:
-    """Raise a UsageError for a wrong setting of an experiment of a study."""
     for study, about in studies.items():
         for scale, of in about["scales"].items():
             of_scale: dict[str, Any] = {**of}
@@ -112,3 +112,26 @@ def beside(folder: str, path: str) -> str:
 def path_from_here(path: Path) -> Path:
     """Return a path relative to this folder, or as it is if it is not below this folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def variables(plan: Plan) -> dict[str, str]:
+    """Return the variables of the environment with which the commands of all rules begin.
+
+    A command is thus the same text on every machine: Snakemake reruns a job whose command has
+    changed. Snakemake's own `shell.prefix` would change the rules of a workflow that has this one
+    as a module, too.
+    """
+    config = plan.config
+    is_warm = config["warm"] and not plan.snakemake.runs_one_job
+    return {
+        "FEDGRID_CODE": str(PACKAGE.parent),
+        "FEDGRID_PYTHON": plan.snakemake.python,
+        "FEDGRID_DEVICE": config["device"],
+        "FEDGRID_BACKEND": config["backend"],
+        "FEDGRID_COMPILE": config.get("compile", "auto"),
+        "FEDGRID_TRACK": ",".join(trackers.chosen(config.get("log"))),
+        "FEDGRID_DATA": config["data_root"],
+        "FEDGRID_KEEP_STATE_GB": str(config.get("keep_state_gb", 1)),
+        STATES_READ: json.dumps(plan.grid.blocks_of_kind("interpolation")),
+        "FEDGRID_WARM": str(os.getpid() if is_warm else ""),
+    }

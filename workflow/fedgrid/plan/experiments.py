@@ -6,8 +6,7 @@ from typing import Any
 
 from snakemake.io import ancient
 
-from fedgrid.plan.arguments import shorten
-from fedgrid.plan.asked import Asked, asked
+from fedgrid.plan.asked import Asked, asked, shorten
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.runtime.code import source
 from fedgrid.runtime.files import checksum
@@ -23,21 +22,16 @@ NETWORKS = {"model": "weights", "judge": "judge_weights"}  # the weights of a se
 
 
 class Experiments:
-    """The experiments of a plan."""
-
     def __init__(self, plan: Plan):
         self.plan = plan
 
     def setting(self, kind: str) -> Asked:
-        """Return the setting of an experiment as JSON."""
         return asked(lambda wildcards: json.dumps(self.find_setting(kind, wildcards)))
 
     def find_setting(self, kind: str, wildcards) -> dict[str, Any]:
-        """Return the setting of an experiment of a path's study and scale."""
         return self.plan.grid.experiment(wildcards.study, wildcards.scale, kind)
 
     def code(self, module: str, network: str) -> Asked:
-        """Return a hash of the code of an experiment and of a network that its setting names."""
         kind = module.partition(".")[0]
 
         @asked
@@ -48,12 +42,10 @@ class Experiments:
         return find_code
 
     def images(self, wildcards) -> dict[str, str]:
-        """Return the datasets of the fidelity study."""
         names = self.find_setting("fidelity", wildcards)["images"]
         return {name: f"results/data/{name}/meta.json" for name in names}
 
     def weights(self, network: str) -> Asked:
-        """Return the published weights of a network of the fidelity study, if it has any."""
 
         @asked
         def find_weights(wildcards) -> dict[str, str]:
@@ -65,7 +57,6 @@ class Experiments:
         return find_weights
 
     def maps(self, wildcards) -> dict[str, str]:
-        """Return the maps of every encoder and seed of the fidelity study."""
         folder = self.plan.experiments_folder.format(**wildcards)
         return {
             f"{encoder}/{seed}": f"{folder}/fidelity/{encoder}-seed{seed}.npz"
@@ -75,13 +66,11 @@ class Experiments:
 
     def maps_by_name(self, wildcards) -> str | list[str]:
         """Return the maps as NAME=PATH, for the command line."""
-        pairs = self.maps(wildcards).items()
-        return shorten(self.plan, [f"{name}={path}" for name, path in pairs])
+        return shorten(self.plan, [f"{name}={path}" for name, path in self.maps(wildcards).items()])
 
     def file(self, study: str, scale: str, text: str) -> str:
         """Return the table of a source, such as fidelity/scores: a kept one if none is made yet."""
-        kept = self.kept_file(study, scale, text)
-        if kept:
+        if kept := self.kept_file(study, scale, text):
             return ancient(str(path_from_here(kept)))
         return f"{self.plan.experiments_folder}/{text}.csv".format(study=study, scale=scale)
 

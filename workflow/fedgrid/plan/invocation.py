@@ -29,7 +29,6 @@ class Invocation:
 
     @property
     def python(self) -> str:
-        """The Python of the jobs: Snakemake's own, or that of the jobs' environment."""
         asked = self._workflow.deployment_settings
         methods = asked.deployment_method if asked else ()
         is_own = OWN_PYTHON & {method.name for method in methods}
@@ -37,7 +36,6 @@ class Invocation:
 
     @property
     def will_run(self) -> bool:
-        """Whether jobs are run after they have been planned."""
         return self._workflow.executor_plugin is not None and not self._workflow.dryrun
 
     @property
@@ -56,7 +54,6 @@ class Invocation:
             logging.getLogger(remaining.LOGGER).log(level, sentence)
 
     def is_grouped(self, stage: str) -> bool:
-        """Whether the jobs of a stage share SLURM jobs (`--groups`)."""
         return self._workflow.get_rule(self.rules[stage]).group is not None
 
     def mend_snakemake(self) -> None:

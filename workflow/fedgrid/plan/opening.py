@@ -35,7 +35,6 @@ def describe_made(plan: Plan, targets: Iterable[str]) -> str:
 
 
 def name_file(plan: Plan, target: str) -> str:
-    """Return the file of a target: that of a product for a study's name, or the target itself."""
     study = plan.config["study"] if target == "all" else target
     if study not in plan.studies:
         return target

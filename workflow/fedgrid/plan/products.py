@@ -4,8 +4,7 @@ import json
 import logging
 from collections.abc import Iterator
 
-from fedgrid.plan.arguments import shorten
-from fedgrid.plan.asked import Asked, asked, code_of
+from fedgrid.plan.asked import Asked, asked, code_of, shorten
 from fedgrid.plan.configuration import Plan
 from fedgrid.plan.experiments import Experiments
 from fedgrid.plan.tables import Tables
@@ -23,8 +22,6 @@ LOOKS = "report/paper.mplstyle"  # no code, and says how figures look
 
 
 class Products:
-    """The products of a plan's studies: tables and figures."""
-
     def __init__(self, plan: Plan, tables: Tables, experiments: Experiments):
         self.plan, self.tables, self.experiments = plan, tables, experiments
         self.has_warned = False
@@ -32,7 +29,6 @@ class Products:
     # -- paths -----------------------------------------------------------------------------------
 
     def path(self, study: str, product: str) -> str:
-        """Return the path of a product without its ending, and with the wildcard {scale}."""
         return f"{self.plan.folder}/{product}".replace("{study}", study)
 
     def files(self, study: str, product: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -42,7 +38,6 @@ class Products:
             yield f"{self.path(study, product)}.{ext}", labels
 
     def all_files(self, study: str, folder: str) -> list[str]:
-        """Return every file of a study's products in a folder, at the configuration's scale."""
         return [
             f"{folder}/{name}.{ext}"
             for name in self.plan.grid.products(study, self.plan.config["scale"])
@@ -50,66 +45,51 @@ class Products:
         ]
 
     def whole_study(self, study: str) -> Asked:
-        """Return all products of a study as an input function: not every study has the scale."""
         folder = self.plan.folder.format(study=study, scale=self.plan.config["scale"])
         return asked(lambda wildcards: self.all_files(study, folder))
 
     def copied(self, study: str) -> list[tuple[str, str]]:
         """Return the study's products with their paths, once more for those about one claim."""
-        names = [*self.plan.studies[study]["products"]]
-        return [*zip(names, names, strict=True)] + [
-            (name, f"{name}/{{claim}}") for name in self.by_claim(study)
-        ]
+        of_claims = [(name, f"{name}/{{claim}}") for name in self.by_claim(study)]
+        return [(name, name) for name in self.plan.studies[study]["products"]] + of_claims
 
     # -- sources ---------------------------------------------------------------------------------
 
     def sources(self, study: str, product: str) -> Asked:
-        """Return the files of a product's sources, by their names in the product's file.
+        """Return the files of a product's sources, or of one claim's, by their names in its file.
 
         UsageError for a product for which the configuration leaves no runs.
         """
 
         @asked
         def find_sources(wildcards) -> dict[str, str]:
-            self.plan.grid.check_product(study, wildcards.scale, product)
-            self.warn_of_tries(study, wildcards.scale, product)
-            texts = self.plan.grid.sources(study, wildcards.scale, product)
-            return self.source_files(study, wildcards.scale, texts)
+            scale = wildcards.scale
+            if not wildcards.get("claim"):
+                self.plan.grid.check_product(study, scale, product)
+            said = describe_uneven_tries(self.plan.grid, study, scale, product)
+            if said and not self.has_warned:
+                self.plan.snakemake.say(said, logging.WARNING)
+                self.has_warned = True
+            return {
+                name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
+                if text.partition("/")[0] in COLLECTED
+                else self.experiments.file(study, scale, text)
+                for name, text in self.find_texts(study, product, wildcards).items()
+            }
 
         return find_sources
 
-    def warn_of_tries(self, study: str, scale: str, product: str) -> None:
-        """Say once in a command that a product compares methods with other numbers of tries."""
-        said = describe_uneven_tries(self.plan.grid, study, scale, product)
-        if said and not self.has_warned:
-            self.plan.snakemake.say(said, logging.WARNING)
-            self.has_warned = True
-
-    def sources_of_claim(self, study: str, product: str) -> Asked:
-        """Return `sources` of a product about one claim."""
-
-        @asked
-        def find_sources(wildcards) -> dict[str, str]:
-            given = study, wildcards.scale, product, int(wildcards.claim)
-            texts = self.plan.grid.sources_of_claim(*given)
-            self.warn_of_tries(*given[:3])
-            return self.source_files(study, wildcards.scale, texts)
-
-        return find_sources
-
-    def source_files(self, study: str, scale: str, texts: dict[str, str]) -> dict[str, str]:
-        """Return the files of sources by name: collected tables, or experiments."""
-        return {
-            name: f"{self.plan.folder}/{text}.csv".format(study=study, scale=scale)
-            if text.partition("/")[0] in COLLECTED
-            else self.experiments.file(study, scale, text)
-            for name, text in texts.items()
-        }
+    def find_texts(self, study: str, product: str, wildcards) -> dict[str, str]:
+        """Return the sources of a product by name, or those of the claim that its path names."""
+        place = study, wildcards.get("scale", self.plan.config["scale"]), product
+        if claim := wildcards.get("claim"):
+            return self.plan.grid.sources_of_claim(*place, int(claim))
+        return self.plan.grid.sources(*place)
 
     # -- what makes a product stale --------------------------------------------------------------
 
     def content(self, study: str, product: str) -> Asked:
-        """Return a hash of a product's runs, their settings and their code.
+        """Return a hash of a product's runs, or of one claim's, with their settings and code.
 
         Without it, a product would look finished although its sources failed: Snakemake does not
         remake a missing file if a later one looks finished.
@@ -118,32 +98,12 @@ class Products:
         @asked
         def find_content(wildcards) -> str:
             scale = wildcards.get("scale", self.plan.config["scale"])
-            return self.hash_sources(study, scale, self.plan.grid.sources(study, scale, product))
+            texts = self.find_texts(study, product, wildcards).values()
+            return hash_facts([self.hash_source(study, scale, text) for text in texts])
 
         return find_content
-
-    def content_of_claim(self, study: str, product: str) -> Asked:
-        """Return `content` of a product about one claim."""
-
-        @asked
-        def find_content(wildcards) -> str:
-            scale = wildcards.get("scale", self.plan.config["scale"])
-            given = study, scale, product, int(wildcards.claim)
-            return self.hash_sources(study, scale, self.plan.grid.sources_of_claim(*given))
-
-        return find_content
-
-    def copied_content(self, study: str, product: str, path: str) -> Asked:
-        """Return `content` of a product's copy, or that of one claim if this is its path."""
-        is_whole = path == product
-        return (self.content if is_whole else self.content_of_claim)(study, product)
-
-    def hash_sources(self, study: str, scale: str, texts: dict[str, str]) -> str:
-        """Return a hash of the sources of a product."""
-        return hash_facts([self.hash_source(study, scale, text) for text in texts.values()])
 
     def hash_source(self, study: str, scale: str, text: str) -> str:
-        """Return a hash of one source of a product: kind/grid, or an experiment."""
         kind, _, grid = text.partition("/")
         if kind in COLLECTED:
             return self.tables.hash_grid(kind, study, scale, grid)
@@ -156,27 +116,24 @@ class Products:
         return hash_facts([{key: self.plan.studies[study].get(key) for key in SHOWN}, looks])
 
     def code(self, study: str, product: str) -> Asked:
-        """Return a hash of the code that draws a product."""
         return code_of("report._formats", self.module(study, product))
 
     # -- entries ---------------------------------------------------------------------------------
 
     def module(self, study: str, product: str) -> str:
-        """Return the module that draws a product."""
         return product_module(study, product, self.plan.studies[study]["products"][product])
 
     def category(self, study: str, product: str) -> str:
-        """Return the heading of a product in the report."""
         return self.plan.studies[study]["products"][product]["category"]
 
-    def caption(self, study: str, product: str) -> Asked:
-        """Return the caption of a product in the report."""
-        about = self.plan.studies[study]["products"][product]
+    def about(self, study: str, product: str, path: str) -> dict[str, Asked]:
+        """Return the caption of a product as `about`; what is drawn of one claim has none."""
+        caption = self.plan.studies[study]["products"][product].get("caption")
         module = self.module(study, product)
-        return asked(lambda wildcards: about.get("caption") or source.summary(module))
+        found = asked(lambda wildcards: caption or source.summary(module))
+        return {"about": found} if path == product else {}
 
     def is_by_claim(self, study: str, product: str) -> bool:
-        """Return whether a product can be drawn for one claim."""
         return source.literal(self.module(study, product), "BY_CLAIM", False)
 
     def by_claim(self, study: str) -> list[str]:
@@ -186,7 +143,6 @@ class Products:
         ]
 
     def entry(self, study: str, product: str) -> Asked:
-        """Return a product's entry as JSON, for one claim if the path names it."""
         about = self.plan.studies[study]["products"][product]
         shown = {key: about[key] for key in ("draw",) if key in about}
 

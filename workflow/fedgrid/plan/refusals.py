@@ -20,7 +20,6 @@ CLAIM = re.compile(r"results/(?:studies/([^/]+)/.+/)?[^/]+/([0-9]+)\.\w+")
 
 
 def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
-    """Raise a UsageError for a product or a claim, among words, that cannot be made."""
     words = [*words]
     for target in filter(None, map(PRODUCT.fullmatch, words)):
         study, scale, part, product = target.groups()
@@ -33,7 +32,6 @@ def refuse_targets(plan: Plan, words: Iterable[str]) -> None:
 
 
 def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
-    """Refuse a target that no study has, and a product without folder and ending."""
     study = plan.config["study"]
     products = {name for about in plan.studies.values() for name in about["products"]}
     bare = products - {*plan.studies}  # a study's name is a target
@@ -48,7 +46,6 @@ def refuse_unknown(plan: Plan, words: Sequence[str]) -> None:
 
 
 def is_target(word: str, words: Sequence[str]) -> bool:
-    """Whether a word of the command line is a target, and not the value of an option."""
     from snakemake.cli import parse_args  # which only systems have that can run Snakemake
 
     with redirect_stderr(StringIO()):
@@ -72,15 +69,10 @@ def refuse_product(
             raise UsageError(
                 f"with this configuration {product} is in {folder}: ask for {folder}/{file}"
             )
-    elif not study:
-        refuse_of_other(plan, product)
-
-
-def refuse_of_other(plan: Plan, product: str) -> None:
-    """Refuse a product that only other studies have than that of the configuration."""
-    others = [name for name, about in plan.studies.items() if product in about["products"]]
-    if others:
+        return
+    others = [other for other, about in plan.studies.items() if product in about["products"]]
+    if others and not study:
         raise UsageError(
-            f"the study {plan.config['study']} has no {product}: it is a product of "
+            f"the study {name} has no {product}: it is a product of "
             f"{' and '.join(others)}; add --config study={others[0]}"
         )

@@ -55,10 +55,9 @@ LINKED_MB = 2000  # the memory of a job that links a run
 
 
 class Runs:
-    """The runs of a plan, and what their jobs need."""
-
     def __init__(self, plan: Plan):
         self.plan = plan
+        self.first_names: dict[tuple, Names] = {}
 
     def resolve(self, wildcards) -> Run:
         """Return the run of a path's names.
@@ -85,34 +84,25 @@ class Runs:
         @asked
         def find_inputs(wildcards) -> dict[str, str]:
             run = self.resolve(wildcards)
-            paths = input_paths(run)
-            wanted = [name for name in names if name != "needs"]
+            if "metrics" in names:
+                self.check_state(run)
+            paths, wanted = input_paths(run), [name for name in names if name != "needs"]
             wanted += list_needed_stages(run) if "needs" in names else []
+            found = {name: input_file(name, paths[name]) for name in wanted if name in paths}
             first = self.first_name(run) if "needs" in names else None
-            linked = {"first": FILES["metrics"].format(**first)} if first else {}
-            return {
-                name: input_file(name, paths[name]) for name in wanted if name in paths
-            } | linked
+            return found | ({"first": FILES["metrics"].format(**first)} if first else {})
 
         return find_inputs
 
-    def inputs_with_state(self, *names: str) -> Asked:
-        """Return `inputs`; UsageError for a run whose last state would be too large to be kept."""
-        limit = self.plan.config.get("keep_state_gb", 1)
-
-        @asked
-        def find_inputs(wildcards) -> dict[str, str]:
-            run = self.resolve(wildcards)
-            need = state_gb(run)
-            if need > limit and not is_state_read(self.plan.grid.first_name(run)):
-                raise UsageError(
-                    f"the interpolation of {RUN.format(**run['name'])} reads the run's last state, "
-                    f"of up to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: "
-                    f"{ceil(need)}`"
-                )
-            return self.inputs(*names)(wildcards)
-
-        return find_inputs
+    def check_state(self, run: Run) -> None:
+        """Refuse work on a run whose last state would be too large to be kept."""
+        limit, need = self.plan.config.get("keep_state_gb", 1), state_gb(run)
+        if need > limit and not is_state_read(self.plan.grid.first_name(run)):
+            raise UsageError(
+                f"the interpolation of {RUN.format(**run['name'])} reads the run's last state, "
+                f"of up to {need:.1f} GB, and such a state is not kept: set `keep_state_gb: "
+                f"{ceil(need)}`"
+            )
 
     def inputs_of_partition(self, wildcards) -> dict[str, str]:
         """Return the decoded dataset of a partition that does not exist; say who its clients are.
@@ -120,18 +110,18 @@ class Runs:
         UsageError if writers would be merged without the protocol's `merge`.
         """
         names = dict(wildcards.items())
-        asked = names["partition"], names["dataset"], read_clients(names["clients"])
+        partition, dataset = names["partition"], names["dataset"]
         path = Path(f"results/partition/{PARTITION.format(**names)}.npz")
-        if takes_writers(names["partition"]) and not path.exists():
-            writers = count_writers(names["dataset"])
+        if takes_writers(partition) and not path.exists():
+            clients, writers = read_clients(names["clients"]), count_writers(dataset)
             if writers is not None:
-                check_merged(*asked, writers, held_fields(names["held"]).get("merge"))
-            self.say_once(describe_clients(*asked, writers))
-        return {"data": f"results/data/{names['dataset']}/meta.json"}
+                is_merged = held_fields(names["held"]).get("merge")
+                check_merged(partition, dataset, clients, writers, is_merged)
+            self.say_once(describe_clients(partition, dataset, clients, writers))
+        return {"data": f"results/data/{dataset}/meta.json"}
 
     @remember_answers
     def say_once(self, sentence: str) -> None:
-        """Say a sentence, unless this command has said it."""
         self.plan.snakemake.say(sentence)
 
     def check_data(self, wildcards) -> list[str]:
@@ -152,12 +142,11 @@ class Runs:
 
     def first_name(self, run: Run) -> Names | None:
         """Return the names under which a resolved run is trained, if these are not its own."""
-        first = self._first_name(tuple(run["name"].items()))
+        names = tuple(run["name"].items())
+        if names not in self.first_names:  # a job asks for its inputs, its memory and its GPU
+            self.first_names[names] = self.plan.grid.first_name(run)
+        first = self.first_names[names]
         return None if first == run["name"] else first
-
-    @remember_answers  # a job needs this for its inputs, its memory and its GPU
-    def _first_name(self, names: tuple[tuple[str, Any], ...]) -> Names:
-        return self.plan.grid.first_name(self.resolve_names(names))
 
     def is_linked(self, wildcards) -> bool:
         """Return whether a path's run is trained under another name, and linked from there.
@@ -166,7 +155,7 @@ class Runs:
         if this command forces it.
         """
         names = dict(wildcards.items())
-        if "method" not in names or not (first := self.first_name(self.resolve(wildcards))):
+        if not (first := self.first_name(self.resolve(wildcards))):
             return False
         if forced.is_forced("train", [path.format(**names) for path in FILES.values()]):
             return False
@@ -190,7 +179,6 @@ class Runs:
     # -- settings and code -----------------------------------------------------------------------
 
     def specification(self, stage: str) -> Asked:
-        """Return what the stage depends on of a job's run, as JSON."""
 
         @asked
         def find_specification(wildcards) -> str:
@@ -201,26 +189,27 @@ class Runs:
         return find_specification
 
     def code(self, stage: str) -> Asked:
-        """Return a hash of all code that can change the stage's result for a job's run."""
         return asked(lambda wildcards: fingerprint_stages(stage, self.resolve(wildcards)))
 
     # -- resources -------------------------------------------------------------------------------
 
-    def memory(self, wildcards) -> int:
-        """Return the megabytes that a job may use which trains a run, or links it."""
-        return LINKED_MB if self.is_linked(wildcards) else self.full_memory(wildcards)
+    def memory(self, stage: str) -> Asked:
+        """Return the megabytes that a job may use: few for a run that is only linked."""
 
-    def full_memory(self, wildcards) -> int:
-        """Return the megabytes that a job may use which works on a run."""
-        return memory_mb(self.resolve(wildcards))
+        @asked
+        def find_memory(wildcards) -> int:
+            is_linked = stage == "train" and self.is_linked(wildcards)
+            return LINKED_MB if is_linked else memory_mb(self.resolve(wildcards))
 
-    def own_gpu(self, stage: str, needs: Asked = lambda wildcards: True) -> Asked:
+        return find_memory
+
+    def own_gpu(self, stage: str) -> Asked:
         """Return how many GPUs a job asks for: none in a group, where `shared_gpu` asks for one."""
 
         @asked
         def find_number(wildcards) -> int:
             is_alone = self.has_gpu and not self.plan.snakemake.is_grouped(stage)
-            return int(is_alone and needs(wildcards))
+            return int(is_alone and not (stage == "train" and self.is_linked(wildcards)))
 
         return find_number
 
@@ -240,12 +229,10 @@ class Runs:
 
     @property
     def has_gpu(self) -> bool:
-        """Whether jobs may use a GPU."""
         return self.plan.config["device"] != "cpu"
 
 
 def growing(amount: int | Asked) -> Asked:
-    """Return a resource that the second and the third attempt double and triple."""
 
     @asked
     def find_amount(wildcards, attempt: int) -> int:
@@ -282,18 +269,15 @@ def count_writers(dataset: str) -> int | None:
 
 @asked
 def dataset_code(wildcards) -> str:
-    """Return a hash of the code that decodes a dataset."""
     return source.fingerprint(*dataset_modules(wildcards.dataset))
 
 
 @asked
 def published_weights(wildcards) -> Any:
-    """Return the published weights that a model's file has under a name."""
     return source.literal(f"models.{wildcards.model}", "WEIGHTS")[wildcards.weights]
 
 
 def read_clients(text: str) -> int | str:
-    """Return the number of clients in a partition's path, or EACH_WRITER."""
     return text if text == EACH_WRITER else int(text)
 
 
@@ -317,7 +301,6 @@ def partition_specification(wildcards) -> str:
 
 @asked
 def partition_code(wildcards) -> str:
-    """Return the fingerprint of a partition's code."""
     names = dict(wildcards.items())
     run: Any = {axis: names[axis] for axis in ("dataset", "partition")}
     return fingerprint_stages("partition", run)

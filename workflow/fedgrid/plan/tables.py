@@ -5,8 +5,7 @@ from pathlib import Path
 
 from snakemake.io import ancient
 
-from fedgrid.plan.arguments import write_in_file
-from fedgrid.plan.asked import Asked, asked
+from fedgrid.plan.asked import Asked, asked, write_in_file
 from fedgrid.plan.configuration import Plan, path_from_here
 from fedgrid.plan.runs import Runs
 from fedgrid.runtime.hashes import hash_facts
@@ -17,8 +16,6 @@ from fedgrid.study.resolving import remember_answers
 
 
 class Tables:
-    """The collected tables of a plan: one for each kind and grid."""
-
     def __init__(self, plan: Plan, runs: Runs):
         self.plan, self.runs = plan, runs
 
@@ -83,12 +80,10 @@ class Tables:
         return [*words, "--kept", f"{study}/{scale}", "--ids", *ids] if ids else words
 
     def content(self, kind: str) -> Asked:
-        """Return a hash of what a table is collected from."""
         return asked(lambda wildcards: self.hash_grid(kind, *place_of_table(wildcards)))
 
     @remember_answers  # many products share a grid
     def hash_grid(self, kind: str, study: str, scale: str, grid: str) -> str:
-        """Return a hash of a grid's runs, as far as a kind of table depends on them."""
         runs = [tuple(run.items()) for run in self.plan.grid.runs(study, scale, grid)]
         return hash_facts([self.facts_of_run(kind, study, scale, run) for run in runs])
 
@@ -109,6 +104,5 @@ class Tables:
 
 
 def place_of_table(wildcards) -> tuple[str, str, str]:
-    """Return study, scale and grid of a table's path."""
     names = dict(wildcards.items())
     return names["study"], names["scale"], names["grid"]

@@ -23,14 +23,13 @@ from fedgrid.runtime.names import UsageError, known, registered, shown
 from fedgrid.runtime.resolved import MethodParts, Protocol
 from fedgrid.study.protocol import LOCAL
 
-# Sources of products that no grid makes, by the part of a scale that describes them.
 # Bytes of a name of which a file system makes a folder, and where more is put before and after it.
 LONGEST_NAME, LONGEST_PART = 255, 220
+# Sources of products that no grid makes, by the part of a scale that describes them.
 EXPERIMENTS = {"fidelity/scores": "fidelity", "fidelity/examples": "fidelity", "costs": "costs"}
 
 
 def check_keywords(where: str, part: str, given: dict) -> None:
-    """Refuse unknown hyper-parameters of a method, and values of another type or out of range."""
     contract.method(known(f"method of {where}", part, registered("methods")))
     defaults = source.keywords(f"methods.{part}", "method")
     for key, value in given.items():
@@ -40,32 +39,35 @@ def check_keywords(where: str, part: str, given: dict) -> None:
 
 
 def check_protocol(name: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse a protocol that cannot be used with this dataset."""
-    check_local(f"protocol `{name}`", protocol)
-    check_conditions(f"protocol `{name}`", protocol)
-    contract.model(known(f"model of protocol `{name}`", protocol["model"], registered("models")))
+    where, asked = f"protocol `{name}`", protocol["normalization"]
+    check_local(where, protocol)
+    check_conditions(where, protocol)
+    contract.model(known(f"model of {where}", protocol["model"], registered("models")))
     contract.dataset(dataset)
-    statistics = source.literal(f"datasets.{dataset}", "STATISTICS")
-    offered = [*(statistics or ("standard",))]
+    offered = [*(source.literal(f"datasets.{dataset}", "STATISTICS") or ("standard",))]
     offered += [contract.SCALED] if have_pixels(dataset) else []
-    check_normalization(name, protocol["normalization"], dataset, offered)
-    check_tokens(f"protocol `{name}`", protocol, dataset)
-    check_client_test(f"protocol `{name}`", protocol, dataset)
+    if asked not in offered:
+        raise UsageError(
+            f"{where}: the dataset {dataset} has no normalization `{asked}`, "
+            f"only {' and '.join(offered)}: for it take the protocol "
+            f"{name}-normalization{offered[0]}"
+        )
+    check_tokens(where, protocol, dataset)
+    check_client_test(where, protocol, dataset)
     if {"crop", "crop-reflect"} <= {*protocol["augment"]}:
-        raise UsageError(f"protocol `{name}`: crop or crop-reflect augments an image, not both")
+        raise UsageError(f"{where}: crop or crop-reflect augments an image, not both")
     if clients := count_clients(protocol["clients"], dataset):
-        check_population(f"protocol `{name}`", protocol, clients, dataset)
+        check_population(where, protocol, clients, dataset)
     weights = source.literal(f"models.{protocol['model']}", "WEIGHTS", ())
     if protocol["weights"] not in ("none", *weights) and not is_file(protocol["weights"]):
         raise UsageError(
-            f"protocol `{name}`: weights `{shown(protocol['weights'])}` are neither none"
+            f"{where}: weights `{shown(protocol['weights'])}` are neither none"
             f"{''.join(f', {w}' for w in weights)} nor a file: set `weights` to one of these, or "
             "to the path of a .safetensors or .pth file that is there"
         )
 
 
 def check_population(where: str, protocol: Protocol, clients: int, dataset: str) -> None:
-    """Refuse a number of clients that the dataset or other fields of the protocol do not allow."""
     samples = source.literal(f"datasets.{dataset}", "TRAIN")
     if samples and clients > samples:
         raise UsageError(
@@ -86,9 +88,9 @@ def check_population(where: str, protocol: Protocol, clients: int, dataset: str)
 
 
 def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse a model that cannot read the dataset's inputs, and augmentation without images."""
     tokens, model = source.literal(f"datasets.{dataset}", "TOKENS", 0), protocol["model"]
     reads_tokens = source.literal(f"models.{model}", "TOKENS", False)
+    inputs = "vectors" if are_vectors(dataset) else "sequences of tokens"
     if tokens and not reads_tokens:
         raise UsageError(
             f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
@@ -105,20 +107,14 @@ def check_tokens(where: str, protocol: Protocol, dataset: str) -> None:
             f"{where}: the model {model} reads images, and the inputs of the dataset {dataset} are "
             "vectors: choose the model mlp, or one with `CONVOLUTIONS = False` in its file"
         )
-    if protocol["augment"] and are_vectors(dataset):
+    if protocol["augment"] and (tokens or are_vectors(dataset)):
         raise UsageError(
             f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
-            "vectors: set `augment: []`"
-        )
-    if tokens and protocol["augment"]:
-        raise UsageError(
-            f"{where}: `augment` changes images, and the inputs of the dataset {dataset} are "
-            "sequences of tokens: set `augment: []`"
+            f"{inputs}: set `augment: []`"
         )
 
 
 def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
-    """Refuse `client_test_from: writers` beside other tests, or with a dataset without writers."""
     if protocol["client_test_from"] != "writers":
         return
     if protocol["client_test"]:
@@ -140,70 +136,13 @@ def check_client_test(where: str, protocol: Protocol, dataset: str) -> None:
         )
 
 
-def check_normalization(name: str, asked: str, dataset: str, offered: list[str]) -> None:
-    """Refuse a normalisation that the dataset does not have."""
-    if asked not in offered:
-        raise UsageError(
-            f"protocol `{name}`: the dataset {dataset} has no normalization `{asked}`, "
-            f"only {' and '.join(offered)}: for it take the protocol "
-            f"{name}-normalization{offered[0]}"
-        )
-
-
 def check_local(where: str, protocol: Protocol) -> None:
     """Refuse fields of local training that contradict each other, also in `by_method`."""
-    check_optimiser(where, protocol)
-    check_steps(where, protocol)
-    for part, fields in protocol["by_method"].items():
-        known(f"method in `by_method` of {where}", part, registered("methods"))
-        for field in fields:
-            known(f"field of local training in `by_method` of {where}", field, LOCAL)
-        check_local(
-            f"{where}: by_method: {part}", changed_protocol(protocol, {**fields, "by_method": {}})
-        )
-
-
-def check_conditions(where: str, protocol: Protocol) -> None:
-    """Refuse conditions of a federation that contradict each other, or that change nothing."""
-    for field in ("dropout", "stragglers"):
-        if protocol[field] and protocol["batches"] == "continued":
-            raise UsageError(
-                f"{where}: `batches: continued` counts the steps of a client beforehand, and with "
-                f"{field} some are lost: set `{field}: 0`, or `batches: fresh`"
-            )
-    if protocol["stragglers"] and protocol["local"] == 1 and not drops_late(protocol):
+    if protocol["momentum"] and protocol["optimiser"] != "sgd":
         raise UsageError(
-            f"{where}: `stragglers` changes nothing with `local: 1`, because a client does at "
-            f"least one of its {protocol['local_unit']}: raise `local`, or set `late: dropped`"
+            f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
+            f"{protocol['optimiser']}: set `momentum: 0`, or `optimiser: sgd`"
         )
-    if protocol["availability"] != "always":
-        check_availability(where, protocol)
-
-
-def drops_late(protocol: Protocol) -> bool:
-    """Whether a method of a protocol drops clients that are late."""
-    of_methods = (fields.get("late") for fields in protocol["by_method"].values())
-    return "dropped" in (protocol["late"], *of_methods)
-
-
-def check_availability(where: str, protocol: Protocol) -> None:
-    """Refuse an availability that other fields do not allow."""
-    if protocol["batches"] == "continued":
-        raise UsageError(
-            f"{where}: `batches: continued` counts a client's rounds as if it were always there: "
-            "set `availability: always`, or `batches: fresh`"
-        )
-    share, rounds = protocol["available"], protocol["available_rounds"]
-    if protocol["availability"] == "sticky" and share > rounds * (1 - share):
-        raise UsageError(
-            f"{where}: with available {share:g} and available_rounds {rounds:g} clients would have "
-            "to come back faster than at once: raise `available_rounds` to "
-            f"{share / (1 - share):g} or more, or lower `available`"
-        )
-
-
-def check_steps(where: str, protocol: Protocol) -> None:
-    """Refuse limits of local steps if local work is counted in steps, or if least is above most."""
     least, most = protocol["least_steps"], protocol["most_steps"]
     if (least or most) and protocol["local_unit"] == "steps":
         raise UsageError(
@@ -215,19 +154,59 @@ def check_steps(where: str, protocol: Protocol) -> None:
             f"{where}: least_steps {least} is more than most_steps {most}: lower it, or set "
             "`most_steps: 0` for no limit"
         )
-
-
-def check_optimiser(where: str, protocol: Protocol) -> None:
-    """Refuse momentum without SGD."""
-    if protocol["momentum"] and protocol["optimiser"] != "sgd":
-        raise UsageError(
-            f"{where}: momentum {protocol['momentum']} belongs to SGD, and the optimiser is "
-            f"{protocol['optimiser']}: set `momentum: 0`, or `optimiser: sgd`"
+    for part, fields in protocol["by_method"].items():
+        known(f"method in `by_method` of {where}", part, registered("methods"))
+        for field in fields:
+            known(f"field of local training in `by_method` of {where}", field, LOCAL)
+        check_local(
+            f"{where}: by_method: {part}", changed_protocol(protocol, {**fields, "by_method": {}})
         )
 
 
+def check_conditions(where: str, protocol: Protocol) -> None:
+    """Refuse conditions of a federation that contradict each other, or that change nothing."""
+    is_continued, availability = protocol["batches"] == "continued", protocol["availability"]
+    for field in ("dropout", "stragglers"):
+        if protocol[field] and is_continued:
+            raise UsageError(
+                f"{where}: `batches: continued` counts the steps of a client beforehand, and with "
+                f"{field} some are lost: set `{field}: 0`, or `batches: fresh`"
+            )
+    late = {protocol["late"], *(fields.get("late") for fields in protocol["by_method"].values())}
+    if protocol["stragglers"] and protocol["local"] == 1 and "dropped" not in late:
+        raise UsageError(
+            f"{where}: `stragglers` changes nothing with `local: 1`, because a client does at "
+            f"least one of its {protocol['local_unit']}: raise `local`, or set `late: dropped`"
+        )
+    if availability != "always" and is_continued:
+        raise UsageError(
+            f"{where}: `batches: continued` counts a client's rounds as if it were always there: "
+            "set `availability: always`, or `batches: fresh`"
+        )
+    share, rounds = protocol["available"], protocol["available_rounds"]
+    if availability == "sticky" and share > rounds * (1 - share):
+        raise UsageError(
+            f"{where}: with available {share:g} and available_rounds {rounds:g} clients would have "
+            "to come back faster than at once: raise `available_rounds` to "
+            f"{share / (1 - share):g} or more, or lower `available`"
+        )
+
+
+def check_method(name: str, method: MethodParts, protocol: Protocol, dataset: str) -> None:
+    """Refuse a method that cannot be trained by a protocol, which has the method's own fields."""
+    check_needs(name, method, dataset)
+    check_model(name, method, protocol["model"])
+    check_evaluation(name, method, protocol)
+    check_cohort(name, method, protocol, dataset)
+    check_server_data(name, method, protocol)
+    check_blocks(name, method, protocol["model"])
+    check_local(f"method `{name}`", changed_protocol(protocol, {"by_method": {}}))
+    for part in method:
+        allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
+        check_allowed(name, allowed, protocol)
+
+
 def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: str) -> None:
-    """Refuse a method if a round has fewer clients than one of the method's files needs."""
     needed = (source.literal(f"methods.{part}", "LEAST_COHORT", 1) for part in method)
     least = max(needed, default=1)
     if least > 1 and protocol["dropout"]:
@@ -251,23 +230,12 @@ def check_cohort(name: str, method: MethodParts, protocol: Protocol, dataset: st
 
 
 def check_server_data(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method that trains on the server's own samples, if the server has none."""
     needed = any(source.literal(f"methods.{part}", "SERVER_DATA", False) for part in method)
     if needed and not protocol["server_data"]:
         raise UsageError(
             f"method `{name}` trains on samples of the server, and the protocol gives it none: set "
             "`server_data`, the share of the training samples that it gets, for example to 0.1"
         )
-
-
-def check_equations(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method whose equations do not hold for the protocol's optimiser.
-
-    `protocol` includes the fields that `by_method` changes for this method.
-    """
-    for part in method:
-        allowed = source.literal(f"methods.{part}", "OPTIMISERS", contract.OPTIMISERS)
-        check_allowed(name, allowed, protocol)
 
 
 def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None:
@@ -286,12 +254,10 @@ def check_allowed(name: str, allowed: Sequence[str], protocol: Protocol) -> None
 
 
 def check_partition(partition: str, dataset: str) -> None:
-    """Refuse a partition whose name is unknown, or that needs more than the dataset has."""
     check_writers(partition, dataset, source.literal(f"datasets.{dataset}", "WRITERS", False))
 
 
 def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: str) -> None:
-    """Refuse clients that are to be whole writers, if they are not by the partition."""
     clients, whole = protocol["clients"], takes_writers(partition)
     if clients == EACH_WRITER and not whole:
         raise UsageError(
@@ -311,7 +277,6 @@ def check_whole_writers(name: str, protocol: Protocol, partition: str, dataset: 
 
 
 def check_images(what: str, dataset: str) -> None:
-    """Refuse work on images with a dataset of tokens or vectors; the error begins with `what`."""
     tokens = source.literal(f"datasets.{dataset}", "TOKENS", 0)
     if tokens or are_vectors(dataset):
         inputs = "sequences of tokens" if tokens else "vectors"
@@ -327,13 +292,11 @@ def are_vectors(dataset: str) -> bool:
 
 
 def have_pixels(dataset: str) -> bool:
-    """Whether the inputs of a dataset are images of whole numbers from 0 to 255."""
     others = (source.literal(f"datasets.{dataset}", name, 0) for name in ("TOKENS", "FLOATS"))
     return not (any(others) or are_vectors(dataset))
 
 
 def check_needs(name: str, method: MethodParts, dataset: str) -> None:
-    """Refuse a method that encodes images with a dataset of tokens."""
     if any(source.literal(f"methods.{part}", "NEEDS", ()) for part in method):
         check_images(f"method `{name}`", dataset)
 
@@ -347,7 +310,6 @@ def needs_client_test(method: str) -> str:
 
 
 def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None:
-    """Refuse a method with private parameters if its clients have no data for evaluation."""
     if not any(source.literal(f"methods.{part}", "PRIVATE", ()) for part in method):
         return
     if not has_client_test(protocol):
@@ -360,7 +322,6 @@ def check_evaluation(name: str, method: MethodParts, protocol: Protocol) -> None
 
 
 def check_model(name: str, method: MethodParts, model: str) -> None:
-    """Refuse a method that encodes images with a model that cannot encode them one by one."""
     needs = {need for part in method for need in source.literal(f"methods.{part}", "NEEDS", ())}
     if "saliency" in needs and not source.literal(f"models.{model}", "CONVOLUTIONS", True):
         raise UsageError(
@@ -377,7 +338,6 @@ def check_model(name: str, method: MethodParts, model: str) -> None:
 
 
 def check_blocks(name: str, method: MethodParts, model: str) -> None:
-    """Refuse a method that keeps blocks private with a model without them, or with other blocks."""
     blocks = source.literal(f"models.{model}", "BLOCKS", ())
     for part in (part for part in method if source.literal(f"methods.{part}", "SPLITS", False)):
         if not blocks:
@@ -394,7 +354,6 @@ def check_blocks(name: str, method: MethodParts, model: str) -> None:
 
 
 def check_length(kind: str, name: str) -> None:
-    """Refuse a name of which no file or folder can be made."""
     most = LONGEST_PART if kind in ("dataset", "product") else LONGEST_NAME
     if (length := len(name.encode("utf-8", "surrogateescape"))) > most:
         raise UsageError(
@@ -427,7 +386,6 @@ def check_case(axis: str, names: list[str]) -> None:
 
 
 def ignores_case(folder: Path) -> bool:
-    """Whether the file system of a folder takes upper and lower case for the same."""
     other = str(folder).swapcase()
     return other != str(folder) and Path(other).exists()
 
@@ -445,16 +403,12 @@ def check_type(what: str, value: Any, default: Any) -> None:
     kinds, word = _KINDS[type(default)]
     if type(value) not in kinds:
         raise UsageError(f"{what} is {shown(repr(value))}, not {word} such as {default!r}")
-    if isinstance(default, float) and not is_finite(value):
-        raise UsageError(f"{what} is {shown(repr(value))}, which is not finite")
-
-
-def is_finite(value: float) -> bool:
-    """Whether a number is finite as a float."""
     try:
-        return math.isfinite(float(value))
+        is_finite = not isinstance(default, float) or math.isfinite(float(value))
     except OverflowError:  # a whole number that is too large
-        return False
+        is_finite = False
+    if not is_finite:
+        raise UsageError(f"{what} is {shown(repr(value))}, which is not finite")
 
 
 # The types allowed for each type of default, and their name. A default None allows most types.

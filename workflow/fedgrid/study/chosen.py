@@ -33,7 +33,6 @@ KEYS = ("dataset", "partition", "protocol", "method", "values", "tried", "seeds"
 
 
 def choices_file(study: Path, scale: str, product: str) -> Path:
-    """Return the file of a product's choices, given the study's file."""
     return study.parent / FOLDER / study.stem / scale / f"{product}.yaml"
 
 
@@ -53,27 +52,20 @@ def read_choices(path: Path) -> list[Choice]:
 
 
 def expand_study(path: Path, study: Study) -> Study:
-    """Return a study in which the choices stand in its grids."""
+    """Return a study in which the choices stand in its grids.
+
+    A scale's `awaits` has, by grid without runs, the product whose choices are not there yet.
+    """
     scales = {}
     for scale, of in study["scales"].items():
         grids = expand_grids(path, study, scale)
-        scales[scale] = of | {"grids": grids, "awaits": list_awaited(of["grids"], grids)}
-    found: Any = {**study, "scales": scales}
-    return found
-
-
-def list_awaited(grids: dict[str, list[Block]], expanded: dict[str, list[Block]]) -> dict[str, str]:
-    """Return, by grid without runs, the product whose choices it awaits."""
-    return {
-        grid: block["chosen"]
-        for grid, blocks in grids.items()
-        for block in blocks
-        if "chosen" in block and not expanded[grid]
-    }
+        empty = [(grid, blocks) for grid, blocks in of["grids"].items() if not grids[grid]]
+        awaits = {grid: b["chosen"] for grid, blocks in empty for b in blocks if "chosen" in b}
+        scales[scale] = of | {"grids": grids, "awaits": awaits}
+    return study | {"scales": scales}
 
 
 def expand_grids(path: Path, study: Study, scale: str) -> dict[str, list[Block]]:
-    """Return the grids of a scale with the blocks that the choices give."""
     grids = study["scales"][scale]["grids"]
     expanded = {}
     for grid, blocks in grids.items():
@@ -104,7 +96,6 @@ def is_wanted(block: Any, choice: Choice, axes: tuple[str, ...]) -> bool:
 
 
 def take_choice(block: Any, choice: Choice) -> Block:
-    """Return the block of one choice."""
     sweep = {
         name: {field: [value] for field, value in fields.items()}
         for name, fields in choice["values"].items()
@@ -142,7 +133,6 @@ def next_values(choice: Choice, field: str, bounds: list[float]) -> list[float]:
 
 
 def check_block(study: Study, scale: str, block: Any) -> None:
-    """Refuse products and names that the study does not have, and seeds that also choose."""
     for product in [*listed(block.get("chosen")), *block.get("extend", {})]:
         known("product", product, study["products"])
     if "chosen" in block:
@@ -162,7 +152,6 @@ def list_before(study: Study, scale: str, product: str) -> Iterator[Any]:
 
 
 def check_names(block: Any, before: list[Any]) -> None:
-    """Refuse a name of a block that no block before it has."""
     for axis in FILTERS:
         there = {str(name) for one in before for name in listed(one[axis])}
         for name in listed(block.get(axis)):
@@ -170,7 +159,6 @@ def check_names(block: Any, before: list[Any]) -> None:
 
 
 def check_seeds(product: str, choosing: Iterable[int], seeds: Iterable[int]) -> None:
-    """Refuse a seed that is a seed of the runs by which a product chose."""
     if both := sorted({*choosing} & {*seeds}):
         raise UsageError(
             f"seed {both[0]} also chose, by `{product}`: take other seeds, because the best of "

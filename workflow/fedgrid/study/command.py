@@ -17,20 +17,7 @@ from fedgrid.runtime import cli, records
 from fedgrid.runtime.code import contract, own_data
 from fedgrid.runtime.names import UsageError, known, shown
 from fedgrid.runtime.resolved import Run
-from fedgrid.study.checks import (
-    check_cohort,
-    check_equations,
-    check_evaluation,
-    check_images,
-    check_length,
-    check_model,
-    check_needs,
-    check_partition,
-    check_protocol,
-    check_server_data,
-    check_type,
-    check_whole_writers,
-)
+from fedgrid.study import checks
 from fedgrid.study.grid import Grid, read_grid
 from fedgrid.study.jobs import list_stage_fields, stage_modules
 from fedgrid.study.paths import CELLS, INPUTS, RUN, input_paths
@@ -60,7 +47,6 @@ def run_parser(description: str, *inputs: str) -> argparse.ArgumentParser:
 
 
 def add_machine(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the options that choose the machine; they change numbers only by rounding."""
     cli.device(parser)
     parser.add_argument(
         "--backend", default=os.environ.get("FEDGRID_BACKEND", "auto"),
@@ -93,23 +79,20 @@ def choose_machine(asked: argparse.Namespace) -> Machine:
 
 
 def resolve_run(asked: argparse.Namespace, stage: str) -> Run:
-    """Return the resolved run of a stage's arguments."""
     run = run_of_json(asked.run, stage) if asked.run.startswith("{") else run_of_name(asked.run)
     if stage in contract.NEEDED:
-        check_images(f"the stage {stage}", run["dataset"])
-    check_needs(run["name"]["method"], run["method"], run["dataset"])
-    if "model" in run["protocol"]:
-        check_model(run["name"]["method"], run["method"], run["protocol"]["model"])
+        checks.check_images(f"the stage {stage}", run["dataset"])
+    name, method, dataset = run["name"]["method"], run["method"], run["dataset"]
     if stage == "train":
-        check_evaluation(run["name"]["method"], run["method"], run["protocol"])
-        check_cohort(run["name"]["method"], run["method"], run["protocol"], run["dataset"])
-        check_server_data(run["name"]["method"], run["method"], run["protocol"])
-        check_equations(run["name"]["method"], run["method"], effective_protocol(run))
+        checks.check_method(name, method, effective_protocol(run), dataset)
+        return run
+    checks.check_needs(name, method, dataset)
+    if "model" in run["protocol"]:
+        checks.check_model(name, method, run["protocol"]["model"])
     return run
 
 
 def run_of_json(text: str, stage: str) -> Run:
-    """Return the run in a JSON text; UsageError if a field that the stage needs is missing."""
     try:
         run = json.loads(text)
     except (ValueError, RecursionError) as problem:
@@ -125,7 +108,7 @@ def run_of_json(text: str, stage: str) -> Run:
     for field in list_stage_fields(stage, run):
         if field not in run["protocol"]:
             raise UsageError(f"the run's protocol lacks `{field}`")
-        check_type(f"the run's protocol: {field}", run["protocol"][field], KINDS[field])
+        checks.check_type(f"the run's protocol: {field}", run["protocol"][field], KINDS[field])
     return run
 
 
@@ -135,7 +118,6 @@ SPELLED_OUT |= {"partition": "dir0.1", "method": {"fedprox": {"mu": 0.01}}, "see
 
 
 def run_of_name(name: str) -> Run:
-    """Return the resolved run of a name, by the studies and the config.yaml of this folder."""
     names: Any = dict(zip(AXES, parts := name.strip("/").split("/"), strict=False))
     if len(parts) != len(AXES) or not re.fullmatch("(seed)?(0|[1-9][0-9]{0,17})", names["seed"]):
         raise UsageError(
@@ -147,19 +129,17 @@ def run_of_name(name: str) -> Run:
 
 
 def run_of_names(names: Mapping[str, Any], everything: Grid) -> Run:
-    """Return the resolved run of a name on each axis; UsageError if they do not fit together."""
     known("dataset", names["dataset"], own_data.list_datasets())
-    check_partition(names["partition"], names["dataset"])
+    checks.check_partition(names["partition"], names["dataset"])
     run = everything.resolve(names)
     for axis in AXES:
-        check_length(axis, str(names[axis]))
-    check_protocol(names["protocol"], run["protocol"], run["dataset"])
-    check_whole_writers(names["protocol"], run["protocol"], run["partition"], run["dataset"])
+        checks.check_length(axis, str(names[axis]))
+    checks.check_protocol(names["protocol"], run["protocol"], run["dataset"])
+    checks.check_whole_writers(names["protocol"], run["protocol"], run["partition"], run["dataset"])
     return run
 
 
 def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, Path]:
-    """Return the paths of the inputs `wanted`, by name; UsageError if one is missing."""
     paths = {name: asked.results / path for name, path in input_paths(run).items()}
     names = [text.partition("=")[0] for text in asked.inputs]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -170,7 +150,9 @@ def find_inputs(asked: argparse.Namespace, run: Run, *wanted: str) -> dict[str, 
         paths[name] = Path(text.partition("=")[2])
     for one in wanted:
         if one in paths and not paths[one].exists():
-            require_file(paths[one], write_maker(run, one))
+            of = {"data": run["dataset"], "weights": run["protocol"].get("model")}
+            named = of.get(one) or RUN.format(**run["name"])
+            require_file(paths[one], f"python -m fedgrid {MAKERS.get(one, one)} {named}")
         elif one not in paths and one in BY_NAME:
             raise UsageError(
                 f"a run in JSON does not say where its input `{one}` is: name a file that was made "
@@ -183,13 +165,6 @@ BY_NAME = (*CELLS, "metrics")  # inputs that are found by the name of the run's 
 MAKERS = {"metrics": "train"}  # commands that have another name than the input they make
 
 
-def write_maker(run: Run, name: str) -> str:
-    """Return the command that makes an input of a run."""
-    of = {"data": run["dataset"], "weights": run["protocol"].get("model")}
-    named = of.get(name) or RUN.format(**run["name"])
-    return f"python -m fedgrid {MAKERS.get(name, name)} {named}"
-
-
 def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) -> records.Work:
     """Return the work of a stage for its record, without pretrained models: they are temporary."""
     inputs = [path for name, path in paths.items() if name != "pretrain"]
@@ -197,7 +172,6 @@ def describe_work(stage: str, run: Run, paths: dict[str, Path], *outputs: Path) 
 
 
 def require_file(path: Path, how: str) -> Path:
-    """Return `path` if it exists; else raise a UsageError that says how to make it."""
     if not path.exists():
         raise UsageError(f"{path} is missing: make it with `{how}`")
     return path

@@ -7,12 +7,10 @@ inside of `--config protocols={...}` as text.
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from fedgrid.runtime.code import source
 from fedgrid.runtime.names import registered
 from fedgrid.study.protocol import PROTOCOL
 from fedgrid.study.reading import check_config, read_flags, read_yaml
+from fedgrid.study.resolving import list_defaults
 from fedgrid.study.variants import read_value
 
 
@@ -26,19 +24,6 @@ def read_given(config: dict, files: dict[Path, dict]) -> dict:
         check_config(path.name, ours, required=False)
         config = restore_values(config, theirs, ours)
     return convert_config(read_flags(config))
-
-
-def read_word(text: str) -> Any:
-    """Read the value in a word KEY=VALUE as Snakemake does: a number, or YAML of texts."""
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    try:
-        return yaml.load(text, Loader=yaml.BaseLoader)
-    except yaml.YAMLError:
-        return text
 
 
 def restore_values(value: Any, theirs: Any, ours: Any) -> Any:
@@ -60,32 +45,28 @@ def restore_values(value: Any, theirs: Any, ours: Any) -> Any:
 
 def convert_config(config: dict) -> dict:
     """Convert texts to numbers in the protocols and variants of a configuration."""
-    readings = {"protocols": convert_protocol, "variants": convert_variant}
-    given = {key: config[key] for key in readings if isinstance(config.get(key), dict)}
-    return config | {
-        key: {name: readings[key](entry) for name, entry in entries.items()}
-        for key, entries in given.items()
-    }
+    converted = dict(config)
+    for key, convert in (("protocols", convert_protocol), ("variants", convert_variant)):
+        if isinstance(config.get(key), dict):
+            converted[key] = {name: convert(entry) for name, entry in config[key].items()}
+    return converted
 
 
 def convert_protocol(entry: Any) -> Any:
-    """Convert texts to numbers in a protocol's entry, also in its `by_method`."""
     converted = convert_texts(entry, PROTOCOL)
-    if isinstance(entry, dict) and isinstance(entry.get("by_method"), dict):
-        own = {part: convert_texts(fields, PROTOCOL) for part, fields in entry["by_method"].items()}
-        return converted | {"by_method": own}
+    if isinstance(converted, dict) and isinstance(own := converted.get("by_method"), dict):
+        converted["by_method"] = {part: convert_texts(of, PROTOCOL) for part, of in own.items()}
     return converted
 
 
 def convert_variant(entry: Any) -> Any:
-    """Convert texts to numbers among the hyper-parameters of a variant's entry."""
     if not isinstance(entry, dict):
         return entry
-    defaults = {
-        part: source.keywords(f"methods.{part}", "method")
-        for part in entry.keys() & {*registered("methods")}
+    there = registered("methods")
+    return {
+        part: convert_texts(given, list_defaults(part) if part in there else {})
+        for part, given in entry.items()
     }
-    return {part: convert_texts(given, defaults.get(part, {})) for part, given in entry.items()}
 
 
 def convert_texts(fields: Any, defaults: dict) -> Any:

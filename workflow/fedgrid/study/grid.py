@@ -11,73 +11,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fedgrid.claim import (
-    MARK,
-    find_claim,
-    needs_experiments,
-    needs_kind,
-    part_for_claim,
-    split_grid,
-)
+import fedgrid.claim as claims
 from fedgrid.federation.protocols import changed_protocol
 from fedgrid.runtime.code import own_data, source
 from fedgrid.runtime.names import UsageError, known, listed, shown, within
-from fedgrid.runtime.resolved import Fields, Named, Names
-from fedgrid.study.checks import (
-    EXPERIMENTS,
-    check_blocks,
-    check_case,
-    check_cohort,
-    check_equations,
-    check_evaluation,
-    check_length,
-    check_local,
-    check_model,
-    check_needs,
-    check_partition,
-    check_protocol,
-    check_server_data,
-    check_twice,
-    check_whole_writers,
-)
+from fedgrid.runtime.resolved import Fields, Names
+from fedgrid.study import checks, products, stated
 from fedgrid.study.chosen import CHOOSING, check_seeds
 from fedgrid.study.options import Checker
 from fedgrid.study.paths import COLLECTED
-from fedgrid.study.products import (
-    check_product,
-    chooses_methods,
-    list_needed_sources,
-    product_module,
-)
 from fedgrid.study.protocol import AXES, runs_of_block
-from fedgrid.study.reading import (
-    GIVEN,
-    merge_configs,
-    read_config,
-    read_studies,
-    use_studies,
-)
+from fedgrid.study.reading import GIVEN, merge_configs, read_config, read_studies, use_studies
 from fedgrid.study.records import Block, Product, Scale, Study, Sweep, Wanted
-from fedgrid.study.resolving import Resolver, check_entries, list_blocks, remember_answers
-from fedgrid.study.selection import part_folder, read_axis
-from fedgrid.study.stated import (
-    GridNames,
-    check_claim_numbers,
-    check_claims,
-    check_kept_rows,
-    check_labels,
-    check_published,
-    collect_names,
-)
-from fedgrid.study.sweeps import (
+from fedgrid.study.resolving import (
     ALL_PROTOCOLS,
-    check_sweep,
-    check_used,
-    expand_block,
-    find_variants,
+    SWEPT,
+    Resolver,
+    check_entries,
+    list_blocks,
+    remember_answers,
 )
+from fedgrid.study.selection import part_folder, read_axis
 
-OWN_AXES: tuple[Named, ...] = ("protocol", "method")  # whose names a sweep can replace
 OWN = ("protocols", "variants")  # what a configuration may add to the studies
 
 
@@ -118,14 +73,21 @@ class Grid(Resolver):
         there = self._names(study, scale)
         for name in read_axis(self.config, "dataset")[0]:
             self._check_dataset(study, scale, name, {*there["dataset"], *own_data.entries()})
-        check_sweep(self, "the configuration", self.sweep)
+        self.check_sweep("the configuration", self.sweep)
         asked = {axis: there[axis].union(*read_axis(self.config, axis)) for axis in there}
-        check_used(self, self.sweep, asked)
+        for name, axes in self.sweep.items():
+            of_method = self.knows("method", name) and {*axes} <= {*self.hyper_parameters(name)}
+            axis = "method" if of_method else "protocol"
+            if name not in (ALL_PROTOCOLS, *asked[axis]):
+                raise UsageError(
+                    f"`sweep` names the {axis} {name}, which no grid of this scale has: add it "
+                    f"with `{axis}: +{name}`, or remove it from `sweep`"
+                )
         for name in self._scale(study, scale)["grids"]:
             self.narrow_blocks(study, scale, name)
 
     def _check_dataset(self, study: str, scale: str, name: str, there: set[str]) -> None:
-        """Refuse a dataset that a scale does not have; say which scales have it, and how to add."""
+        """Refuse a dataset that a scale does not have; say which scales have it."""
         if name in there or name not in own_data.list_datasets():
             known(f"dataset of {study} at the {scale} scale", name, there)
             return
@@ -140,30 +102,27 @@ class Grid(Resolver):
     # -- runs ------------------------------------------------------------------------------------
 
     def runs(self, study: str, scale: str, grid: str) -> list[Names]:
-        """Return every run of a study's grid by name, as the configuration narrows or widens it."""
-        return [
-            run for block in self.narrow_blocks(study, scale, grid) for run in runs_of_block(block)
-        ]
+        """Return every run of a grid by name, as the configuration narrows or widens it."""
+        blocks = self.narrow_blocks(study, scale, grid)
+        return [run for block in blocks for run in runs_of_block(block)]
 
     def _scale(self, study: str, scale: str) -> Scale:
         scales = self.studies.named(study)["scales"]
         return scales[known("scale", scale, scales)]
 
     @remember_answers
-    def _blocks(self, study: str, scale: str, grid: str) -> list[dict[str, Any]]:
+    def _blocks(self, study: str, scale: str, grid: str) -> list[Block]:
         """Return a grid's blocks after the study's sweeps; of `claims@3` those for claim 3."""
         grids, about = self._scale(study, scale)["grids"], self.studies[study]
-        name, number = (grid, 0) if grid in grids else split_grid(grid)
-        written, above = grids[known("grid", name, grids)], about.get("sweep", {})
-        sweeps = [merge_configs(above, block.get("sweep", {})) for block in written]
-        blocks = [
-            expand_block(self, block, sweep) | {"sweep": sweep}
-            for block, sweep in zip(written, sweeps, strict=True)
-        ]
+        name, number = (grid, 0) if grid in grids else claims.split_grid(grid)
+        blocks = []
+        for block in grids[known("grid", name, grids)]:
+            sweep = merge_configs(about.get("sweep", {}), block.get("sweep", {}))
+            blocks.append(self.expand_block(block, sweep) | {"sweep": sweep})
         if not number:
             return blocks
-        claim = find_claim(study, about.get("claims", []), number)
-        return [part_for_claim(block, claim, self.families(study)) for block in blocks]
+        claim = claims.find_claim(study, about.get("claims", []), number)
+        return [claims.part_for_claim(block, claim, self.families(study)) for block in blocks]
 
     @remember_answers
     def narrow_blocks(self, study: str, scale: str, grid: str) -> list[Wanted]:
@@ -181,7 +140,7 @@ class Grid(Resolver):
             wanted = select_first(block, {a: self._wanted(a, block, there) for a in AXES})
             if all(wanted.values()):
                 check_seeds(block.get("chosen", ""), block.get(CHOOSING, ()), wanted["seed"])
-                wanted = expand_block(self, wanted, self.sweep)
+                wanted = self.expand_block(wanted, self.sweep)
                 self._check_block(wanted)
                 narrowed.append(wanted)
         return narrowed
@@ -201,16 +160,15 @@ class Grid(Resolver):
     @remember_answers
     def families(self, study: str) -> dict[str, str]:
         """Return the family of every method, if the study's claims are about tuned methods."""
-        about, names = self.studies[study]["products"], self._judging(study)
-        if not any(chooses_methods(about[name]) for name in names):
+        about = self.studies[study]
+        if not any(map(products.chooses_methods, self._judging(study).values())):
             return {}
-        scales = self.studies[study]["scales"]
-        methods = [n for scale in scales for n in self._names(study, scale)["method"]]
+        methods = [n for scale in about["scales"] for n in self._names(study, scale)["method"]]
         return {name: self.family(name) for name in methods}
 
     @remember_answers
     def _names(self, study: str, scale: str) -> dict[str, set]:
-        """Return all names of every axis in the grids of a scale."""
+        """Return all names of every axis in the grids of a scale, after the study's sweeps."""
         names = self._scale(study, scale)["grids"]
         blocks = [block for grid in names for block in self._blocks(study, scale, grid)]
         return {axis: {n for block in blocks for n in listed(block[axis])} for axis in AXES}
@@ -230,29 +188,25 @@ class Grid(Resolver):
         }
 
     def _is_swept(self, axis: str, name: str) -> bool:
-        """Whether the configuration replaces a name by variants."""
-        return find_variants(self, axis, name, self.sweep) != [name]
+        return self.find_variants(axis, name, self.sweep) != [name]
 
     def part(self, *axes: str) -> str:
         """Return the folder of products under this configuration (`selection.py`)."""
         return part_folder(self.config, *axes)
 
-    def _wanted(self, axis: str, block: Mapping[str, Any], there: dict[str, set]) -> list:
+    def _wanted(self, axis: str, block: Block, there: dict[str, set]) -> list:
         """Return the names of an axis that a block has under the configuration."""
-        asked, added = read_axis(self.config, axis)
+        names, added = read_axis(self.config, axis)
         own = listed(block[axis])
-        asked = [v for name in asked for v in self._variants(axis, name, block["sweep"], {*own})]
+        of_block, asked = {*own}, list[Any]()
+        for name in names:  # it may stand for variants that the block has
+            variants = [v for v in self.find_variants(axis, name, block["sweep"]) if v in of_block]
+            asked += [name] if self._is_swept(axis, name) or not variants else variants
         if "chosen" in block and axis != "seed":
-            return [name for name in asked or own if name in own]
+            return [name for name in asked or own if name in of_block]
         kept = self._kept(asked, own, there[axis])
-        names = {*kept}
-        return [*kept, *(name for name in added if name not in names)] if kept else []
-
-    def _variants(self, axis: str, name: Any, sweep: Sweep, own: set) -> list:
-        """Return the variants that a name asked for has among a block's own; else the name."""
-        if self._is_swept(axis, name):
-            return [name]
-        return [v for v in find_variants(self, axis, name, sweep) if v in own] or [name]
+        of_block = {*kept}
+        return [*kept, *(name for name in added if name not in of_block)] if kept else []
 
     @staticmethod
     def _kept(asked: list, own: list, there: set) -> list:
@@ -273,15 +227,10 @@ class Grid(Resolver):
         return {name: {**self.protocol(name), "cells": self.cells(name)} for name in names}
 
     def experiment(self, study: str, scale: str, kind: str) -> dict[str, Any]:
-        """Return the setting of an experiment of a study and scale."""
-        if kind == "fidelity":
-            return self.fidelity(study, scale)
-        setting: dict[str, Any] = {**self._scale(study, scale)}
-        return setting[kind]
-
-    def fidelity(self, study: str, scale: str) -> dict[str, Any]:
-        """Return the setting of the fidelity study, with images of the requested datasets only."""
-        setting = self._scale(study, scale)["fidelity"]
+        """Return the setting of an experiment, with images of the requested datasets only."""
+        setting = self._scale(study, scale)[kind]
+        if kind != "fidelity":
+            return setting
         asked, _ = read_axis(self.config, "dataset")
         images = {n: count for n, count in setting["images"].items() if n in (asked or [n])}
         return setting | {"images": images}
@@ -294,59 +243,59 @@ class Grid(Resolver):
             if self.has_sources(study, scale, name) and not self._find_emptied(study, scale, name)
         ]
 
-    def sources(self, study: str, scale: str, product: str) -> dict[str, str]:
+    def sources(self, study: str, scale: str, name: str) -> dict[str, str]:
         """Return the sources from which a product is drawn, by their names in its file.
 
         They are those that the scale has. One that the product can be drawn without is left out if
         the configuration leaves nothing of it.
         """
-        needed = list_needed_sources(study, product, self.studies[study]["products"][product])
-        given = self._given(study, scale, product)
+        needed, given = self._needed(study, name), self._given(study, scale, name)
         return {
-            name: text
-            for name, text in given.items()
-            if name in needed or self._is_there(study, scale, text)
+            key: text
+            for key, text in given.items()
+            if key in needed or self._is_there(study, scale, text)
         }
 
-    def _given(self, study: str, scale: str, product: str) -> dict[str, str]:
-        given, there = self.studies[study]["products"][product]["from"], self._scale(study, scale)
-        return {name: text for name, text in given.items() if has_source(there, text)}
+    def _needed(self, study: str, name: str) -> set[str]:
+        return products.list_needed_sources(study, name, self.studies[study]["products"][name])
 
-    def _find_emptied(self, study: str, scale: str, product: str) -> str:
+    def _given(self, study: str, scale: str, name: str) -> dict[str, str]:
+        given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
+        return {key: text for key, text in given.items() if has_source(there, text)}
+
+    def _find_emptied(self, study: str, scale: str, name: str) -> str:
         """Return a source that a product lacks because of the configuration; "" if there is none.
 
         It is one without which the product is not drawn, or the first if all are empty.
         """
-        given, there = (of(study, scale, product) for of in (self._given, self.sources))
+        given, there = self._given(study, scale, name), self.sources(study, scale, name)
         lacks = [text for text in there.values() if not self._is_there(study, scale, text)]
         return next(iter(lacks or ([] if there else given.values())), "")
 
-    def has_sources(self, study: str, scale: str, product: str) -> bool:
+    def has_sources(self, study: str, scale: str, name: str) -> bool:
         """Whether the scale has what a product is drawn from; not every scale has every grid."""
-        about = self.studies[study]["products"][product]
-        there = self._given(study, scale, product)
-        needed = list_needed_sources(study, product, about)
-        return bool(there or not about["from"]) and needed <= there.keys()
+        there = self._given(study, scale, name)
+        is_drawn_of_none = not self.studies[study]["products"][name]["from"]
+        return bool(there or is_drawn_of_none) and self._needed(study, name) <= there.keys()
 
     def _is_there(self, study: str, scale: str, text: str) -> bool:
         kind, _, grid = text.partition("/")
         if kind == "fidelity":
-            return bool(self.fidelity(study, scale)["images"])
+            return bool(self.experiment(study, scale, kind)["images"])
         return kind not in COLLECTED or bool(self.narrow_blocks(study, scale, grid))
 
-    def sources_of_claim(self, study: str, scale: str, product: str, number: int) -> dict[str, str]:
+    def sources_of_claim(self, study: str, scale: str, name: str, number: int) -> dict[str, str]:
         """Return the sources that a product needs for one claim; none if nothing can be run."""
-        claim = find_claim(study, self.studies[study].get("claims", []), number)
+        claim = claims.find_claim(study, self.studies[study].get("claims", []), number)
         found = {}
-        for name, text in self.sources(study, scale, product).items():
+        for key, text in self.sources(study, scale, name).items():
             kind = text.partition("/")[0]
+            wanted = claims.needs_experiments(claim)
             if kind in COLLECTED:
-                text = f"{text}{MARK}{number}"
-                wanted = needs_kind(claim, kind)
-            else:
-                wanted = needs_experiments(claim)
+                text = f"{text}{claims.MARK}{number}"
+                wanted = claims.needs_kind(claim, kind)
             if wanted and self._is_there(study, scale, text):
-                found[name] = text
+                found[key] = text
         return found
 
     def blocks_of_kind(self, kind: str) -> list[Wanted]:
@@ -374,36 +323,34 @@ class Grid(Resolver):
     def _with_first(self, block: Wanted) -> Wanted:
         one = block | {"partition": block["partition"][:1], "seed": block["seed"][:1]}
         firsts = [self.first_name(self.resolve(run)) for run in runs_of_block(one)]
-        return block | {a: [*dict.fromkeys([*block[a], *(f[a] for f in firsts)])] for a in OWN_AXES}
+        return block | {a: [*dict.fromkeys([*block[a], *(f[a] for f in firsts)])] for a in SWEPT}
 
     def check_product(self, study: str, scale: str, name: str) -> None:
         """Refuse a product of another scale, or for which the configuration leaves nothing."""
+        there = self._scale(study, scale)
         if not self.has_sources(study, scale, name):
-            given, there = self.studies[study]["products"][name]["from"], self._scale(study, scale)
+            given = self.studies[study]["products"][name]["from"]
             lacks = [text for text in given.values() if not has_source(there, text)]
             raise UsageError(
                 f"{name} of {study} is not drawn at the {scale} scale, which has no "
                 f"`{lacks[0].rpartition('/')[2]}`: choose another scale, or add it to this one"
             )
-        if text := self._find_emptied(study, scale, name):
-            self._check_awaited(study, scale, text)
-            asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
-            chosen = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
+        if not (text := self._find_emptied(study, scale, name)):
+            return
+        grid = text.partition("/")[2]
+        if chooses := there.get("awaits", {}).get(grid):
             raise UsageError(
-                f"{name} of {study} has no runs at the {scale} scale with {', '.join(chosen)}: "
-                f"its source `{text}` has none of these; choose names that the study has at "
-                "this scale"
+                f"the grid {grid} of {study} has the runs that `{chooses}` chooses, and none are "
+                f"chosen at the {scale} scale: make results/{chooses}.csv, and then run `python "
+                f"-m fedgrid choose {study} {scale} {chooses}`"
             )
-
-    def _check_awaited(self, study: str, scale: str, text: str) -> None:
-        """Refuse a source whose grid has no runs until a product has chosen them."""
-        awaits = self._scale(study, scale).get("awaits", {})
-        if product := awaits.get(grid := text.partition("/")[2]):
-            raise UsageError(
-                f"the grid {grid} of {study} has the runs that `{product}` chooses, and none are "
-                f"chosen at the {scale} scale: make results/{product}.csv, and then run `python "
-                f"-m fedgrid choose {study} {scale} {product}`"
-            )
+        asked = {axis: read_axis(self.config, axis)[0] for axis in AXES}
+        chosen = (f"{a} {', '.join(map(str, names))}" for a, names in asked.items() if names)
+        raise UsageError(
+            f"{name} of {study} has no runs at the {scale} scale with {', '.join(chosen)}: "
+            f"its source `{text}` has none of these; choose names that the study has at "
+            "this scale"
+        )
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -422,115 +369,100 @@ class Grid(Resolver):
             for scale, of in about["scales"].items():
                 for grid, blocks in of["grids"].items():
                     with within(f"scales.{scale}.grids.{grid}"):
-                        self._check_grid(study, scale, grid, blocks)
+                        for block in blocks:
+                            self._check_sweep(block.get("sweep", {}), [block])
+                        for block in self._blocks(study, scale, grid):
+                            self._check_block(block)
             self._check_stated(study, about)
-        for name, facts in about["products"].items():
+        for name, entry in about["products"].items():
             file = GIVEN if name in own else f"{study}.yaml"
             with within(f"{file}: products.{name}"):
-                self._check_product(study, name, facts, about)
+                self._check_product(study, name, entry)
 
-    def _check_grid(self, study: str, scale: str, grid: str, blocks: list[Block]) -> None:
-        """Refuse a grid of runs that cannot be."""
-        for block in blocks:
-            self._check_sweep(block.get("sweep", {}), [block])
-        for block in self._blocks(study, scale, grid):
-            self._check_block(block)
-
-    def _check_sweep(self, sweep: dict, blocks: list[Block]) -> None:
-        """Refuse a sweep of a name or a field that does not exist, or that no block has."""
-        check_sweep(self, "the study", sweep)
-        there = {name for block in blocks for axis in OWN_AXES for name in listed(block[axis])}
+    def _check_sweep(self, sweep: Sweep, blocks: list[Block]) -> None:
+        self.check_sweep("the study", sweep)
+        there = {name for block in blocks for axis in SWEPT for name in listed(block[axis])}
         for name in sweep:
             known("method or protocol of the grids, in `sweep`,", name, {ALL_PROTOCOLS, *there})
 
     def _check_stated(self, study: str, about: Study) -> None:
         """Refuse unknown names in what the study states about its runs."""
-        published, by_claim = about.get("published", {}), self._judging(study)
-        judged = {grid for name in by_claim for grid in list_grids(about["products"][name])}
-        check_published(published, self._names_in(study))
+        published = about.get("published", {})
+        judged = {grid for entry in self._judging(study).values() for grid in list_grids(entry)}
+        stated.check_published(published, self._names_in(study))
         names = self._names_in(study, judged)
         names.method.update(self.families(study).values())
-        check_claims(about.get("claims", []), names, published)
-        check_claim_numbers(about)
+        stated.check_claims(about.get("claims", []), names, published)
+        stated.check_claim_numbers(about)
         for name in listed(about.get("main")):
-            if not self.knows("protocol", name):
-                self.studies.known("protocol of `main`", name, self.protocols)
-        check_labels(about, self)
-        check_kept_rows(about, self)
+            self.check_name("protocol", name, "protocol of `main`")
+        stated.check_labels(about, self)
+        stated.check_kept_rows(about, self)
 
-    def _names_in(self, study: str, grids: set[str] | None = None) -> GridNames:
+    def _names_in(self, study: str, grids: set[str] | None = None) -> stated.GridNames:
         """Return the names in grids of a study at all scales, by default in all of its grids."""
         scales = self.studies[study]["scales"].items()
         places = [(scale, grid) for scale, of in scales for grid in of["grids"]]
         kept = [place for place in places if not grids or place[1] in grids]
-        return collect_names(block for place in kept for block in self._blocks(study, *place))
+        return stated.collect_names(
+            block for place in kept for block in self._blocks(study, *place)
+        )
 
-    def _judging(self, study: str) -> list[str]:
-        """Return the names of the products about claims."""
-        return [
-            name
-            for name, facts in self.studies[study]["products"].items()
-            if source.literal(product_module(study, name, facts), "BY_CLAIM", False)
-        ]
+    def _judging(self, study: str) -> dict[str, Product]:
+        """Return the products about claims."""
+        return {
+            name: entry
+            for name, entry in self.studies[study]["products"].items()
+            if source.literal(products.product_module(study, name, entry), "BY_CLAIM", False)
+        }
 
-    def _check_product(self, study: str, name: str, facts: Product, about: Study) -> None:
+    def _check_product(self, study: str, name: str, entry: Product) -> None:
         """Refuse a source that no scale has, and unknown names in options."""
-        check_length("product", name)
-        check_product(study, name, facts)
-        scales = about["scales"]
-        for key, text in facts["from"].items():
+        about = self.studies[study]
+        checks.check_length("product", name)
+        products.check_product(study, name, entry)
+        for key, text in entry["from"].items():
             with within(f"from.{key}"):
-                check_source(text, scales)
-        there, options = self._names_in(study, list_grids(facts)), facts.get("with", {})
-        if chooses_methods(facts):
+                check_source(text, about["scales"])
+        there = self._names_in(study, list_grids(entry))
+        if products.chooses_methods(entry):
             there.method.update(self.family(name) for name in {*there.method})
-        module = product_module(study, name, facts)
-        Checker(self, there, about.get("published", {})).check(module, options)
+        module = products.product_module(study, name, entry)
+        Checker(self, there, about.get("published", {})).check(module, entry.get("with", {}))
 
     def _check_block(self, block: Mapping[str, Any]) -> None:
         for axis in AXES:
             if not listed(block.get(axis)):
                 raise UsageError(f"a grid needs a {axis}")
             for name in listed(block[axis]):
-                check_length(axis, str(name))
-        protocols, datasets, partitions, methods, _ = (listed(block[axis]) for axis in AXES)
+                checks.check_length(axis, str(name))
+        protocols, datasets, partitions, methods, seeds = (listed(block[axis]) for axis in AXES)
         for name, dataset in product(protocols, datasets):
             self._check_protocol(name, dataset)
         for partition, dataset in product(partitions, datasets):
-            check_partition(str(partition), dataset)
+            checks.check_partition(str(partition), dataset)
         for name, partition, dataset in product(protocols, partitions, datasets):
-            check_whole_writers(name, self.protocol(name), str(partition), dataset)
-        for name, dataset in product(methods, datasets):
-            check_needs(name, self.method(name, dataset), dataset)
-            for protocol in protocols:
-                self._check_method(name, dataset, protocol)
+            checks.check_whole_writers(name, self.protocol(name), str(partition), dataset)
+        for name, dataset, protocol in product(methods, datasets, protocols):
+            self._check_method(name, dataset, protocol)
         for axis in AXES:
             names = [*map(str, listed(block[axis]))]
-            check_twice(axis, names, [self.meaning(axis, name) for name in names])
-            check_case(axis, names)
-        for seed in listed(block["seed"]):
+            checks.check_twice(axis, names, [self.meaning(axis, name) for name in names])
+            checks.check_case(axis, names)
+        for seed in seeds:
             if type(seed) is not int or seed < 0:  # True is an int too
                 raise UsageError(f"seed: {shown(repr(seed))} is not a whole number of at least 0")
 
     @remember_answers  # the blocks of a study share most of their names
     def _check_protocol(self, name: str, dataset: str) -> None:
-        """Refuse a protocol that a dataset cannot be trained by."""
-        known("dataset", dataset, own_data.list_datasets())
-        check_protocol(name, self.protocol(name), dataset)
+        self.check_name("dataset", dataset)
+        checks.check_protocol(name, self.protocol(name), dataset)
 
     @remember_answers
     def _check_method(self, name: str, dataset: str, of: str) -> None:
-        """Refuse a method that cannot be trained by the protocol `of`."""
         method, protocol = self.method(name, dataset), self.protocol(of)
-        check_model(name, method, protocol["model"])
-        check_evaluation(name, method, protocol)
-        check_cohort(name, method, protocol, dataset)
-        check_server_data(name, method, protocol)
-        check_blocks(name, method, protocol["model"])
         own = self.own_fields(protocol, method)
-        plain = changed_protocol(protocol, {**own, "by_method": {}})
-        check_local(f"method `{name}`", plain)
-        check_equations(name, method, changed_protocol(protocol, own))
+        checks.check_method(name, method, changed_protocol(protocol, own), dataset)
 
 
 def select_first(block: Mapping[str, Any], wanted: Wanted) -> Wanted:
@@ -538,15 +470,15 @@ def select_first(block: Mapping[str, Any], wanted: Wanted) -> Wanted:
     return wanted | {axis: wanted[axis][:1] for axis in listed(block.get("first"))}
 
 
-def list_grids(product: Product) -> set[str]:
+def list_grids(entry: Product) -> set[str]:
     """Return the grids that a product is drawn from."""
-    texts = (text.partition("/") for text in product["from"].values())
+    texts = (text.partition("/") for text in entry["from"].values())
     return {grid for kind, _, grid in texts if kind in COLLECTED}
 
 
 def list_sources(about: Study) -> list[str]:
     """Return the sources of a study's products, each once."""
-    texts = (text for product in about["products"].values() for text in product["from"].values())
+    texts = (text for entry in about["products"].values() for text in entry["from"].values())
     return [*dict.fromkeys(texts)]
 
 
@@ -554,18 +486,14 @@ def check_source(text: str, scales: dict[str, Scale]) -> None:
     """Refuse a source of a product that no scale has."""
     if any(has_source(scale, text) for scale in scales.values()):
         return
-    kind, _, rest = text.partition("/")
+    kind, _, grid = text.partition("/")
     if kind in COLLECTED:
-        known(
-            "grid",
-            rest,
-            dict.fromkeys(grid for scale in scales.values() for grid in scale["grids"]),
-        )
-    there = [t for t, key in EXPERIMENTS.items() if any(key in of for of in scales.values())]
+        known("grid", grid, dict.fromkeys(name for of in scales.values() for name in of["grids"]))
+    there = [t for t, key in checks.EXPERIMENTS.items() if any(key in s for s in scales.values())]
     known("source", text, [*(f"{k}/<grid>" for k in COLLECTED), *there])
 
 
 def has_source(scale: Scale, text: str) -> bool:
     """Whether a scale has the grid of a source kind/grid, or its experiment."""
     kind, _, grid = text.partition("/")
-    return grid in scale["grids"] if kind in COLLECTED else EXPERIMENTS.get(text) in scale
+    return grid in scale["grids"] if kind in COLLECTED else checks.EXPERIMENTS.get(text) in scale

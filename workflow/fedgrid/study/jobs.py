@@ -25,17 +25,20 @@ STATES_READ = "FEDGRID_STATES_READ"  # the variable of the environment of `is_st
 def memory_mb(run: Run) -> int:
     """Return the memory in MB that a run's process may use.
 
-    It holds PyTorch, the activations of a batch, several models, the cohort's deltas and
-    statistics, and what clients keep: that of the cohort before and after its round, and that of
-    the clients used last (`training/memories.py`). The dataset is a memory map.
+    It holds PyTorch, the activations of a batch in training or in evaluation, several models, the
+    cohort's deltas and statistics, and what clients keep: that of the cohort before and after its
+    round, and that of the clients used last (`training/memories.py`). The dataset is a memory map.
     """
-    protocol, each = effective_protocol(run), count_kept_models(run)
+    protocol, each, size = effective_protocol(run), count_kept_models(run), measure_model(run)
     clients = count_clients(protocol["clients"], run["dataset"]) or MANY
     cohort = clients * protocol.get("participation", 1.0)
-    megabytes = model_mb(run)
-    used_last = min(megabytes * each * clients, 1.5 * KEPT_MB)  # and while it is saved
-    several = megabytes * (12 + 2 * cohort * (1 + each))
-    return round(4000 + several + used_last + batch_mb(run))
+    used_last = min(size["weights"] * each * clients, 1.5 * KEPT_MB)  # and while it is saved
+    several = size["weights"] * (12 + 2 * cohort * (1 + each))
+    evaluated = source.literal("engine.evaluation", "EVALUATION_BATCH")
+    tests = source.literal(f"datasets.{run['dataset']}", "TEST") or evaluated
+    trained, tested = run["protocol"]["batch"], min(tests, evaluated)
+    activations = max(size["training"] * trained, size["evaluation"] * tested)
+    return round(4000 + several + used_last + activations)
 
 
 def state_gb(run: Run) -> float:
@@ -58,15 +61,7 @@ def is_state_read(name: Names) -> bool:
 
 
 def model_mb(run: Run) -> float:
-    """Return the size of the run's model in MB."""
     return measure_model(run)["weights"]
-
-
-def batch_mb(run: Run) -> float:
-    """Return the MB of the activations of a batch, in training or in evaluation."""
-    size, batch = measure_model(run), source.literal("engine.evaluation", "EVALUATION_BATCH")
-    tests = source.literal(f"datasets.{run['dataset']}", "TEST") or batch
-    return max(size["training"] * run["protocol"]["batch"], size["evaluation"] * min(tests, batch))
 
 
 def measure_model(run: Run) -> dict[str, float]:
@@ -89,7 +84,6 @@ def count_kept_models(run: Run) -> float:
 
 
 def stage_modules(stage: str, run: Run) -> list[str]:
-    """Return the modules of a stage: its command, and modules that are imported by name."""
     root = f"stages.{stage}"
     if stage == "partition":
         return [root, f"partitions.{parse_name(run['partition'])[0]}"]
@@ -101,7 +95,6 @@ def stage_modules(stage: str, run: Run) -> list[str]:
 
 
 def dataset_modules(dataset: str) -> list[str]:
-    """Return the modules that decode a dataset."""
     return ["stages.data", f"datasets.{dataset}"]
 
 

@@ -6,9 +6,9 @@ names. For fields, and if the values are numbers, only the keys are names.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from fedgrid.runtime.code import source
@@ -16,7 +16,7 @@ from fedgrid.runtime.names import UsageError, known, listed, shown, within
 from fedgrid.study.products import BEST
 from fedgrid.study.protocol import AXES, PROTOCOL
 from fedgrid.study.resolving import Resolver
-from fedgrid.study.stated import GridNames
+from fedgrid.study.stated import NAMED, GridNames
 
 OPTIONS = "OPTIONS"  # the constant in a product's file
 WAYS = ("tail", "best", "smoothed", "final", "tail_epochs")  # to score a run
@@ -38,98 +38,85 @@ LIKE = 0.85  # how like fedgrid's own name of a metric a misspelt one is
 HOOKS = ("observe", "evaluate", "evaluate_server")  # of a method that records columns of its own
 
 
+@dataclass
 class Checker:
     """Checks names of one product, against the names of the grids that it is drawn from."""
 
-    def __init__(self, resolver: Resolver, grid_names: GridNames, published: dict[str, Any]):
-        self.resolver, self.there, self.published = resolver, grid_names, published
+    resolver: Resolver
+    there: GridNames
+    published: dict[str, Any]
 
     def check(self, module: str, options: dict[str, Any]) -> None:
-        """Refuse a name in the options of a product's file that stands for nothing."""
         declared = source.literal(module, OPTIONS, None) or {}
         check_declared(module, declared)
         for option, kind in declared.items():
             if option in options:
                 with within(f"with.{option}"):
                     for name in list_names(options[option], kind):
-                        KINDS[kind](self, name=name)
+                        self.check_name(kind, name)
         if by := options.get(BEST, {}).get("by"):
             with within(f"with.{BEST}.by"):
-                self.metric(by)
+                self.check_metric(by)
 
-    def named(self, axis: str, name: str) -> None:
-        """Refuse a name on an axis that none of the grids has."""
-        known(f"{axis} of the product's grids", name, getattr(self.there, axis))
+    def check_name(self, kind: str, name: str) -> None:
+        """Refuse a name that stands for nothing of its kind."""
+        if kind == "metric":
+            self.check_metric(name)
+        elif kind == "ending":
+            self.check_ending(name)
+        elif kind == "field" or (kind == "axis" and name not in AXES):
+            self.check_field(name)
+        elif kind != "axis":
+            among = {"way": WAYS, "tail": TAILS, "published": self.published}.get(kind)
+            known(KINDS[kind], name, getattr(self.there, kind) if among is None else among)
 
-    def ending(self, name: str) -> None:
-        """Refuse an ending that no method of the grids has."""
-        if not any(method.endswith(name) for method in self.there.method):
-            endings = {
-                f"+{method.rpartition('+')[2]}" for method in self.there.method if "+" in method
-            }
-            known("ending of a method of the product's grids", name, endings)
+    def check_ending(self, name: str) -> None:
+        methods = self.there.method
+        if not any(method.endswith(name) for method in methods):
+            endings = {f"+{method.rpartition('+')[2]}" for method in methods if "+" in method}
+            known(KINDS["ending"], name, endings)
 
-    def metric(self, name: str) -> None:
+    def check_metric(self, name: str) -> None:
         """Refuse a metric that no run can have; methods may record columns of their own."""
         if name in METRICS or RECALL.fullmatch(name):
             return
-        parts = {part for method in self.there.method for part in self.resolver.parts(method)}
-        files = {file for part in parts for file in source.reachable(f"methods.{part}")}
+        files = {file for part in self.list_parts() for file in source.reachable(f"methods.{part}")}
         texts = [source.text(file) for file in files if file.startswith("methods.")]
         has_own = any(f"{hook}=" in text for text in texts for hook in HOOKS)
         if not has_own or get_close_matches(name, METRICS, n=1, cutoff=LIKE):
-            known("metric of runs", name, METRICS)
+            known(KINDS["metric"], name, METRICS)
 
-    def way(self, name: str) -> None:
-        """Refuse an unknown way to score a run."""
-        known("way to score a run", name, WAYS)
-
-    def tail(self, name: str) -> None:
-        """Refuse what a protocol's `tail` cannot count."""
-        known("unit of `tail`", name, TAILS)
-
-    def table(self, name: str) -> None:
-        """Refuse an entry that the study's `published` lacks."""
-        known("entry of `published`", name, self.published)
-
-    def field(self, name: str) -> None:
+    def check_field(self, name: str) -> None:
         """Refuse a field that neither protocols nor the methods of the grids have."""
-        parts = {part for method in self.there.method for part in self.resolver.parts(method)}
-        every = {part: source.keywords(f"methods.{part}", "method") for part in parts}
+        every = {part: source.keywords(f"methods.{part}", "method") for part in self.list_parts()}
         every["protocol"] = PROTOCOL
         plain = {name for defaults in every.values() for name in defaults}
         whole = {f"{defaults}.{name}" for defaults, names in every.items() for name in names}
-        known("field of the product's runs", name, plain if "." not in name else whole)
+        known(KINDS["field"], name, plain if "." not in name else whole)
 
-    def axis(self, name: str) -> None:
-        """Refuse what is neither an axis of the grids nor a field."""
-        if name not in AXES:
-            self.field(name)
+    def list_parts(self) -> set[str]:
+        return {part for method in self.there.method for part in self.resolver.parts(method)}
 
 
-KINDS: dict[str, Callable[..., None]] = {
-    **{axis: partial(Checker.named, axis=axis) for axis in AXES[:-1]},
-    "ending": Checker.ending,
-    "metric": Checker.metric,
-    "way": Checker.way,
-    "tail": Checker.tail,
-    "published": Checker.table,
-    "field": Checker.field,
-    "axis": Checker.axis,
+# What a name of each kind is called in an error.
+KINDS: dict[str, str] = {
+    **{axis: f"{axis} of the product's grids" for axis in NAMED},
+    "ending": "ending of a method of the product's grids",
+    "metric": "metric of runs",
+    "way": "way to score a run",
+    "tail": "unit of `tail`",
+    "published": "entry of `published`",
+    "field": "field of the product's runs",
+    "axis": "field of the product's runs",
 }
 
 
 def check_declared(module: str, declared: Any) -> None:
-    """Refuse OPTIONS of a product's file with an unknown argument, or an unknown kind of names."""
     if not isinstance(declared, dict):
         raise UsageError(f"{source.file(module)}: {OPTIONS} is not a dict of options and KINDS")
+    drawing = [name for name in ("draw", "wide", "plot") if name in source.definitions(module)]
+    taken = {name for function in drawing for name in source.arguments(module, function)}
     for option, kind in declared.items():
-        taken = {
-            name
-            for f in ("draw", "wide", "plot")
-            if f in source.definitions(module)
-            for name in source.arguments(module, f)
-        }
         known(f"argument in {OPTIONS} of {source.file(module)}", option, taken)
         known(f"kind of names in {OPTIONS} of {source.file(module)}", kind, KINDS)
 
@@ -138,12 +125,8 @@ def list_names(value: Any, kind: str) -> Iterator[str]:
     """Yield the names in the value of an option; UsageError for one that is not text."""
     names = [*value] if isinstance(value, dict) else listed(value)
     if isinstance(value, dict) and kind != "field":
-        inner = (
-            listed(inner_value)
-            for inner_value in value.values()
-            if type(inner_value) not in (int, float)
-        )
-        names += [name for inner_value in inner for name in inner_value]
+        for inner in value.values():
+            names += [] if type(inner) in (int, float) else listed(inner)
     for name in names:
         if not isinstance(name, str):
             raise UsageError(f"{shown(repr(name))} is not a name: write a name as text")

@@ -51,13 +51,11 @@ CELLS = ("pretrain", "saliency", "latents")  # stages whose files all methods sh
 
 
 def collecting_stage(kind: str) -> str:
-    """Return the stage that leaves the files that are collected as `kind`."""
     folder, _, _ = COLLECTED[kind].partition("/")
     return "train" if folder == "runs" else folder
 
 
 def collected_path(kind: str, run: Mapping[str, Any], protocol: Mapping[str, Any]) -> str:
-    """Return the path of the file of a run, or of runs that share it, collected as `kind`."""
     cell = protocol.get("cells", {}).get(collecting_stage(kind), "")
     return COLLECTED[kind].format(**run, **partition_names(protocol), cell=cell)
 
@@ -72,13 +70,11 @@ def collected_fields(kind: str, protocol: Mapping[str, Any]) -> dict:
 
 
 def cell_hash(stage: str, protocol: Mapping[str, Any]) -> str:
-    """Return a hash of the fields of a protocol that a stage depends on."""
     read = known_before({field: protocol[field] for field in STAGES[stage]})
     return hash_facts(read, 10)
 
 
 def partition_names(protocol: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names in a partition's path, from the protocol's fields."""
     test, origin, share, validation_from = (protocol.get(field, PROTOCOL[field]) for field in HELD)
     held = f"-test{test:g}" if test else ""
     held = "-testwriters" if origin == "writers" else held

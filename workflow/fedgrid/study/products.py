@@ -43,46 +43,41 @@ def complete_product(study: str, product: str, entry: Product) -> Product:
 
     A product is a figure by default if its file has a `plot`, otherwise a table.
     """
-    defaults: Product = {"category": CATEGORY}
+    completed: Product = {"category": CATEGORY} | entry
     if "formats" not in entry:
         plots = "plot" in source.definitions(product_module(study, product, entry))
-        defaults["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
-    completed = defaults | entry
+        completed["formats"] = [*(AS_FIGURE if plots else AS_TABLE)]
     if has_figure(completed["formats"]) and CAPTION not in completed["formats"]:
         completed["formats"] = [*completed["formats"], CAPTION]
     return completed
 
 
 def has_figure(formats: list[str]) -> bool:
-    """Whether one of the formats is a picture."""
     return any(f".{form}" in FIGURES for form in formats)
 
 
 def check_product(study: str, product: str, entry: Product) -> None:
-    """Raise a UsageError if no file draws the product, or its entry lacks a source or option."""
-    module = product_module(study, product, entry)
+    module, options = product_module(study, product, entry), dict(entry.get("with", {}))
     contract.product(module, entry["formats"])
-    read_best(module, entry.get("with", {}))
-    check_best_sources(entry)
-    needed, possible = list_parameters(module, entry.get("with", {}))
-    options = check_size(entry)
-    given = {*entry["from"], *options, *GIVEN}
-    if missing := [name for name in needed if name not in given]:
+    read_best(module, options)
+    missing = [name for name in BEST_SOURCES if name not in entry["from"]]
+    if BEST in options and missing:
+        raise UsageError(
+            f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
+            "grid as the others"
+        )
+    needed, possible = list_parameters(module, options)
+    if has_figure(entry["formats"]) and SIZE in options:
+        known("size of a figure", options.pop(SIZE), SIZES)
+    given = {*entry["from"], *options}
+    if missing := [name for name in needed if name not in {*given, *GIVEN}]:
         raise UsageError(
             f"the product is drawn from {' and '.join(missing)}: name the source of each under "
             f"`from`, or its value under `with` if `draw` in {source.file(module)} takes a value"
         )
     if possible is not None:
-        for name in sorted({*entry["from"], *options}):
+        for name in sorted(given):
             known("source or option of the product", name, {*possible} - {*GIVEN})
-
-
-def check_size(entry: Product) -> dict[str, Any]:
-    """Return a product's options without the size of its figure; UsageError if it is no size."""
-    options = dict(entry.get("with", {}))
-    if has_figure(entry["formats"]) and SIZE in options:
-        known("size of a figure", options.pop(SIZE), SIZES)
-    return options
 
 
 def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | None]:
@@ -98,7 +93,6 @@ def list_parameters(module: str, options: dict) -> tuple[list[str], list[str] | 
 
 
 def list_needed_sources(study: str, product: str, entry: Product) -> set[str]:
-    """Return those sources of a product that it cannot be drawn without."""
     needed, possible = list_parameters(product_module(study, product, entry), entry.get("with", {}))
     return {name for name in entry["from"] if possible is None or name in needed}
 
@@ -113,15 +107,14 @@ def read_best(module: str, options: dict) -> dict | None:
 
     Without `by`, the metric is that of the product.
     """
-    if BEST in options:
-        check_best_option(source.file(module), options[BEST])
-    if BEST not in options or takes_best(module):
+    if BEST not in options:
         return None
-    return {"over": None, "by": options.get("metric", "accuracy")} | options[BEST]
+    check_best(source.file(module), options[BEST])
+    given = {"over": None, "by": options.get("metric", "accuracy")} | options[BEST]
+    return None if takes_best(module) else given
 
 
-def check_best_option(where: str, best: Any) -> None:
-    """Raise a UsageError unless `best` says between which runs to choose, and by which metric."""
+def check_best(where: str, best: Any) -> None:
     if not isinstance(best, dict) or not (listed(best.get("over")) or best.get("methods")):
         raise UsageError(
             f"{where}: `best` does not say in which fields the runs differ: write "
@@ -139,15 +132,4 @@ def check_best_option(where: str, best: Any) -> None:
 
 
 def chooses_methods(entry: Product) -> bool:
-    """Whether a product is drawn of the best methods of each family."""
     return bool(entry.get("with", {}).get(BEST, {}).get("methods"))
-
-
-def check_best_sources(entry: Product) -> None:
-    """Raise a UsageError if a product with `best` lacks a source that the choice reads."""
-    missing = [name for name in BEST_SOURCES if name not in entry["from"]]
-    if BEST in entry.get("with", {}) and missing:
-        raise UsageError(
-            f"`best` reads the source `{missing[0]}`: name it under `from`, with the same "
-            "grid as the others"
-        )

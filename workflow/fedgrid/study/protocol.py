@@ -20,7 +20,6 @@ ANY_METHOD = "fedavg"  # stands for the method where none is named
 
 
 def runs_of_block(block: dict[str, list[Any]]) -> list[Names]:
-    """Return every run of a grid's block, by its names: the product of the axes."""
     names = product(*(block[axis] for axis in AXES))
     found: list[Any] = [dict(zip(AXES, values, strict=True)) for values in names]
     return found

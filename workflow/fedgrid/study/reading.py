@@ -55,7 +55,6 @@ def read_flags(config: dict) -> dict:
 
 
 def check_config(name: str, config: dict, required: bool = True) -> None:
-    """Raise a UsageError for a configuration, or one of its protocols, that breaks its schema."""
     check_schema(name, config, "config", required=required)
     trackers.chosen(config.get("log"))
     for protocol, fields in (config.get("protocols") or {}).items():
@@ -65,7 +64,6 @@ def check_config(name: str, config: dict, required: bool = True) -> None:
 
 
 def add_products(studies: Mapping[str, Study], config: dict) -> None:
-    """Add the configuration's products to those of the study that it names."""
     study = config["study"]
     products = Studies(studies).named(study)["products"]
     for name, entry in (config.get("products") or {}).items():
@@ -88,7 +86,6 @@ def merge_configs(below: Any, above: Any) -> Any:
 def check_schema(
     name: str, value: Any, rules: str, part: str | None = None, required: bool = True
 ) -> None:
-    """Raise a UsageError for a value that breaks a schema."""
     from fedgrid.study import schema  # its import takes a tenth of a second
 
     schema.check_schema(name, value, SCHEMAS / f"{rules}.schema.yaml", part, required)
@@ -156,12 +153,10 @@ def use_studies(
 
 
 def study_files(folder: Path = STUDIES) -> list[Path]:
-    """Return the files of studies in a folder, without those that editors and systems hide."""
     return sorted(path for path in folder.glob("*.yaml") if not path.name.startswith("."))
 
 
 def find_study(text: str) -> Path:
-    """Return the file of a study, given by name or as a .yaml file."""
     if text.endswith(".yaml"):
         return Path(text)
     return STUDIES / f"{known('study', text, (path.stem for path in study_files()))}.yaml"
@@ -183,7 +178,6 @@ def read_study(path: Path) -> Study:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file; UsageError if it is damaged, or has values that JSON cannot hold."""
     try:
         content = load_yaml(path.read_bytes())
         json.dumps(content)  # products depend on it as JSON
@@ -202,7 +196,6 @@ def read_yaml(path: Path) -> Any:
 
 
 def check_keys(name: str, value: Any) -> None:
-    """Raise a UsageError for a key that is not text: a number, a date or null."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -214,7 +207,6 @@ def check_keys(name: str, value: Any) -> None:
 
 
 def read_kept(path: Path, study: dict[str, Any]) -> dict[str, Any]:
-    """Read the tables that a study names as `reference` and under `curves`."""
     tables: dict[str, Any] = {key: study[key] for key in ("reference", "curves") if key in study}
     if isinstance(tables.get("curves"), dict):
         curves = tables["curves"].items()

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, NoReturn
 
 from fedgrid.federation.protocols import changed_protocol
+from fedgrid.partitions import parse_name
 from fedgrid.runtime.code import contract, own_data, source
 from fedgrid.runtime.names import (
     UsageError,
@@ -22,14 +23,17 @@ from fedgrid.runtime.names import (
     shown,
     within,
 )
-from fedgrid.runtime.resolved import Fields, MethodParts, Names, Protocol, Run
+from fedgrid.runtime.resolved import Fields, MethodParts, Named, Names, Protocol, Run
 from fedgrid.study.checks import check_keywords
 from fedgrid.study.jobs import run_content
 from fedgrid.study.paths import CELLS, cell_hash
-from fedgrid.study.protocol import KINDS, PROTOCOL, STAGES
+from fedgrid.study.protocol import AXES, KINDS, PROTOCOL, STAGES
 from fedgrid.study.reading import GIVEN, Studies, check_schema
-from fedgrid.study.records import Block, Study
-from fedgrid.study.variants import split_name, write_value, write_values
+from fedgrid.study.records import Block, Study, Sweep
+from fedgrid.study.variants import split_name, sweep_names, write_value, write_values
+
+SWEPT: tuple[Named, ...] = ("protocol", "method")  # axes whose names a sweep can replace
+ALL_PROTOCOLS = "protocol"  # the name in a sweep that stands for every protocol of a grid
 
 
 def remember_answers(function: Callable) -> Callable:
@@ -68,27 +72,23 @@ class Resolver:
             for axis in ("protocol", "method")
         }
         self._first: dict[tuple, dict[str, str]] = {}
-        self._protocols: dict[str, dict[str, str]] = {}
-        self._filled: dict[str, Protocol] = {}
-        self._cells: dict[str, dict[str, str]] = {}
 
     # -- protocols -------------------------------------------------------------------------------
 
-    def protocol(self, name: str, above: tuple[str, ...] = ()) -> Protocol:
+    def protocol(self, name: str) -> Protocol:
         """Return a protocol with all fields: the defaults, those of its `base`, its own."""
-        if name not in self._filled:
-            self._filled[name] = self._fill(name, above)
-        return self._filled[name].copy()
+        return self._protocol(name).copy()
 
-    def _fill(self, name: str, above: tuple[str, ...]) -> Protocol:
+    @remember_answers
+    def _protocol(self, name: str, *above: str) -> Protocol:
         if name not in self.protocols and (found := self.split_protocol(name)):
-            named, own = found
-            check_schema(f"protocol `{name}`", own, "study", "protocol")
-            return set_for_all(self.protocol(named), own)
+            named, values = found
+            check_schema(f"protocol `{name}`", values, "study", "protocol")
+            return set_for_all(self._protocol(named), values)
         own = {**self.protocols[self.known_protocol(name)]}
         if name in above:
             raise UsageError(f"protocol `{name}` is its own base, through {', '.join(above)}")
-        base = self.protocol(own.pop("base"), (*above, name)) if "base" in own else PROTOCOL
+        base = self._protocol(own.pop("base"), *above, name) if "base" in own else PROTOCOL
         for key in own:
             known(f"field of protocol `{name}`", key, PROTOCOL)
         return changed_protocol(base, own)
@@ -109,10 +109,9 @@ class Resolver:
 
     def own_fields(self, protocol: Protocol, parts) -> dict[str, Any]:
         """Return the fields of a protocol that these method files change, by its `by_method`."""
-        given = (protocol["by_method"].get(part, {}) for part in parts)
         found: dict[str, Any] = {}
-        for fields in given:
-            for field, value in fields.items():
+        for part in parts:
+            for field, value in protocol["by_method"].get(part, {}).items():
                 value = same_type(value, PROTOCOL[field])
                 if found.setdefault(field, value) != value:
                     raise UsageError(
@@ -122,7 +121,6 @@ class Resolver:
         return found
 
     def split_protocol(self, name: str) -> tuple[str, Fields] | None:
-        """Return base and fields of a protocol by the rule of its name, or None."""
         return split_name(name, self.protocols, lambda base: KINDS)
 
     def cells(self, name: str) -> dict[str, str]:
@@ -132,10 +130,9 @@ class Resolver:
         protocol's name. A protocol by the rule of its name has the hash of its base, and after it
         the values of its own.
         """
-        if name not in self._cells:
-            self._cells[name] = {stage: self._cell(stage, name) for stage in CELLS}
-        return dict(self._cells[name])
+        return {stage: self._cell(stage, name) for stage in CELLS}
 
+    @remember_answers
     def _cell(self, stage: str, name: str) -> str:
         whole, found = cell_hash(stage, self.protocol(name)), self.split_protocol(name)
         if found is None or whole in self._hashes(stage):
@@ -144,15 +141,13 @@ class Resolver:
         own = {field: values[field] for field in sorted(values) if field in STAGES[stage]}
         return cell_hash(stage, self.protocol(base)) + write_values(own)
 
+    @remember_answers
     def _hashes(self, stage: str) -> dict[str, str]:
         """Return the first protocol with an entry by its hash for a stage."""
-        if stage not in self._protocols:
-            pairs = [(cell_hash(stage, self.protocol(name)), name) for name in self.protocols]
-            self._protocols[stage] = dict(reversed(pairs))
-        return self._protocols[stage]
+        pairs = [(cell_hash(stage, self.protocol(name)), name) for name in self.protocols]
+        return dict(reversed(pairs))
 
     def protocol_of_cell(self, cell: str) -> str:
-        """Return a protocol for which a stage leaves its files in the folder `cell`."""
         base, dash, values = cell.partition("-")
         for stage in CELLS:
             if base in self._hashes(stage):
@@ -161,18 +156,10 @@ class Resolver:
 
     # -- methods ---------------------------------------------------------------------------------
 
-    def methods(self) -> list[str]:
-        """Return all names of methods and variants, without those by the rule of their name."""
-        return [*self._named_methods()]
-
     @remember_answers
-    def _named_methods(self) -> dict[str, None]:
-        """Return the names of `methods`, in which one can be found at once."""
+    def methods(self) -> dict[str, None]:
+        """Return all names of methods and variants, without those by the rule of their name."""
         return dict.fromkeys([*registered("methods"), *self.variants])
-
-    def is_method(self, name: str) -> bool:
-        """Whether a name is among `methods`."""
-        return name in self._named_methods()
 
     def method(self, name: str, dataset: str) -> MethodParts:
         """Return the method files of a name, each with all its hyper-parameters.
@@ -185,10 +172,15 @@ class Resolver:
 
     @remember_answers
     def _method(self, name: str, dataset: str) -> MethodParts:
-        parts = self.parts(name)
-        found = {part: self._keywords(part, dataset, given or {}) for part, given in parts.items()}
-        for part, values in found.items():
-            contract.check_ranges(f"method `{name}`", part, values)
+        found = {}
+        for part, given in self.parts(name).items():
+            contract.method(part)
+            defaults, later = list_defaults(part), source.literal(f"methods.{part}", "ADDED", ())
+            values = defaults | self.tuned.get(part, {}).get(dataset, {}) | (given or {})
+            values = {key: same_type(value, defaults[key]) for key, value in values.items()}
+            kept = {k: v for k, v in values.items() if k not in later or v != defaults[k]}
+            contract.check_ranges(f"method `{name}`", part, kept)
+            found[part] = kept
         return found
 
     @remember_answers
@@ -196,12 +188,16 @@ class Resolver:
         """Return the method files of a name, each with the hyper-parameters that the name gives."""
         if name in self.variants:
             return self.variants[name]
-        if name in self._named_methods():
+        if name in self.methods():
             return {name: {}}
-        if found := split_name(name, self._named_methods(), self.hyper_parameters):
-            base, values = found
-            return self.with_values(self.parts(base), values)
-        self._refuse_method(name)
+        found = split_name(name, self.methods(), self.hyper_parameters)
+        if found is None:
+            self._refuse_method(name)
+        base, values = found
+        return {
+            part: (given or {}) | {k: v for k, v in values.items() if k in list_defaults(part)}
+            for part, given in self.parts(base).items()
+        }
 
     def family(self, name: str) -> str:
         """Return the family of a method: the names of its files (`analysis/fields.py`)."""
@@ -217,14 +213,6 @@ class Resolver:
         every = [key for defaults in found for key in defaults]
         return {k: v for of in found for k, v in of.items() if every.count(k) == 1}
 
-    @staticmethod
-    def with_values(parts: MethodParts, values: Fields) -> MethodParts:
-        """Return the parts of a method, each with those values that are its own."""
-        return {
-            part: (given or {}) | {k: v for k, v in values.items() if k in list_defaults(part)}
-            for part, given in parts.items()
-        }
-
     def _refuse_method(self, name: str) -> NoReturn:
         """Raise a UsageError that says which hyper-parameters can follow, if the base is known."""
         bases = [base for base in self.methods() if name.startswith(f"{base}-")]
@@ -238,40 +226,61 @@ class Resolver:
             f"of {base} with its value; its hyper-parameters, with their defaults, are {there}"
         )
 
-    def _keywords(self, part: str, dataset: str, given: Fields) -> Fields:
-        defaults = self._defaults(part)
-        found = defaults | self.tuned.get(part, {}).get(dataset, {}) | given
-        found = {key: same_type(value, defaults[key]) for key, value in found.items()}
-        later = source.literal(f"methods.{part}", "ADDED", ())
-        return {k: v for k, v in found.items() if k not in later or v != defaults[k]}
+    # -- sweeps: {fedprox: {mu: [0.01, 0.1]}} gives fedprox-mu0.01 and fedprox-mu0.1 --------------
 
-    @remember_answers  # many variants share a file
-    def _defaults(self, part: str) -> Fields:
-        """Return `list_defaults` of a method's file, which must be right."""
-        contract.method(part)
-        return list_defaults(part)
+    def expand_block(self, block: Mapping[str, Any], sweep: Sweep) -> dict[str, Any]:
+        """Replace, in a block of a grid, each name in a sweep by its variants."""
+        expanded: dict[str, Any] = {
+            axis: [v for name in listed(block[axis]) for v in self.find_variants(axis, name, sweep)]
+            for axis in SWEPT
+        }
+        return {**block, **expanded}
+
+    def find_variants(self, axis: str, name: str, sweep: Sweep) -> list[str]:
+        """Return the variants of a name on an axis of a grid; only the name if no sweep has it.
+
+        A method can have the protocol's name; its hyper-parameters are not the protocol's.
+        """
+        if axis not in SWEPT or not sweep:
+            return [name]
+        swept = sweep.get(name, {})
+        is_method = axis == "method" or name in self.methods()
+        defaults = self.hyper_parameters(name) if swept and is_method else {}
+        own = {field: values for field, values in swept.items() if field in defaults}
+        if axis == "method":
+            return sweep_names(name, own, defaults)
+        given = {field: values for field, values in swept.items() if field not in own}
+        return sweep_names(name, given | sweep.get(ALL_PROTOCOLS, {}), KINDS)
+
+    def check_sweep(self, where: str, sweep: Sweep) -> None:
+        """Refuse a sweep of a name, or of a field of it, that does not exist."""
+        for name, axes in sweep.items():
+            is_protocol = name == ALL_PROTOCOLS or self.knows("protocol", name)
+            fields = KINDS if is_protocol else {}
+            fields = fields | (self.hyper_parameters(name) if self.knows("method", name) else {})
+            if not fields:
+                every = [ALL_PROTOCOLS, *self.methods(), *self.protocols]
+                self.studies.known(f"method or protocol of `sweep` in {where}", name, every)
+            for field in axes:
+                known(f"hyper-parameter or field of {name} in `sweep` of {where}", field, fields)
 
     # -- runs ------------------------------------------------------------------------------------
 
     def resolve(self, run: Mapping[str, Any]) -> Run:
-        """Return a run with every name replaced by its values."""
-        protocol, cells = self.protocol(run["protocol"]), self.cells(run["protocol"])
-        method = self.method(run["method"], run["dataset"])
+        protocol, method = (
+            self.protocol(run["protocol"]),
+            self.method(run["method"], run["dataset"]),
+        )
+        names = {axis: run[axis] for axis in AXES} | {"seed": int(run["seed"])}
         resolved: Any = {
-            "name": {
-                "protocol": run["protocol"],
-                "dataset": run["dataset"],
-                "partition": run["partition"],
-                "method": run["method"],
-                "seed": int(run["seed"]),
-            },
+            "name": names,
             "protocol": protocol,
-            "cells": cells,
+            "cells": self.cells(run["protocol"]),
             "dataset": run["dataset"],
             "partition": run["partition"],
             "method": method,
             "own": self.own_fields(protocol, method),
-            "seed": int(run["seed"]),
+            "seed": names["seed"],
         }
         return resolved | source.data_of(run["dataset"])
 
@@ -292,7 +301,7 @@ class Resolver:
 
         names = chain(self._in_grids["protocol"], self.protocols)
         protocols = self._first_of((*fields, None, *changing), names, meaning)
-        names = chain(self._in_grids["method"], self._named_methods())
+        names = chain(self._in_grids["method"], self.methods())
         methods = self._first_of((dataset,), names, lambda name: self.method(name, dataset))
         name = run["name"].copy()
         name["protocol"] = protocols.get(write_meaning(content["protocol"]), name["protocol"])
@@ -312,11 +321,20 @@ class Resolver:
         return self._first[key]
 
     def knows(self, axis: str, name: str) -> bool:
-        """Whether a protocol or method of this name exists."""
         if axis == "protocol":
             return name in self.protocols or self.split_protocol(name) is not None
-        there = self._named_methods()
+        there = self.methods()
         return name in there or split_name(name, there, self.hyper_parameters) is not None
+
+    def check_name(self, axis: str, name: str, kind: str = "") -> None:
+        """Refuse an unknown name on an axis; an error calls it `kind`, by default the axis."""
+        if axis == "partition":
+            parse_name(name)
+        elif axis == "dataset":
+            known(kind or axis, name, own_data.list_datasets())
+        elif not self.knows(axis, name):
+            there = self.protocols if axis == "protocol" else self.methods()
+            self.studies.known(kind or axis, name, there)
 
     @remember_answers
     def meaning(self, axis: str, name: str) -> str:
@@ -326,7 +344,7 @@ class Resolver:
         """
         if axis == "protocol" and name not in self.protocols:
             return write_meaning({**self.protocol(name)})
-        if axis == "method" and not self.is_method(name):
+        if axis == "method" and name not in self.methods():
             return write_meaning(self.parts(name))
         return name
 
@@ -344,7 +362,6 @@ def set_for_all(protocol: Protocol, values: Fields) -> Protocol:
 
 
 def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
-    """Refuse unknown names in the protocols, variants and tuned values of a file."""
     for name, fields in (about.get("protocols") or {}).items():
         with within(f"protocols.{name}"):
             if not names.knows("protocol", base := fields.get("base", name)):
@@ -361,12 +378,11 @@ def check_entries(about: Mapping[str, Any], names: Resolver) -> None:
         with within(f"tuned.{part}"):
             known("method", part, registered("methods"))
             for dataset, given in datasets.items():
-                known("dataset", dataset, own_data.list_datasets())
+                names.check_name("dataset", dataset)
                 check_keywords(dataset, part, given)
 
 
 def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, Fields]:
-    """Return the entries of all sources; UsageError if a name means two things."""
     found: dict[str, Fields] = {}
     owners: dict[str, str] = {}
     for name, entries in ((n, s.get(key) or {}) for n, s in sources.items()):
@@ -382,21 +398,17 @@ def merge_entries(key: str, sources: dict[str, Mapping[str, Any]]) -> dict[str, 
 
 
 def list_blocks(about: Study) -> list[Block]:
-    """Return the blocks of all grids of a study, as they are written."""
     grids = [grid for scale in about["scales"].values() for grid in scale["grids"].values()]
     return [block for grid in grids for block in grid]
 
 
 def list_defaults(part: str) -> dict[str, Any]:
-    """Return the hyper-parameters of a method's file with their defaults."""
     return source.keywords(f"methods.{part}", "method")
 
 
 def same_type(value: Any, default: Any) -> Any:
-    """Return a whole number as a float where the default is one, so that 1 and 1.0 are the same."""
     return float(value) if type(default) is float and type(value) is int else value
 
 
 def write_meaning(meaning: dict) -> str:
-    """Return a meaning as a text that is the same for equal meanings."""
     return json.dumps(meaning, sort_keys=True)

@@ -68,7 +68,6 @@ Validator = extend(
 
 @cache  # a study with sweeps checks thousands of protocols
 def make_validator(schema: Path, part: str | None, required: bool) -> Any:
-    """Return a validator of a schema, or of the definition `part` in it."""
     rules = read_rules(schema)
     rules = rules["$defs"][part] | {"$defs": rules["$defs"]} if part else rules
     return Validator(rules if required else rules | {"required": []})
@@ -99,7 +98,6 @@ TYPES |= {"string": "text", "array": "a list", "boolean": "true or false"}
 
 
 def describe_error(error: ValidationError) -> str:
-    """Return the error in words."""
     if error.validator == "additionalProperties" and error.validator_value is False:
         unknown = sorted(map(str, set(error.instance) - set(error.schema["properties"])))[0]
         try:

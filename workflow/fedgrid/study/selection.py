@@ -35,7 +35,6 @@ def read_axis(config: dict, axis: str) -> tuple[list, list]:
 
 
 def read_seed(seed: Any) -> Any:
-    """Return the number of a seed that the command line gives as text; UsageError for 01."""
     if not (isinstance(seed, str) and DIGITS.fullmatch(seed)):
         return seed
     check_spelling(f"seed{seed}", f"seed{int(seed)}")

@@ -54,7 +54,6 @@ class GridNames:
 
 
 def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
-    """Return the names in blocks of grids."""
     names_of_blocks = GridNames()
     for block in blocks:
         for axis in NAMED:
@@ -70,7 +69,6 @@ def collect_names(blocks: Iterable[Mapping[str, Any]]) -> GridNames:
 def check_claims(
     claims: list[Claim], grid_names: GridNames, published: dict[str, dict[str, Any]]
 ) -> None:
-    """Refuse claims with impossible bounds, or names that neither grids nor printed tables have."""
     printed = list_printed_names(published)
     among: dict[str, set[str]] = {axis: getattr(grid_names, axis) | printed[axis] for axis in NAMED}
     for number, claim in enumerate(claims, start=1):
@@ -91,7 +89,6 @@ def check_claims(
 
 
 def check_claim_numbers(about: Study) -> None:
-    """Refuse a headline or a reply about a claim that the study does not have."""
     numbers = [*map(str, range(1, len(about.get("claims", [])) + 1))]
     named = {"headline": about.get("headline", {})}
     named |= {f"replies: number {n}": reply for n, reply in enumerate(about.get("replies", []), 1)}
@@ -114,7 +111,6 @@ def list_printed_names(published: dict[str, dict[str, Any]]) -> dict[str, set[st
 
 
 def check_compared(claim: Claim, among: dict[str, set[str]]) -> None:
-    """Refuse names of a claim that are not in `among`, the names of runs and printed tables."""
     if needs_experiments(claim):
         maps = {"method": {*list_maps()}, "dataset": {"all"}}  # a map counts as a method
         names = among if needs_runs(claim) else {}
@@ -137,7 +133,6 @@ def list_maps() -> list[str]:
 
 
 def check_bounds(claim: Claim) -> None:
-    """Refuse a claim without bounds, or with bounds that nothing fulfils or that are shares."""
     bounds = {key: claim[key] for key in ("least", "most") if key in claim}
     if not bounds:
         raise UsageError("the claim needs `least`, `most` or both")
@@ -155,40 +150,33 @@ def check_bounds(claim: Claim) -> None:
 
 
 def check_published(published: dict[str, dict[str, Any]], grid_names: GridNames) -> None:
-    """Refuse published columns and rows that no grid has, shares, and two values for a cell."""
     seen: dict[tuple, tuple[str, list]] = {}
     for name, table in published.items():
-        if "rows" in table:
-            with within(f"published.{name}"):
-                check_columns(table["columns"], grid_names)
-                check_rows(table, grid_names)
-                check_citation(table)
-                refuse_second(name, table, seen)
+        if "rows" not in table:
+            continue
+        with within(f"published.{name}"):
+            for column in table["columns"]:
+                check_column(column, grid_names)
+            check_rows(table, grid_names)
+            if HEADING in table and not table.get("source"):
+                raise UsageError(
+                    f"the values under the heading {shown(table[HEADING])} have no citation: write "
+                    "it as `source`"
+                )
+            refuse_second(name, table, seen)
 
 
-def check_citation(table: dict) -> None:
-    """Refuse a table of another source without its citation."""
-    if HEADING in table and not table.get("source"):
+def check_column(column: list[str], grid_names: GridNames) -> None:
+    for axis, name in zip(SETTING, column, strict=False):
+        known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
+    if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
         raise UsageError(
-            f"the values under the heading {shown(table[HEADING])} have no citation: write it as "
-            "`source`"
+            f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
+            "to a grid"
         )
 
 
-def check_columns(columns: list[list[str]], grid_names: GridNames) -> None:
-    """Refuse a column whose dataset, partition and protocol are together in no grid."""
-    for column in columns:
-        for axis, name in zip(("dataset", "partition", "protocol"), column, strict=False):
-            known(f"{axis} of a grid of this study", name, getattr(grid_names, axis))
-        if not any(setting[: len(column)] == tuple(column) for setting in grid_names.settings):
-            raise UsageError(
-                f"no grid of this study has the column {' '.join(column)}: correct it, or add it "
-                "to a grid"
-            )
-
-
 def check_rows(table: dict, grid_names: GridNames) -> None:
-    """Refuse rows of unknown methods, rows of the wrong length, and values that are shares."""
     for key in ("rows", "speedups"):
         for method, values in table.get(key, {}).items():
             among = grid_names.method if key == "rows" else table["rows"]
@@ -230,18 +218,16 @@ def check_labels(about: Study, names) -> None:
     """Refuse a label for an unknown name; `names` is the Resolver."""
     labels, products = about.get("labels", {}), about["products"].values()
     added = [name for product in products for name in product.get("with", {}).get(ADDED, ())]
-    datasets, methods = own_data.list_datasets(), {*names.methods()}
-    every = [*methods, *datasets, *list_maps(), "original-grey", *added]
+    every = [*names.methods(), *own_data.list_datasets(), *list_maps(), "original-grey", *added]
     for name in (name for name in labels if name != "protocols"):
         files = name.split("+")  # the files that a family of methods is made of
-        family = name_family(files) if methods.issuperset(files) else ""
+        family = name_family(files) if names.methods().keys() >= {*files} else ""
         if match_name(spell_name(name)):
             parse_name(name)  # it refuses another spelling
         elif not (names.knows("method", name) or name in (family, *added)):
             known("method, dataset or partition in `labels`", name, [*every, family])
     for name in labels.get("protocols", {}):
-        if not names.knows("protocol", name):
-            names.studies.known("protocol in `labels.protocols`", name, names.protocols)
+        names.check_name("protocol", name, "protocol in `labels.protocols`")
 
 
 def check_kept_rows(study: Study, names) -> None:
@@ -252,15 +238,4 @@ def check_kept_rows(study: Study, names) -> None:
         with within(key):
             for axis in NAMED:
                 for name in dict.fromkeys(row[axis] for row in rows):
-                    check_known(axis, name, names)
-
-
-def check_known(axis: str, name: str, names) -> None:
-    """Refuse an unknown name on an axis; `names` is the Resolver."""
-    if axis == "partition":
-        parse_name(name)
-    elif axis == "dataset":
-        known(axis, name, own_data.list_datasets())
-    elif not names.knows(axis, name):
-        there = names.protocols if axis == "protocol" else names.methods()
-        names.studies.known(axis, name, there)
+                    names.check_name(axis, name)

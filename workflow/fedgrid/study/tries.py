@@ -44,15 +44,10 @@ def list_tries(grid: Grid, blocks: list[Wanted], over: list[str]) -> Tries:
     found: Tries = {}
     for block in blocks:
         names = (block[axis] for axis in ("protocol", "dataset", "partition", "method"))
-        for protocol, dataset, partition, method in product(*names):
-            cell = dataset, str(partition), setting_of(grid, protocol, over)
-            families = found.setdefault(cell, {})
-            tried = [grid.protocol(protocol), grid.method(method, dataset)]
-            families.setdefault(grid.family(method), set()).add(json.dumps(tried))
+        for name, dataset, partition, method in product(*names):
+            protocol = grid.protocol(name)
+            setting = json.dumps({key: v for key, v in protocol.items() if key not in over})
+            families = found.setdefault((dataset, str(partition), setting), {})
+            tried = json.dumps([protocol, grid.method(method, dataset)])
+            families.setdefault(grid.family(method), set()).add(tried)
     return found
-
-
-def setting_of(grid: Grid, protocol: str, over: list[str]) -> str:
-    """Return the fields of a protocol without those that are tuned."""
-    fields = grid.protocol(protocol)
-    return json.dumps({key: value for key, value in fields.items() if key not in over})

@@ -37,7 +37,6 @@ def split_name(
 
 
 def check_spelling(name: str, spelled: str) -> None:
-    """Refuse a name that is not spelled so."""
     if name != spelled:
         raise UsageError(f"the name `{shown(name)}` has one spelling: write {spelled}")
 
@@ -96,7 +95,6 @@ def sweep_names(name: str, axes: dict[str, list], fields: dict[str, Any]) -> lis
 
 
 def write_checked(where: str, value: Any, default: Any) -> str:
-    """Write a value for a name; UsageError if it is not of the default's type."""
     if isinstance(value, str) and (read := read_value(value, default)) is not None:
         value = read  # from the command line, values are texts
     check_type(where, value, default)
