@@ -54,12 +54,10 @@ def list_evaluations(summaries: list[Path], everything: Grid):
 
 
 def read_facts(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:
-    """Read the summaries of runs: for each its names, and what it was made with."""
     return [collected.read_checked(partial(read_fact, everything), path) for path in summaries]
 
 
 def read_metrics(summaries: list[Path], facts: list[tuple[dict, dict]]):
-    """Read the metrics of all runs into one table, with the runs' names."""
     import pandas as pd
 
     metrics = [

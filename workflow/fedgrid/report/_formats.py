@@ -26,7 +26,6 @@ def write_product(product, table, study: Study, paths: list[Path]) -> None:
 
 
 def write_csv(product, table, path: Path, study: Study) -> None:
-    """Write the table with all numbers."""
     table.to_csv(path, index=False)
 
 
@@ -45,7 +44,6 @@ def write_tex(product, table, path: Path, study: Study) -> None:
 
 
 def write_html(product, table, path: Path, study: Study) -> None:
-    """Write a page for the report, which needs no other file."""
     from html import escape
 
     from fedgrid.analysis import html

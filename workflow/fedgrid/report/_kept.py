@@ -64,7 +64,6 @@ def describe_processors(sources: Sources, index: dict[str, Entry]) -> str:
 
 
 def is_of_runs(kind: str, table: pd.DataFrame) -> bool:
-    """Whether a table has a row or more for each run, and says which of them are kept."""
     return kind in OF_RUN and {KEPT, *AXES} <= {*table}
 
 
@@ -94,7 +93,6 @@ def describe_code(runs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
-    """Write what has changed since kept runs were made: of each run the change and its method."""
     number, names = len(runs), [*dict.fromkeys(method for _, method in runs)]
     named = in_words(names) if len(names) <= NAMED else f"{len(names)} methods"
     made = f"{number} kept run{'s were' if number > 1 else ' was'} made"
@@ -111,7 +109,6 @@ def describe_change(kind: str, runs: list[tuple[str, str]]) -> str:
 
 
 def count_kept(what: str, table: pd.DataFrame, index: dict[str, Entry]) -> str:
-    """Write the sentence about kept runs, or kept files; `table` has a row for each."""
     kept = table[table[KEPT]]
     plural, verb = "s" if len(table) > 1 else "", "are" if len(kept) > 1 else "is"
     paths = [f"runs/{RUN.format(**names)}" for names in kept.to_dict("records")]

@@ -49,7 +49,6 @@ def draw_or_explain(product: SimpleNamespace, tables: dict, study: Study, asked:
 
 
 def explain_no_rows(product: SimpleNamespace, reason: str):
-    """Return a product that says why there is nothing to draw, and its table."""
     import pandas as pd
 
     from fedgrid.analysis import figures
@@ -116,7 +115,6 @@ def describe_kept(product: str, paths: dict[str, Path], tables: dict, store: Pat
 
 
 def add_kept_column(table, said: str):
-    """Return a table with the sentence about kept runs, if there is one, as its column `kept`."""
     return table.assign(**{KEPT: said}) if said else table
 
 
@@ -126,26 +124,22 @@ def drop_kept(table):
 
 
 def add_kept(caption: Callable, table) -> str:
-    """Add to a product's caption how many of its runs are kept with the study."""
     said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
     return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
 
 
 def add_empty(caption: Callable, table) -> str:
-    """Add to a product's caption which methods have no accuracy, and why."""
     from fedgrid.analysis import tables
 
     return f"{caption(table)}{tables.describe_empty(table)}"
 
 
 def add_citations(caption: Callable, table) -> str:
-    """Add to a product's caption where its published values are from, if from several sources."""
     said = f" {table[CITED].iloc[0]}" if CITED in table and len(table) else ""
     return f"{caption(table)}{said}"
 
 
 def add_choice(caption: Callable, best: dict, table) -> str:
-    """Add to a product's caption how its runs were chosen."""
     from fedgrid.analysis import choice
 
     return f"{caption(table)} {choice.describe_choice(best)}"
@@ -172,13 +166,11 @@ def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str)
 
 
 def bind_options(function: Callable, options: dict) -> Callable:
-    """Bind those options of a product to a function that the function takes by name."""
     taken = inspect.signature(function).parameters
     return partial(function, **{name: value for name, value in options.items() if name in taken})
 
 
 def lacks_column(problem: KeyError, tables: Iterable) -> bool:
-    """Whether pandas raised the error for a column that a table lacks."""
     *_, innermost = traceback.walk_tb(problem.__traceback__)
     asked_of_pandas = innermost[0].f_globals["__name__"].startswith("pandas.")
     return asked_of_pandas and any(problem.args[0] not in table for table in tables)
@@ -211,6 +203,5 @@ def read_table(path: Path):
 
 
 def lay_out(product, table):
-    """Lay out a product's table for readers."""
     table = drop_kept(table)
     return product.wide(table) if hasattr(product, "wide") else table.set_index(table.columns[0])

@@ -41,7 +41,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, reference: str) -> pd.Dat
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per variant, a column per dataset and partition: accuracy and difference."""
     accuracy = tables.lay_out(table)
     columns = table[["difference", "low", "high", PAIRS, "seeds"]].itertuples(index=False)
     known = table.assign(gap=[write_gain(*row) for row in columns], diverged=0, seeds=1)
@@ -56,7 +55,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return (
         f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds, the "
         f"difference to {tables.join_values(table, 'reference')} by pairs of runs, and effective "

@@ -85,7 +85,6 @@ def judge_claims(
     missing: dict[int, int],
     claim: int | None = None,
 ) -> pd.DataFrame:
-    """Return a row per claim, or the row of one: what is stated, the evidence and the verdict."""
     rows = [
         {"claim": number, **judge_claim(each, values, printed, missing[number], scale, study)}
         for number, each in verdicts.number_claims(study, claim)
@@ -96,7 +95,6 @@ def judge_claims(
 
 
 def add_verdicts(table: pd.DataFrame, judged: pd.DataFrame, others: Sequence[str]) -> pd.DataFrame:
-    """Add a column of our verdicts for each other metric, and whether they change."""
     for metric in others:
         by_claim = judged[judged["metric"] == metric].set_index("claim")["our_verdict"]
         table[f"{verdicts.BY}{metric}"] = table["claim"].map(by_claim)
@@ -146,7 +144,6 @@ def describe_evidence(comparisons: pd.DataFrame, missing: int = 0) -> str:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: sentence, evidence, deciding numbers, verdict."""
     shown = table[["says", "we_test", "reading", "published", "ours"]].astype(object).fillna("")
     shown = shown.assign(
         deciding=table["compared"].astype(object).fillna(""),
@@ -159,7 +156,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_difference(row) -> str:
-    """Write a difference with its interval and p."""
     if pd.isna(row.difference):
         return ""
     if np.isinf(row.difference):
@@ -173,7 +169,6 @@ def write_seeds(seeds: float) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the verdicts."""
     if table.empty:
         return "The study has no claims."
     return (
@@ -184,7 +179,6 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_missing(table: pd.DataFrame) -> str:
-    """Write a sentence about comparisons without runs; empty if every comparison has runs."""
     if not table["missing"].any():
         return ""
     return (

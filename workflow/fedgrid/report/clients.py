@@ -45,7 +45,6 @@ def draw(clients: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def summarise_clients(run: pd.DataFrame) -> dict:
-    """Summarise the accuracies of a run's clients in one row, in percent."""
     facts = run.iloc[0][[*RUN, "round", "rounds"]].to_dict() | {"clients": run["client"].nunique()}
     for model in MODELS:
         evaluated = run[run[f"{model}_accuracy"].notna()]
@@ -64,7 +63,6 @@ def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting: some statistics of both models, as texts."""
     facts = table.to_dict("records")
     shown = pd.DataFrame({
         (label, words): [write_mean(row, f"{model}_{name}") for row in facts]
@@ -78,7 +76,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_mean(row: dict, name: str) -> str:
-    """Write a mean and its deviation."""
     return tables.write_cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
 
 
@@ -131,7 +128,6 @@ def plot_curves(axes: Axes, facts: dict, look: dict, band: bool) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     lost = " A setting with a run that diverged has no numbers." * bool(table["diverged"].any())
     return (
         f"Accuracy over {tables.join_values(table, 'clients')} clients on their own test sets "

@@ -62,12 +62,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others: our best accuracies."""
     return row[-1] == "ours"
 
 
 def write_ours(row: pd.Series) -> str:
-    """Write our accuracy in percent and the speed-up; empty without an accuracy."""
     if row["diverged"]:
         some = f"{row['diverged']:g} of {row['seeds']:g} " if row["seeds"] > 1 else ""
         return f"{some}diverged at {row['diverged_at']:g} ({FAILED})"
@@ -75,12 +73,10 @@ def write_ours(row: pd.Series) -> str:
 
 
 def write_last(row: pd.Series) -> str:
-    """Write the accuracy after the last round in percent."""
     return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
 
 
 def write_smoothed(row: pd.Series) -> str:
-    """Write the last moving average in percent, and its difference to the published value."""
     if np.isnan(row["smoothed"]):
         return ""
     gap = row["smoothed_difference"]
@@ -88,7 +84,6 @@ def write_smoothed(row: pd.Series) -> str:
 
 
 def write_published(row: pd.Series) -> str:
-    """Write the published accuracy in percent and the published speed-up."""
     if np.isnan(row["published"]):
         return ""
     speedup, text = row["published_speedup"], f"{row['published']:.2f}"
@@ -98,12 +93,10 @@ def write_published(row: pd.Series) -> str:
 
 
 def write_source(row: pd.Series, name: str) -> str:
-    """Write the accuracy by another source than the study's paper in percent."""
     return tables.write_cell({"mean": row[name], "std": row[f"{name}{STD}"], "diverged": 0})
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     over = tables.join_values(table, "over_label")
     known = bool(table["published"].notna().any())
     beside = ["the accuracy after the last round", "its last moving average"]

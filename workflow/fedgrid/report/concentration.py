@@ -88,7 +88,6 @@ def list_roles(
 
 
 def measure_runs(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a row per run: its score in the column `metric`, and its effective number."""
     trained = runs[runs["round"] > 0].groupby(RUN, sort=False)[EFFECTIVE].mean()
     return score_runs(runs, metric).merge(trained.reset_index(), how="left", on=RUN)
 
@@ -152,7 +151,6 @@ def summarise_distances(by_seed: pd.DataFrame) -> dict:
 
 
 def plot(table: pd.DataFrame, study: Study, line_label: str = LABEL) -> Figure:
-    """Draw a panel per dataset and partition: the line and the points."""
     if table.empty:
         return figures.make_blank()
     table = add_looks(table, line_label)
@@ -205,7 +203,6 @@ def plot_line(axes: Axes, line: pd.DataFrame, name: str) -> None:
 
 
 def plot_point(axes: Axes, point: dict) -> None:
-    """Draw a method filled or a placebo hollow, with its deviation; a cross if a run diverged."""
     colour, place = point["colour"], point[EFFECTIVE]
     inside = "white" if point["role"] == PLACEBO else colour
     axes.errorbar(
@@ -217,7 +214,6 @@ def plot_point(axes: Axes, point: dict) -> None:
 
 
 def write_distances(table: pd.DataFrame) -> list[str]:
-    """Return a text for every method: its mean distance to the line with the interval."""
     points = table[table["role"] == POINT]
     names = points["method_label"]
     if tables.is_in_heading(table, "protocol"):
@@ -235,7 +231,6 @@ def write_distance(table: pd.DataFrame) -> list[str]:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the line, the points and the distances."""
     if table.empty:
         return "There is nothing to show: no seed has runs of the methods of the line."
     on_line = table["role"] == LINE
@@ -259,7 +254,6 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_distances(table: pd.DataFrame) -> str:
-    """Write the distances of all panels, each after its partition."""
     settings = table.groupby(["dataset", "partition"], sort=False)
     several = table["dataset"].nunique() > 1
     return "; ".join(

@@ -80,7 +80,6 @@ def compute_shares(predictions: pd.DataFrame, beginning: str) -> pd.DataFrame:
 
 
 def find_names(predictions: pd.DataFrame) -> dict[tuple[str, int], str]:
-    """Return the names of classes by dataset and number, if the data have them."""
     if "class_name" not in predictions:
         return {}
     named = predictions.dropna(subset="class_name").drop_duplicates(["dataset", "class"])
@@ -136,7 +135,6 @@ def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
 
 
 def plot_panel(axes: Axes, part: pd.DataFrame):
-    """Draw the matrix of one method and setting; the first class is at the top."""
     shares = part.pivot(index="class", columns="taken_for", values="mean")
     axes.grid(visible=False)
     style: dict[str, Any] = {
@@ -157,7 +155,6 @@ def plot_panel(axes: Axes, part: pd.DataFrame):
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and say where there are none."""
     lost = " A setting with a run that diverged, and a class without images, have no numbers."
     return (
         "Test images of each class by the class that "

@@ -59,7 +59,6 @@ def draw(
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if table.empty:
         return (
             "There is no comparison: the study has no claims, or there are no runs of the methods "

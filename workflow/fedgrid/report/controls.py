@@ -75,7 +75,6 @@ def draw(
 
 
 def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> list[tuple[str, ...]]:
-    """List each method with a plain method and a placebo; UsageError if `over` lacks a method."""
     claim: claims.Claim = {"says": "", "section": "", "method": [*placebos], "over": over}
     claims.check_others("the option `over` of controls", claim)
     plain = claims.others(claim)
@@ -91,7 +90,6 @@ def list_trios(placebos: dict[str, Names], over: Names | dict[str, Names]) -> li
 
 
 def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]]) -> Iterator[dict]:
-    """Compare each trio in each setting by one metric; yield a row for each."""
     check_metric(runs, metric)
     scores = (
         score_runs(select_scored(runs, metric), metric)
@@ -116,7 +114,6 @@ def compare_trios(runs: pd.DataFrame, metric: str, trios: list[tuple[str, ...]])
 
 
 def collect_scores(means: list[pd.Series]) -> dict:
-    """Collect means, deviations, seeds and diverged runs of the three methods of a row."""
     facts = {
         f"{role}_{name}": row[name]
         for role, row in zip(ROLES, means, strict=True)
@@ -141,7 +138,6 @@ def add_verdicts(
 
 
 def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
-    """Compute each difference with its interval, pairs and seeds, and the verdict of a row."""
     facts: dict[str, Any] = {}
     for name, pair in pairs.items():
         low, high = verdicts.confidence_interval(pair["accuracy"].to_numpy())
@@ -157,7 +153,6 @@ def judge_differences(pairs: dict[str, pd.DataFrame], metric: str) -> dict:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per metric, setting, method and placebo: scores, differences and verdict."""
     if table.empty:
         return table.set_index("method")
     shown = {
@@ -173,7 +168,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def index_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the names of the rows; the metric and the protocol only if there are several."""
     axes = {"metric": table["of"].map(describe_metric), "dataset": table["dataset_label"]}
     axes |= {"partition": table["partition"].map(write_label), "protocol": table["protocol_label"]}
     axes |= {"method": table["method_label"], "placebo": table["placebo_label"]}
@@ -215,7 +209,6 @@ def write_counts(table: pd.DataFrame) -> pd.Series:
 
 
 def caption(table: pd.DataFrame, placebos: dict[str, Names] | None = None) -> str:
-    """Describe the numbers, and name the placebos without runs."""
     if table.empty:
         return (
             "Nothing is compared: there are no runs of a method, its plain method and its placebo "

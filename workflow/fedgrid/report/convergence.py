@@ -45,7 +45,6 @@ def find_lost(runs: pd.DataFrame) -> pd.Series:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per dataset and partition, in which names stand at the ends of lines."""
     names = [figures.label(study, name) for name in table["method"].unique()]
     figure, grid = figures.setting_panels(table, study, least=figures.find_room(names))
     look = looks.list_looks(table["method"], study)
@@ -74,7 +73,6 @@ def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict], study: Study) 
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     words = metrics.describe_metric(metric := tables.find_metric(table))
@@ -84,14 +82,12 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_bands(table: pd.DataFrame) -> str:
-    """Say that of many lines in a panel only the bold ones have a band."""
     lines = table.groupby(["dataset", "partition"])["method"].nunique().max()
     some = lines > figures.MANY and (table["seeds"] > 1).any()
     return f" In panels of more than {figures.MANY} lines only bold ones have a band." * bool(some)
 
 
 def describe_ends(table: pd.DataFrame) -> str:
-    """Name the methods of which a run diverged, and whose lines so end early or are missing."""
     lost = [*table.loc[table["ended_early"], "method"].drop_duplicates()]
     said = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
     return said

@@ -61,12 +61,10 @@ def compute_costs(seconds: pd.DataFrame) -> pd.DataFrame:
 
 
 def join_machines(values: pd.Series) -> str:
-    """Join the machines of a setting's runs, or their numbers of threads."""
     return " or ".join(dict.fromkeys(map(str, values)))
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting, with the numbers in words."""
     form = "{:.4g}".format
     columns = {
         "GFLOP, a client and round": table["client_gflop"],
@@ -89,7 +87,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what is counted, what is measured, and on which machine."""
     machines = tables.join_values(table, "device")
     others = " Seconds of different machines cannot be compared." * (" or " in machines)
     return (
@@ -103,7 +100,6 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def write_counted(table: pd.DataFrame) -> str:
-    """Say how operations were counted, or how to have them counted."""
     if table["client_gflop"].isna().all():
         return "which only runs with `metrics: [operations]` in their protocol count"
     return "counted in one step of the method"

@@ -73,7 +73,6 @@ def list_printed_only(
 
 
 def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.DataFrame:
-    """Return a row per setting and method: ours, and, if there are any, the printed values."""
     axes = ["dataset_label", "partition", "protocol_label", "method_label"]
     if not tables.is_in_heading(table, "protocol"):
         axes.remove("protocol_label")
@@ -86,7 +85,6 @@ def wide(table: pd.DataFrame, suffix: str, placebo: str | None = None) -> pd.Dat
 
 
 def write_columns(table: pd.DataFrame, suffix: str, placebo: str | None) -> dict[str, pd.Series]:
-    """Write the columns for readers, as texts by their headings."""
     columns = {
         "original": write_accuracies(table, "original", ""),
         f"with {suffix}": write_accuracies(table, "changed", "_changed"),
@@ -137,12 +135,10 @@ def write_gain(gain: float, low: float, high: float, pairs: int, seeds: int) -> 
 
 
 def write_numbers(values: pd.Series, form: str) -> pd.Series:
-    """Return numbers as texts; a missing one is empty."""
     return values.map(lambda value: "" if np.isnan(value) else form.format(value))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     ours = table[table["seeds"].notna()]
     beside = " Beside them are the printed values." * bool(table["printed_gain"].notna().any())
     return (

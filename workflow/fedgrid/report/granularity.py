@@ -32,7 +32,6 @@ def draw(study: Study, scale: str) -> pd.DataFrame:
 
 
 def list_rows(name: str, table: dict) -> list[dict]:
-    """Return the rows of one published table: one per dataset, and one for all of several."""
     by_dataset = list_values(name, table)
     parts = {dataset: [dataset] for dataset in by_dataset}
     if len(parts) > 1:
@@ -101,7 +100,6 @@ def find_test_images(dataset: str, stated: dict) -> int | None:
 
 
 def find_common_size(sizes) -> int | None:
-    """Return the number of images if all sizes are equal; None if they differ or are not stated."""
     different = {*sizes}
     return different.pop() if len(different) == 1 else None
 
@@ -112,7 +110,6 @@ def count_measurements(images: int, stated: dict) -> int:
 
 
 def compute_step(stated: dict) -> float | None:
-    """Return the distance of two possible values in percentage points, None if n is not known."""
     images = stated["test_images"]
     return None if images is None else 100 / count_measurements(images, stated)
 
@@ -163,7 +160,6 @@ def write_verdict(row: dict, stated: list[int | None]) -> str:
 
 
 def explain_no_result(row: dict, sizes: list[int]) -> str:
-    """Write why this test cannot find an impossible value here."""
     finest = granularity.size_of_print(row["decimals"])
     fine = ["as fine"] * (finest in sizes) + ["coarser"] * (max(sizes) > finest)
     steps = " or ".join(fine)
@@ -182,13 +178,11 @@ def write_impossible(row: dict) -> str:
 
 
 def write_source(row: dict, sizes: list[int]) -> str:
-    """Write of how many images and runs the values are means."""
     images = " or ".join(f"{size:,}" for size in sorted({*sizes}))
     return f"{images} images and {write_averages(row)}"
 
 
 def write_averages(row: dict) -> str:
-    """Write over how many evaluations, if several, and runs a value is averaged."""
     runs, evaluations = row["runs"], row["evaluations"]
     every = "one run" if (runs or 1) == 1 else f"{runs} runs"
     every += " (assumed)" * (runs is None)
@@ -215,7 +209,6 @@ def write_remark(row: dict) -> str:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the layout for readers: counts, p of both tests and the verdict."""
     shown = pd.DataFrame({
         "table": table["table"], "dataset": table["dataset_label"],
         "test images": write_numbers(table["test_images"], "{:,.0f}"),
@@ -232,12 +225,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_numbers(column: pd.Series, form: str) -> pd.Series:
-    """Return numbers as texts, and missing ones as empty texts."""
     return column.astype(float).map(form.format, na_action="ignore").astype(object).fillna("")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if table.empty:
         return "The study has no published tables."
     return (

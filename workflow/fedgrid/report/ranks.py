@@ -109,7 +109,6 @@ def check_names(
 def add_averaged(
     scores: pd.DataFrame, runs: pd.DataFrame, metric: str, averaged: dict[str, str]
 ) -> pd.DataFrame:
-    """Add the families of `averaged`: chosen runs with the score of the mean of the last models."""
     if taken := {*averaged} & {*scores["family"]}:
         raise UsageError(
             f"`averaged` makes the family {min(taken)}, and these runs have one: write another name"
@@ -162,7 +161,6 @@ def describe_cell(cell: pd.DataFrame, metric: str, roles: Roles) -> Iterator[dic
 
 
 def find_best(means: pd.Series, lowest: bool) -> str:
-    """Return the name of the best mean; empty if there is none."""
     means = means.dropna()
     return "" if means.empty else str(means.idxmin() if lowest else means.idxmax())
 
@@ -251,7 +249,6 @@ def split_cells(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def find_label(table: pd.DataFrame, family: str) -> str:
-    """Return the label of a family of the table."""
     return table.loc[table["family"] == family, "family_label"].iloc[0]
 
 
@@ -329,12 +326,10 @@ def plot_gains(axes: Axes, rows: list[dict], look: dict[str, dict], control: flo
 
 
 def write_cells(count: int) -> str:
-    """Write how many cells there are."""
     return "one cell" if count == 1 else f"{count} cells"
 
 
 def describe_panels(table: pd.DataFrame, baseline: str) -> str:
-    """Say what the figure has beside the ranks; empty if it has nothing more."""
     if table["gain"].isna().all():
         return ""
     has = table.notna().any()
@@ -346,7 +341,6 @@ def describe_panels(table: pd.DataFrame, baseline: str) -> str:
 
 
 def describe_better(table: pd.DataFrame, baseline: str) -> str:
-    """Name in each cell the methods that are better than others, and what that means."""
     methods = table[table["rank"].notna() & table["gain_low"].notna()]
     cells = [
         f" {name}: {describe_better_in(rows, table, baseline)}"
@@ -365,7 +359,6 @@ def describe_better(table: pd.DataFrame, baseline: str) -> str:
 
 
 def describe_better_in(rows: pd.DataFrame, table: pd.DataFrame, baseline: str) -> str:
-    """Name the methods of a cell that are better than the baseline, the control and a placebo."""
     parts = [name_better(rows, "gain", "p", find_label(table, baseline))]
     if rows["control"].notna().any():
         control = f"the best control {find_label(table, rows['control'].iloc[0])}"
@@ -396,13 +389,11 @@ def orient(rows: pd.DataFrame, low: str, high: str) -> pd.Series:
 
 
 def name_rows(rows: pd.DataFrame) -> str:
-    """Name the methods of rows, with their verb."""
     names = [*rows["family_label"]]
     return f"{in_words(names or ['no method'])} {'are' if len(names) > 1 else 'is'}"
 
 
 def describe_missing(table: pd.DataFrame, averaged: dict[str, str]) -> str:
-    """Say which families of means of the last models are not there; empty if none is missing."""
     missing = [name for name in averaged if name not in {*table["family"]}]
     why = "no run has a score of the mean of the last models (`average_last` of the protocol)"
     return f" Without {in_words(missing)}: {why}." if missing else ""
@@ -411,7 +402,6 @@ def describe_missing(table: pd.DataFrame, averaged: dict[str, str]) -> str:
 def caption(
     table: pd.DataFrame, baseline: str = "fedavg", averaged: dict[str, str] | None = None
 ) -> str:
-    """Say how methods were tuned and ranked, and what the tests say."""
     if table.empty:
         raise UsageError("there are no runs to rank")
     score = tables.describe_score(table)

@@ -68,7 +68,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_cell(axes: Axes, table: pd.DataFrame, look: dict[str, str]) -> None:
-    """Draw the curves of one cell, and its published value as a line across."""
     for (curve, _), line in table.groupby(["curve", "seed"], sort=False):
         style: dict[str, Any] = {"color": look[curve]}
         axes.plot(line["round"], line["accuracy"], **style, lw=0.6, alpha=0.5)
@@ -84,7 +83,6 @@ def write_title(table: pd.DataFrame) -> str:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers and their origin, and what the curves come to."""
     runs, evaluations = table[table["curve"].isna()], table[table["curve"].notna()]
     seeds, smoothed = tables.join_values(runs, "seeds"), bool(runs["smoothed"].notna().any())
     average = tables.COUNTED["smoothed"].format(words=metrics.describe_metric("accuracy"))
@@ -99,7 +97,6 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_curves(evaluations: pd.DataFrame) -> list[str]:
-    """Write sentences about the curves of each cell; none without curves."""
     sentences = []
     gaps = curves.compare_blocks(evaluations)
     for cell, part in evaluations.groupby(CELL, sort=False):
@@ -119,7 +116,6 @@ def describe_curves(evaluations: pd.DataFrame) -> list[str]:
 
 
 def describe_curve(row) -> str:
-    """Write a curve's best accuracy, last accuracy and last moving average in words."""
     return (
         f"{row.curve} (seed {row.seed:g}) has {row.best:.2f} at best, after round "
         f"{row.best_round:g}, {row.last:.2f} after the last round, and {row.average:.2f} as its "
@@ -128,7 +124,6 @@ def describe_curve(row) -> str:
 
 
 def compare_blocks(first: str, other: str, gaps: pd.DataFrame) -> str:
-    """Write by how much two origins differ, averaged over blocks of rounds."""
     differences = gaps["difference"]  # in the order of the blocks
     low, high, late = differences.min(), differences.max(), differences.tail(LATE)
     return (

@@ -114,7 +114,6 @@ def run_wilcoxon(apart: np.ndarray) -> float:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per pair: over all cells and in each, the difference and its corrected p."""
     shown = table.assign(where=name_cells(table), text=[*map(write_row, table.to_dict("records"))])
     index = ["method_label", "over_label"] if table["over"].nunique() > 1 else ["method_label"]
     columns = sorted(shown["where"].unique(), key=lambda name: name != OVERALL)
@@ -126,7 +125,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_cells(table: pd.DataFrame) -> list[str]:
-    """Return the cell of each row in words, with its protocol if there are several."""
     several = table["protocol"].nunique() > 1
     return [
         OVERALL
@@ -164,7 +162,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> None:
-    """Draw the rows of one pair; a filled mark has a corrected p below LEVEL."""
     for at, row in enumerate(rows.to_dict("records")):
         main = at == len(rows) - 1  # the row over cells is the last one
         colour = of_method if main else looks.PALE
@@ -178,12 +175,10 @@ def plot_pair(axes: Axes, place: int, rows: pd.DataFrame, of_method: str) -> Non
 
 
 def write_points(table: pd.DataFrame) -> str:
-    """Return the unit of differences, if they have one."""
     return " (points of percent)" * metrics.in_percent(table["of"].iloc[0])
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what was tested, with how many pairs, and how small p can be at most."""
     score = tables.describe_score(table)
     others = " or ".join(dict.fromkeys(table["over_label"]))
     return (
@@ -196,13 +191,11 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_missing(table: pd.DataFrame) -> str:
-    """Name the methods that have no difference somewhere; empty if there are none."""
     missing = [*table.loc[table["difference"].isna(), "method_label"].drop_duplicates()]
     return f" A run diverged in a comparison of {in_words(missing)}." if missing else ""
 
 
 def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
-    """Say over how many pairs a test is, and that few of them give no p-value."""
     rows = table[table["test"] == test]
     number = tables.join_values(rows, "pairs")
     name, several = test.partition(" over ")[0], "s" * (number != "1")
@@ -211,7 +204,6 @@ def describe_test(table: pd.DataFrame, test: str, of: str) -> str:
 
 
 def describe_cells(table: pd.DataFrame) -> str:
-    """Say over how many cells the test is, and how small its p can be; empty with one cell."""
     cells = table.loc[table["test"] == WILCOXON, "pairs"]
     if cells.empty:
         return ""

@@ -68,7 +68,6 @@ def label_fields(fields: dict[str, str] | None, along: Along | None) -> dict[str
 def draw_along(
     names: Iterable[str], runs: pd.DataFrame, settings: pd.DataFrame, metric: str
 ) -> pd.DataFrame:
-    """Return a row per field, line, dataset, partition and value."""
     scores = score_runs(runs, metric)
     every = of_runs.select_runs(of_runs.read_fields(settings), scores)
     scores["series"] = scores["method"].map(of_runs.name_groups(of_runs.find_families(settings)))
@@ -153,7 +152,6 @@ def plot(
     along: Along | None = None,
     sharey: bool = False,
 ) -> Figure:
-    """Draw a panel for every field, dataset and partition, with the field's label below."""
     labels = label_fields(fields, along)
     table = table.assign(line=line_names(table, study))
     places = lay_out(table, [*labels])
@@ -193,7 +191,6 @@ def lay_out(table: pd.DataFrame, fields: list[str]) -> list[list[tuple[str, str,
 
 
 def plot_series(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line with marks for every series, and a cross at the bottom if a run diverged."""
     table = table.assign(place=place_values(axes, table["at"]))
     for name, line in table.groupby("line", sort=False):
         (plot_level if line["place"].isna().all() else plot_line)(axes, line, name, look[name])
@@ -216,7 +213,6 @@ def place_values(axes: Axes, values: pd.Series) -> pd.Series:
 
 
 def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
-    """Draw the line of a series that has the field."""
     if line["mean"].notna().any():
         figures.plot_band(axes, line, "place", look, **MARKED, label=name)
     gone = line[line["diverged"] > 0]
@@ -224,7 +220,6 @@ def plot_line(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
 
 
 def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
-    """Draw the dashed line of a series that does not have the field, or a cross at the right."""
     (facts,) = line.to_dict("records")
     colour, deviation = look["color"], 0 if pd.isna(facts["std"]) else facts["std"]
     if facts["diverged"]:
@@ -236,7 +231,6 @@ def plot_level(axes: Axes, line: pd.DataFrame, name: str, look: dict) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     percent = ", percent" * metrics.in_percent(tables.find_metric(table))
     name = "series" if "series" in table else "method"
     lost = [*table.loc[table["diverged"] > 0, name].unique()]
@@ -251,5 +245,4 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def without_field(table: pd.DataFrame) -> bool:
-    """Whether a method of the sweep does not have the field."""
     return "at" in table and bool(table["at"].isna().any())

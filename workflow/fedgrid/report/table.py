@@ -43,7 +43,6 @@ def draw(
 
 
 def check_names(rows: list[str], columns: list[str]) -> list[str]:
-    """Return the names of rows and columns; UsageError without a row, or for a name twice."""
     names = [*rows, *columns]
     if not rows:
         raise UsageError("`rows` of the table is empty: name an axis, such as method")
@@ -55,7 +54,6 @@ def check_names(rows: list[str], columns: list[str]) -> list[str]:
 
 
 def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None) -> pd.Series:
-    """Return the value of an axis or a field for every run."""
     if name in AXES:
         return scores[name]
     if settings is None:
@@ -77,7 +75,6 @@ def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
 
 
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
-    """Return the cells as texts, in the rows and columns asked for."""
     form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
     chosen = table["chosen"] if "chosen" in table else [""] * len(table)
@@ -93,12 +90,10 @@ def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> p
 
 
 def ranked(row: tuple, column: tuple) -> bool:
-    """Whether a cell is compared with others in its column: all cells are."""
     return True
 
 
 def write_values(table: pd.DataFrame, name: str) -> pd.Series:
-    """Write the values of an axis or a field as readers see them."""
     if name == "metric":
         return pd.Series(metrics.describe_metric(tables.find_metric(table)), table.index)
     values = table[f"{name}_label" if name in LABELLED else name].map(fields.write_value)
@@ -106,7 +101,6 @@ def write_values(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
-    """Return the rows or columns of the table, ordered by the values in their names."""
     ranks = {name: fields.order_values(texts[name]).index for name in names}
     present = texts[names].drop_duplicates()
     present = present.sort_values(names, key=lambda column: column.map(ranks[column.name]))
@@ -114,7 +108,6 @@ def order_names(texts: pd.DataFrame, names: list[str]) -> pd.Index:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     if "seed" in table:
         table = table.assign(seeds=table["seed"].nunique())
     over = "mean ± standard deviation over seeds"

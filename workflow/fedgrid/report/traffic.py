@@ -70,7 +70,6 @@ def find_rounds(runs: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def summarise(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the means over seeds of each method and setting."""
     both = runs["bytes_down"] + runs["bytes_up"]
     runs = runs.assign(
         down=runs["bytes_down"] * runs["cohort"] / MEGABYTE,
@@ -84,7 +83,6 @@ def summarise(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per method and setting, with the numbers in words."""
     form = "{:.4g}".format
     shown = pd.DataFrame({
         "method": table["method_label"], "dataset": table["dataset_label"],
@@ -100,12 +98,10 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def has_target(table: pd.DataFrame) -> bool:
-    """Whether a target was to be reached."""
     return bool(table["target"].notna().any())
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Say what is counted, and what the target is."""
     words = metrics.describe_metric(table["of"].iloc[0])
     until = f", and until the {words} reaches the target" * has_target(table)
     return (

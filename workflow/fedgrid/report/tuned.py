@@ -49,13 +49,11 @@ def draw(
 
 
 def score_candidate(runs: pd.DataFrame, metric: str) -> dict:
-    """Return the row of a chosen candidate: how it was chosen, and its score over seeds."""
     about = runs[[*choice.GROUP, *choice.CHOSEN]].iloc[0].to_dict()
     return about | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per family and setting: chosen values, number of candidates, both scores."""
     form, score = tables.choose_form(table), tables.find_metric(table)
     on_test = (table["chosen_on"] == TEST).any()
     shown = pd.DataFrame({
@@ -72,7 +70,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
-    """Write the scores by which the candidates were chosen, under the metric's name."""
     deciding = table["deciding_metric"].iloc[0]
     form = "{:.2f}" if metrics.in_percent(deciding) else "{:.4g}"
     texts = table["deciding_score"].map(form.format, na_action="ignore")
@@ -80,7 +77,6 @@ def write_deciding_scores(table: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and say on which data the candidates were compared."""
     score = f"The {tables.describe_score_and_unit(table)}, mean ± standard deviation over seeds"
     if (table["chosen_on"] == TEST).any():
         return (
@@ -93,7 +89,6 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def describe_ends(table: pd.DataFrame) -> str:
-    """Say how many choices have the lowest or the highest value tried; empty if none has."""
     ends = table["at_end"].astype(object).fillna("")  # a table read from a file has no empty texts
     if not (at_end := (ends != "").sum()):
         return ""

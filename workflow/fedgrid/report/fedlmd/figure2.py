@@ -71,7 +71,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the colours, and why a map may end early."""
     early = table.groupby("what")["round"].max().nunique() > 1
     ends = " A map ends early if the run diverged." * early
     return (

@@ -36,7 +36,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def compute_published_gains(study: Study, shown: dict) -> pd.DataFrame:
-    """Return the gains in the printed table."""
     cells = list_published_cells(study)
     cells = cells[cells["dataset"].isin(shown["dataset"])]
     ours = cells[cells["method"] == shown["method"]]
@@ -91,7 +90,6 @@ def plot_bars(axes: Axes, table: pd.DataFrame, look: dict[str, str], study: Stud
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the bars."""
     lost = " A cross marks a run that diverged." * bool((table["diverged"] > 0).any())
     shown = table[table["dataset"].isin(list_datasets(table))]["published"].notna().any()
     hatched = " Hatched: differences of the published means (paper scale)." * bool(shown)

@@ -46,7 +46,6 @@ def draw(scores: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def count_images(scores: pd.DataFrame) -> int:
-    """Return the number of scored images."""
     return len(scores[["dataset", "image"]].drop_duplicates())
 
 
@@ -62,7 +61,6 @@ def compute_box(values: pd.Series) -> dict:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a panel per score, a box per map."""
     figure, (row,) = figures.panels(1, len(SCORES), 2.6, 2.6)
     for (score, label), axes in zip(SCORES.items(), row, strict=True):
         plot_boxes(axes, table[table["score"] == score])
@@ -98,7 +96,6 @@ def plot_boxes(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the boxes."""
     seeds = table.groupby("map", sort=False)["seeds"].first()
     counted = f"{seeds.min()} to {seeds.max()}" if seeds.min() < seeds.max() else seeds.max()
     return (

@@ -63,7 +63,6 @@ def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def read_value(costs: pd.DataFrame, layer: str, name: str) -> float:
-    """Return one value of `costs`."""
     (value,) = costs.loc[(costs["layer"] == layer) & (costs["name"] == name), "value"]
     return float(value)
 
@@ -76,7 +75,6 @@ def list_convolutions(costs: pd.DataFrame, side: bool) -> pd.DataFrame:
 
 
 def count_macs(costs: pd.DataFrame) -> float:
-    """Return the multiply-accumulates of a forward pass of one image."""
     return float(costs.loc[costs["name"] == "macs", "value"].sum())
 
 
@@ -101,12 +99,10 @@ def count_stored(costs: pd.DataFrame) -> dict[str, float]:
 
 
 def compute_area(layers: pd.DataFrame) -> pd.Series:
-    """Return the size of a channel mean, by layer."""
     return layers["height"] * layers["width"]
 
 
 def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """List the readings of a figure of memory: what is stored, its size and unit."""
     return [
         (f"{what}, {bytes_} bytes each", images * numbers * bytes_ / MEGA[unit], unit)
         for (what, numbers), bytes_, unit in product(count_stored(costs).items(), BYTES, MEGA)
@@ -114,7 +110,6 @@ def list_memory_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, fl
 
 
 def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str, float, str]]:
-    """List the readings of a figure of operations: what is counted, its number and unit."""
     each = count_macs(costs)
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
@@ -181,7 +176,6 @@ def agrees_in_print(value: float | Decimal, printed: float | str) -> bool:
 
 
 def list_sizes(costs: pd.DataFrame) -> list[int]:
-    """Return the number of images that were measured, and that of the training set."""
     return [int(read_value(costs, which, "images")) for which in ("encoded", "training set")]
 
 
@@ -216,7 +210,6 @@ def list_layer_memory(where: str, layers: pd.DataFrame, sizes: list[int]) -> lis
 
 
 def list_operations(costs: pd.DataFrame) -> list[dict]:
-    """Return rows of a forward pass's multiply-accumulates."""
     what, formula = "operations, forward pass", "images x MACs of convolutions and linear layers"
     each = count_macs(costs)
     return [make_row(what, 1, each / 1e6, "MMAC", formula)] + [
@@ -225,7 +218,6 @@ def list_operations(costs: pd.DataFrame) -> list[dict]:
 
 
 def list_measurements(costs: pd.DataFrame) -> list[dict]:
-    """Return rows of the seconds and peak memory of every pass."""
     chosen = costs[(costs["kind"] == "measured") & (costs["name"] == "seconds")]
     return [row for layer in chosen["layer"] for row in list_pass(layer, costs)]
 
@@ -251,7 +243,6 @@ def list_pass(layer: str, costs: pd.DataFrame) -> list[dict]:
 
 
 def make_row(quantity: str, images: int | None, value: float, unit: str, formula: str) -> dict:
-    """Return a row without a published figure."""
     return dict(quantity=quantity, images=images, value=value, unit=unit, formula=formula)
 
 
@@ -259,7 +250,6 @@ def make_row(quantity: str, images: int | None, value: float, unit: str, formula
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per quantity: amounts with their units, formula and verdict."""
     images = as_floats(table["images"])
     shown = pd.DataFrame({
         "quantity": table["quantity"],
@@ -279,12 +269,10 @@ def write_amounts(values: pd.Series, units: pd.Series) -> list[str]:
 
 
 def as_floats(values: pd.Series) -> list[float]:
-    """Return the values as floats, NaN for a missing one."""
     return values.astype("Float64").to_numpy(float, na_value=float("nan")).tolist()
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers, and how many of the paper's figures are reproduced."""
     (images,) = table.loc[table["formula"] == "measured", "images"].unique()
     model, dataset, scale = (
         tables.join_values(table, name) for name in ("model", "dataset", "scale")

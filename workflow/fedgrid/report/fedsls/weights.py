@@ -68,14 +68,12 @@ def plot_per_sample(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def write_effective_clients(table: pd.DataFrame) -> str:
-    """Return the effective clients, mean over seeds, as a text."""
     cells = table.groupby("seed")[["effective_clients", "effective_clients_fedavg"]].first().mean()
     ours, theirs = cells["effective_clients"], cells["effective_clients_fedavg"]
     return f"effective clients:\n{ours:.1f} (FedAvg {theirs:.1f})"
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the dots."""
     counts = table.groupby(["dataset", "partition"], sort=False)["seed"].nunique()
     seeds = tables.join_values(counts.reset_index(), "seed")
     return (

@@ -37,7 +37,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw a row of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
     shared: dict[str, Any] = {"sharex": "row", "sharey": "row"}
@@ -56,13 +55,11 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_curves(axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line and its band for every client."""
     for client, line in table.groupby("client", sort=False):
         figures.plot_band(axes, line, "round", look[client], label=f"client {client}")
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines, and give their last values."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     last = table[table["round"] == table["round"].max()]

@@ -99,7 +99,6 @@ def measure_distances(runs: pd.DataFrame, settings: pd.DataFrame, suffix: str) -
 
 
 def compute_gains(runs: pd.DataFrame, suffixes: dict[str, str]) -> list[pd.DataFrame]:
-    """Compute the measured gains for each suffix, a table with a row per original and setting."""
     scores = score_runs(runs)
     tables_by_kind = []
     for what, suffix in suffixes.items():
@@ -121,7 +120,6 @@ def list_printed_gains(study: Study, suffix: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw the panels of distances, and after them a panel of gains per setting."""
     settings = select_settings(table)
     moved = table[table["what"] == DISTANCE]
     views = list_views(moved)
@@ -142,7 +140,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def write_title(study: Study, dataset: str, partition: str, protocol: str) -> str:
-    """Return the title of a panel of gains, in short lines."""
     below = textwrap.fill(figures.label(study, protocol, "protocol"), 20)
     return f"{figures.write_setting(study, dataset, partition)}\n{below}"
 
@@ -211,14 +208,12 @@ def plot_gains(axes: Axes, table: pd.DataFrame, setting: tuple[str, str, str]) -
 
 
 def plot_marks(axes: Axes, at: pd.Series, part: pd.DataFrame, mark: str, colour: str, name: str):
-    """Draw gains as marks with intervals; a gain of one seed has no interval."""
     ends = np.abs(part[["low", "high"]].sub(part["gain"], axis=0)).T.to_numpy()
     ends = np.where(np.isfinite(ends), ends, 0)
     axes.errorbar(at, part["gain"], ends, fmt=mark, color=colour, label=name, linewidth=0.8)
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines and marks, and give the largest distance and the printed gains."""
     moved, theirs = table[table["what"] == DISTANCE], table.loc[table["what"] == PRINTED, "gain"]
     sizes = f"at most {moved['weight_distance'].max():.2g} of the weight moves"
     unknown = moved.loc[moved["random"].isna(), "label"].unique()

@@ -45,7 +45,6 @@ def draw(runs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
-    """Draw two rows of panels per setting, a column per method."""
     settings = [*table.groupby(["dataset", "partition", "protocol"], sort=False)]
     methods = table["method"].unique()
     size: dict[str, Any] = {"width": 2.5, "height": HEIGHT, "sharex": "col", "least": LEAST}
@@ -71,7 +70,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def list_accuracy_looks(colour: str) -> dict[str, dict]:
-    """Give each accuracy its line style, in the colour of a method."""
     styles = zip(ACCURACIES, STYLES, strict=False)
     return {name: {"color": colour, "linestyle": style} for name, style in styles}
 
@@ -87,7 +85,6 @@ def list_coefficient_looks(table: pd.DataFrame) -> dict[str, dict]:
 
 
 def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
-    """Draw a line and its band for every curve."""
     for name, line in table.groupby("curve", sort=False):
         letter, *indices = name.split("_")
         shown = rf"$\{letter}_{{{','.join(indices)}}}$" if indices else None
@@ -95,7 +92,6 @@ def plot_curves(axes: Axes, table: pd.DataFrame, look: dict[str, dict]) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the lines."""
     if table.empty:
         return "There is nothing to show: runs diverged before their first evaluation."
     return (

@@ -60,7 +60,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
-    """Draw one heat map: beta upwards, alpha to the right."""
     cells = part.pivot(index="beta", columns="alpha", values="mean")
     image = axes.imshow(cells, aspect="auto", origin="lower", cmap="viridis")
     best = part[part["best"]]
@@ -74,7 +73,6 @@ def plot_heat_map(axes: Axes, part: pd.DataFrame) -> None:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the figure, and name the best points."""
     best = table[table["best"]].groupby(CELL, sort=False)
     points = [f"{write_points(part)} with {part['mean'].iloc[0]:.2f}" for _, part in best]
     return (
@@ -88,6 +86,5 @@ def caption(table: pd.DataFrame) -> str:
 
 
 def write_points(part: pd.DataFrame) -> str:
-    """Write the best points of a setting after the name of its data set."""
     points = [f"({alpha:g}, {beta:g})" for alpha, beta in part[POINT].to_numpy()]
     return f"{part['dataset_label'].iloc[0]} {in_words(points)}"

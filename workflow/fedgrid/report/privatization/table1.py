@@ -67,14 +67,12 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_pair(row: dict, name: str) -> str:
-    """Write our number and the printed one in brackets, if they exist: `400 (400)`."""
     ours, theirs = (row.get(key) for key in (name, f"printed_{name}"))
     texts = "" if pd.isna(ours) else f"{ours:,.10g}", "" if pd.isna(theirs) else f"({theirs:,.10g})"
     return " ".join(filter(None, texts))
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     return (
         "The benchmarks; samples of a client are means over clients. In brackets is what the paper "
         f"prints. Partitions of seed {tables.join_values(table, 'seed')} (1 seed), "

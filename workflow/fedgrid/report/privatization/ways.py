@@ -49,7 +49,6 @@ def draw(
 
 
 def summarise_accuracy(name: str, runs: pd.DataFrame, metric: str, ends: list[str]) -> pd.DataFrame:
-    """Summarise one accuracy: of every way, of its placebos, and their difference."""
     scores = score_runs(select_scored(runs, metric), metric).rename(columns={metric: "accuracy"})
     back = match_placebos(scores["method"], ends)
     facts = scores.groupby(CELL, sort=False).agg(
@@ -85,7 +84,6 @@ def compute_intervals(scores: pd.DataFrame, name: str) -> pd.DataFrame:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per way, placebo and setting: accuracies and gain as texts."""
     axes = ["dataset_label", "partition", "protocol_label", "method_label", "placebo_label"]
     if not tables.is_in_heading(table, "protocol"):
         axes.remove("protocol_label")
@@ -116,7 +114,6 @@ def write_means(table: pd.DataFrame, name: str, sign: str = "") -> pd.Series:
 
 
 def caption(table: pd.DataFrame) -> str:
-    """Describe the numbers."""
     metric = tables.describe_score(table).replace("test accuracy", "accuracy")
     untested = tables.describe_untested(table, ACCURACIES["personalisation"])
     return (
