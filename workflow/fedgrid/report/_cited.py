@@ -35,22 +35,21 @@ def list_runs(summaries: list[Path], everything: Grid):
     import pandas as pd
 
     from fedgrid.analysis.published import MAKERS
-    from fedgrid.analysis.scores import CELL, score_runs
+    from fedgrid.analysis.scores import RUN, score_runs
 
     facts = read_facts(summaries, everything)
     scores = score_runs(read_metrics(summaries, facts)).round(4)
     made_with = pd.DataFrame([names | made for names, made in facts])
-    keys = [*CELL, "seed"]
-    return scores.merge(made_with[[*keys, "seconds_per_round", *MAKERS]])
+    return scores.merge(made_with[[*RUN, "seconds_per_round", *MAKERS]])
 
 
 def list_evaluations(summaries: list[Path], everything: Grid):
     """Return a row per run and evaluation: names, accuracy in percent."""
-    from fedgrid.analysis.scores import CELL
+    from fedgrid.analysis.scores import RUN
 
     table = read_metrics(summaries, read_facts(summaries, everything))
     table["accuracy"] = (100 * table["accuracy"]).round(4)
-    return table[[*CELL, "seed", "round", "accuracy"]]
+    return table[[*RUN, "round", "accuracy"]]
 
 
 def read_facts(summaries: list[Path], everything: Grid) -> list[tuple[dict, dict]]:

@@ -26,8 +26,6 @@ from fedgrid.study.records import Product, Study
 FUNCTIONS = ("draw", "caption", "wide", "ranked", "plot")  # of a product's file
 KEPT = "kept"  # the column of a table with runs that are kept with the study
 CITED = "cited"  # the column with the citations of published values (`analysis/published.py`)
-
-
 NOTHING = "nothing"  # the only column of a table without rows: why there are none
 NO_ROWS = "There is nothing to draw: {}."
 
@@ -61,14 +59,6 @@ def explain_no_rows(product: SimpleNamespace, reason: str):
     return stand_in, pd.DataFrame({NOTHING: [reason]})
 
 
-def check_best_metrics(metric: str | list, best: dict) -> None:
-    """Raise a UsageError if `best` chooses by other models than the product shows."""
-    from fedgrid.analysis import choice
-
-    for shown in listed(metric):
-        choice.check_best(shown, best)
-
-
 def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     """Load the functions of a product's file, and bind the entry's options that each takes.
 
@@ -85,12 +75,13 @@ def load_product(name: str, product: str, entry: Product) -> SimpleNamespace:
     loaded.size = options.get(SIZE)
     loaded.best = read_best(module, options)
     if loaded.best and "metric" in options:
-        check_best_metrics(options["metric"], loaded.best)
-    if BEST in options and hasattr(loaded, "caption"):
-        loaded.caption = partial(add_choice, loaded.caption, loaded.best or options[BEST])
+        from fedgrid.analysis import choice
+
+        for shown in listed(options["metric"]):
+            choice.check_best(shown, loaded.best)
     if hasattr(loaded, "caption"):
-        cited = partial(add_citations, partial(add_empty, loaded.caption))
-        loaded.caption = partial(add_kept, cited)
+        chosen = loaded.best or options.get(BEST)
+        loaded.caption = partial(write_caption, loaded.caption, chosen)
     return loaded
 
 
@@ -123,26 +114,21 @@ def drop_kept(table):
     return table.drop(columns=[KEPT, CHANGED], errors="ignore")
 
 
-def add_kept(caption: Callable, table) -> str:
-    said = table[KEPT].iloc[0] if KEPT in table and len(table) else ""
-    return f"{caption(drop_kept(table))} {said}".strip() if said else caption(table)
+def write_caption(caption: Callable, best: dict | None, table) -> str:
+    """Write a product's caption with what any product may have.
 
+    This is how runs were chosen, why cells are empty, the sources of published values, and kept
+    runs.
+    """
+    from fedgrid.analysis import choice, tables
 
-def add_empty(caption: Callable, table) -> str:
-    from fedgrid.analysis import tables
-
-    return f"{caption(table)}{tables.describe_empty(table)}"
-
-
-def add_citations(caption: Callable, table) -> str:
-    said = f" {table[CITED].iloc[0]}" if CITED in table and len(table) else ""
-    return f"{caption(table)}{said}"
-
-
-def add_choice(caption: Callable, best: dict, table) -> str:
-    from fedgrid.analysis import choice
-
-    return f"{caption(table)} {choice.describe_choice(best)}"
+    shown = drop_kept(table)
+    parts = [caption(shown)]
+    if best is not None:
+        parts.append(choice.describe_choice(best))
+    parts[-1] += tables.describe_empty(shown)
+    parts += [table[name].iloc[0] for name in (CITED, KEPT) if name in table and len(table)]
+    return " ".join(filter(None, parts))
 
 
 def draw_table(product: SimpleNamespace, tables: dict, study: Study, scale: str):

@@ -6,6 +6,7 @@ mean weighted by test samples. A run that ended before others of its setting div
 has no numbers.
 """
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from matplotlib.figure import Figure
 
 from fedgrid.analysis import figures, looks, tables
 from fedgrid.analysis.scores import CELL, RUN, SETTING, strict_mean
-from fedgrid.partitions import write_label
 from fedgrid.report import convergence
+from fedgrid.report._rows import has_several, name_rows
 from fedgrid.study.records import Study
 
 MODELS = {"own": "own model", "server": "server's model"}
@@ -63,27 +64,23 @@ def compute_statistics(percent: np.ndarray, samples: np.ndarray) -> list[float]:
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    facts = table.to_dict("records")
-    shown = pd.DataFrame({
-        (label, words): [write_mean(row, f"{model}_{name}") for row in facts]
-        for model, label in MODELS.items() for name, words in SHOWN.items()
-    })  # fmt: skip
-    several = ["protocol_label"] * (table["protocol"].nunique() > 1)
-    index = table[["method_label", "dataset_label", "partition", *several]]
-    index = index.assign(partition=index["partition"].map(write_label))
-    index.columns = [name.removesuffix("_label") for name in index.columns]
-    return shown.set_index(pd.MultiIndex.from_frame(index))
-
-
-def write_mean(row: dict, name: str) -> str:
-    return tables.write_cell({**row, "mean": row[name], "std": row[f"{name}_std"]})
+    shown = {}
+    for model, name in product(MODELS, SHOWN):
+        column = f"{model}_{name}"
+        facts = table.assign(mean=table[column], std=table[f"{column}_std"]).to_dict("records")
+        shown[MODELS[model], SHOWN[name]] = [tables.write_cell(row) for row in facts]
+    index = name_rows(table, has_several(table))
+    return pd.DataFrame(shown).set_index(pd.MultiIndex.from_frame(index))
 
 
 def plot(table: pd.DataFrame, study: Study) -> Figure:
     """Draw a panel per dataset and partition: accuracy against the decile of clients."""
     datasets, partitions = table["dataset"].unique(), table["partition"].unique()
     figure, grid = figures.panels(len(datasets), len(partitions), width=2.6, sharey="row")
-    table = table.assign(line=name_lines(table))
+    lines = table["method_label"]
+    if has_several(table):
+        lines = lines + " (" + table["protocol_label"] + ")"
+    table = table.assign(line=lines)
     named = table.drop_duplicates("line")
     methods = dict(zip(named["line"], named["method"], strict=True))
     look = looks.list_looks(named["line"], study, methods, looks.SOLID)
@@ -104,13 +101,6 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
         grid[0][0].plot([], [], "--", color="0.4", label=MODELS["server"])
     figures.legend(figure, [axes for row in grid for axes in row])
     return figure
-
-
-def name_lines(table: pd.DataFrame) -> list[str]:
-    """Return the label of every row: the method's, with the protocol's if there are several."""
-    if table["protocol"].nunique() < 2:
-        return table["method_label"].tolist()
-    return [f"{row.method_label} ({row.protocol_label})" for row in table.itertuples()]
 
 
 def plot_curves(axes: Axes, facts: dict, look: dict, band: bool) -> None:

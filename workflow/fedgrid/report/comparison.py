@@ -42,15 +42,16 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     columns = ["dataset_label", "partition"]
     if tables.is_in_heading(table, "protocol"):
         columns.append("protocol_label")
-    cells = tables.write_cells(table)
     texts = {
-        "ours": table.assign(cell=cells).apply(write_ours, axis=1),
-        "last round": table.apply(write_last, axis=1),
+        "ours": table.assign(cell=tables.write_cells(table)).apply(write_ours, axis=1),
+        "last round": table["final"].map(write_percent),
+        "smoothed": table.apply(write_smoothed, axis=1),
+        "reference": table["reference"].map(write_percent),
+        "published": table.apply(write_published, axis=1),
     }
-    texts["smoothed"] = table.apply(write_smoothed, axis=1)
-    texts["reference"] = table["reference"].map(lambda p: "" if np.isnan(p) else f"{p:.2f}")
-    texts["published"] = table.apply(write_published, axis=1)
-    texts |= {name: table.apply(write_source, axis=1, name=name) for name in list_sources(table)}
+    for name in list_sources(table):
+        theirs = table.assign(mean=table[name], std=table[f"{name}{STD}"], diverged=0)
+        texts[name] = [tables.write_cell(row) for row in theirs.to_dict("records")]
     long = pd.concat(table.assign(what=what, cell=text) for what, text in texts.items())
     long = long[long["cell"] != ""].rename(columns={"method_label": "method_"})
     methods, order = table["method_label"].unique(), table.set_index(columns).index.unique()
@@ -72,28 +73,20 @@ def write_ours(row: pd.Series) -> str:
     return row["cell"] + ("" if np.isnan(row["speedup"]) else f" ({row['speedup']:.2f}x)")
 
 
-def write_last(row: pd.Series) -> str:
-    return "" if np.isnan(row["final"]) else f"{row['final']:.2f}"
+def write_percent(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
 
 
 def write_smoothed(row: pd.Series) -> str:
-    if np.isnan(row["smoothed"]):
-        return ""
-    gap = row["smoothed_difference"]
-    return f"{row['smoothed']:.2f}" + ("" if np.isnan(gap) else f" ({gap:+.2f})")
+    gap = row["smoothed_difference"]  # missing without a moving average
+    return write_percent(row["smoothed"]) + ("" if np.isnan(gap) else f" ({gap:+.2f})")
 
 
 def write_published(row: pd.Series) -> str:
-    if np.isnan(row["published"]):
-        return ""
-    speedup, text = row["published_speedup"], f"{row['published']:.2f}"
-    if isinstance(speedup, str):
-        return f"{text} ({speedup})"
-    return text if pd.isna(speedup) else f"{text} ({speedup:.2f}x)"
-
-
-def write_source(row: pd.Series, name: str) -> str:
-    return tables.write_cell({"mean": row[name], "std": row[f"{name}{STD}"], "diverged": 0})
+    speedup, text = row["published_speedup"], write_percent(row["published"])
+    if not text or pd.isna(speedup):
+        return text
+    return f"{text} ({speedup})" if isinstance(speedup, str) else f"{text} ({speedup:.2f}x)"
 
 
 def caption(table: pd.DataFrame) -> str:

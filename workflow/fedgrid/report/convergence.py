@@ -78,7 +78,7 @@ def caption(table: pd.DataFrame) -> str:
     words = metrics.describe_metric(metric := tables.find_metric(table))
     what = f"{words[0].upper()}{words[1:]}{tables.describe_untested(table, metric)}"
     what += tables.describe_spread(table)
-    return f"{what}: {tables.describe_scope(table)}.{describe_bands(table)}{describe_ends(table)}"
+    return f"{what}: {tables.describe_scope(table)}.{describe_lines(table)}"
 
 
 def describe_bands(table: pd.DataFrame) -> str:
@@ -87,7 +87,8 @@ def describe_bands(table: pd.DataFrame) -> str:
     return f" In panels of more than {figures.MANY} lines only bold ones have a band." * bool(some)
 
 
-def describe_ends(table: pd.DataFrame) -> str:
+def describe_lines(table: pd.DataFrame) -> str:
+    """Say which lines have a band, and which end early."""
     lost = [*table.loc[table["ended_early"], "method"].drop_duplicates()]
-    said = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
-    return said
+    ends = f" A line ends early if a run diverged: {in_words(lost)}." if lost else ""
+    return f"{describe_bands(table)}{ends}"

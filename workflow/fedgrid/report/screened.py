@@ -44,18 +44,16 @@ def draw(
     best = choice.choose_candidates(
         runs, settings, listed(over), metric, metrics.validation_of(metric)
     )
-    groups = [rows for _, rows in best.groupby(choice.GROUP, sort=False)]
-    table = pd.DataFrame([describe_family(rows, metric) for rows in groups])
+    names = [*choice.GROUP, *choice.CANDIDATE, "chosen", "tried_with"]
+    table = pd.DataFrame([
+        runs[names].iloc[0].to_dict()
+        | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
+        for _, runs in best.groupby(choice.GROUP, sort=False)
+    ])  # fmt: skip
     table = add_ranks(table, metric, {*of_method.values(), *first})
     table = add_reason(table, keep, of_method, first)
-    for axis, name in {"method": "family", "dataset": "dataset"}.items():
-        table[f"{name}_label"] = [figures.label(study, value, axis) for value in table[name]]
+    figures.add_labels(table, study, ("family", "dataset"))
     return table.assign(of=metric, scale=scale).round(4)
-
-
-def describe_family(runs: pd.DataFrame, metric: str) -> dict:
-    names = runs[[*choice.GROUP, *choice.CANDIDATE, "chosen", "tried_with"]].iloc[0].to_dict()
-    return names | mean_over_seeds(runs, choice.CANDIDATE, metric).iloc[0].to_dict()
 
 
 def add_ranks(table: pd.DataFrame, metric: str, unranked: set[str]) -> pd.DataFrame:

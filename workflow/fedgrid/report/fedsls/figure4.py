@@ -48,9 +48,10 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
 
 
 def plot_dots(axes: Axes, table: pd.DataFrame, most: int, pixels: bool) -> None:
-    area = LARGEST * table["samples"] / most
+    """Draw one partition."""
     look: dict[str, Any] = dict(alpha=0.7, linewidths=0, color=figures.colours(["dot"])["dot"])
-    axes.scatter(table["client"], table["class"], s=area, rasterized=pixels, **look)
+    look |= {"s": LARGEST * table["samples"] / most, "rasterized": pixels}
+    axes.scatter(table["client"], table["class"], **look)
 
 
 def add_size_legend(axes: Axes, most: int) -> None:

@@ -26,21 +26,8 @@ OPERATIONS = {
     "MACs of a forward and a backward pass": 3,
     "multiplications and additions of a forward and a backward pass": 6,
 }
-COLUMNS = [
-    "quantity",
-    "images",
-    "value",
-    "unit",
-    "published",
-    "published_unit",
-    "difference",
-    "verdict",
-    "formula",
-    "readings",
-    "model",
-    "dataset",
-    "scale",
-]
+COLUMNS = ["quantity", "images", "value", "unit", "published", "published_unit", "difference"]
+COLUMNS += ["verdict", "formula", "readings", "model", "dataset", "scale"]
 
 
 def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
@@ -57,9 +44,8 @@ def draw(costs: pd.DataFrame, study: Study, scale: str) -> pd.DataFrame:
     rows = [compare_figure(figure, figures, costs) for figure in figures]
     rows += [*list_memory(costs), *list_operations(costs), *list_measurements(costs)]
     table = pd.DataFrame(rows, columns=COLUMNS).assign(model=model, dataset=dataset, scale=scale)
-    table["images"] = table["images"].astype("Int64")
-    table["readings"] = table["readings"].astype("Int64")
-    return table.round(dict.fromkeys(("value", "difference"), 4))
+    table = table.astype({"images": "Int64", "readings": "Int64"})
+    return table.round({"value": 4, "difference": 4})
 
 
 def read_value(costs: pd.DataFrame, layer: str, name: str) -> float:
@@ -114,10 +100,8 @@ def list_operation_readings(costs: pd.DataFrame, images: int) -> list[tuple[str,
     return [(what, images * each * times / 1e9, "GFLOPs") for what, times in OPERATIONS.items()]
 
 
-READINGS = {
-    "MB": list_memory_readings,
-    "GFLOPs": list_operation_readings,
-}  # by the unit of a figure
+# By the unit of a figure.
+READINGS = {"MB": list_memory_readings, "GFLOPs": list_operation_readings}
 
 
 def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> dict:
@@ -129,27 +113,13 @@ def compare_figure(figure: dict, figures: list[dict], costs: pd.DataFrame) -> di
     readings = READINGS[unit](costs, figure["images"])
     target = float(figure["value"])
     what, value, unit = min(readings, key=lambda reading: abs(reading[1] - target))
-    return {
-        "quantity": f"paper: {figure['quantity']}",
-        "images": figure["images"],
-        "published": target,
-        "published_unit": figure["unit"],
-        "value": value,
-        "unit": unit,
-        "difference": value - target,
-        "readings": len(readings),
-        "formula": what,
-        "verdict": write_verdict(
-            agrees_in_print(value, figure["value"]), find_multiple(figure, figures)
-        ),
-    }
-
-
-def write_verdict(reproduced: bool, multiple: str) -> str:
-    """Write the verdict on a figure; `multiple` says how it follows from another figure, or ""."""
-    if reproduced:
-        return REPRODUCES
-    return f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
+    verdict = REPRODUCES
+    if not agrees_in_print(value, figure["value"]):
+        multiple = find_multiple(figure, figures)
+        verdict = f"no reading reproduces it{'; it is ' if multiple else ''}{multiple}"
+    row = make_row(f"paper: {figure['quantity']}", figure["images"], value, unit, what)
+    row |= {"published": target, "published_unit": figure["unit"], "difference": value - target}
+    return row | {"readings": len(readings), "verdict": verdict}
 
 
 def find_multiple(figure: dict, figures: list[dict]) -> str:
@@ -157,11 +127,8 @@ def find_multiple(figure: dict, figures: list[dict]) -> str:
     for other in figures:
         times = Decimal(figure["images"]) / Decimal(other["images"])
         scaled = times * Decimal(str(other["value"]))
-        if (
-            times > 1
-            and other["unit"] == figure["unit"]
-            and agrees_in_print(scaled, figure["value"])
-        ):
+        same_unit = other["unit"] == figure["unit"]
+        if times > 1 and same_unit and agrees_in_print(scaled, figure["value"]):
             return f"{times:f} x the paper's {other['value']} {other['unit']}"
     return ""
 
@@ -182,31 +149,20 @@ def list_sizes(costs: pd.DataFrame) -> list[int]:
 def list_memory(costs: pd.DataFrame) -> list[dict]:
     """Return rows of the latents' size before and after the channel mean, and their ratio."""
     main, both = list_convolutions(costs, side=False), list_convolutions(costs, side=True)
-    parts = {
-        "first layer": main[:1],
-        "all layers, main path": main,
-        "all layers, with side paths": both,
-    }
-    return [
-        row
-        for where, layers in parts.items()
-        for row in list_layer_memory(where, layers, list_sizes(costs))
-    ]
-
-
-def list_layer_memory(where: str, layers: pd.DataFrame, sizes: list[int]) -> list[dict]:
-    """Return rows of the memory of layers' latents and channel means, for numbers of images."""
-    before, after = layers["elements"].sum(), compute_area(layers).sum()
-    rows = []
-    for images in sizes:
-        unit = FLOAT * images / MEGA["MB"]
-        formula = f"{FLOAT} bytes x images x sum of"
-        rows.append(make_row(f"latents, {where}", images, unit * before, "MB", f"{formula} C H W"))
-        rows.append(
-            make_row(f"channel means, {where}", images, unit * after, "MB", f"{formula} H W")
-        )
-    ratio = f"latents / channel means, {where}"
-    return [*rows, make_row(ratio, None, before / after, "", "sum of C H W / sum of H W")]
+    parts = {"first layer": main[:1], "all layers, main path": main}
+    parts |= {"all layers, with side paths": both}
+    rows, formula = [], f"{FLOAT} bytes x images x sum of"
+    for where, layers in parts.items():
+        before, after = layers["elements"].sum(), compute_area(layers).sum()
+        for images in list_sizes(costs):
+            unit = FLOAT * images / MEGA["MB"]
+            sizes = {"latents": (before, "C H W"), "channel means": (after, "H W")}
+            for what, (numbers, shape) in sizes.items():
+                about = f"{what}, {where}", images, unit * numbers, "MB", f"{formula} {shape}"
+                rows.append(make_row(*about))
+        ratio = f"latents / channel means, {where}"
+        rows.append(make_row(ratio, None, before / after, "", "sum of C H W / sum of H W"))
+    return rows
 
 
 def list_operations(costs: pd.DataFrame) -> list[dict]:
@@ -250,14 +206,12 @@ def make_row(quantity: str, images: int | None, value: float, unit: str, formula
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
-    images = as_floats(table["images"])
     shown = pd.DataFrame({
         "quantity": table["quantity"],
-        "images": [f"{n:,.0f}" if n == n else "" for n in images],
+        "images": [f"{n:,.0f}" if n == n else "" for n in as_floats(table["images"])],
         "published": write_amounts(table["published"], table["published_unit"]),
         "ours": write_amounts(table["value"], table["unit"]),
-        "formula": table["formula"],
-        "verdict": table["verdict"].fillna(""),
+        "formula": table["formula"], "verdict": table["verdict"].fillna(""),
     })  # fmt: skip
     return shown.set_index("quantity")
 
@@ -282,10 +236,8 @@ def caption(table: pd.DataFrame) -> str:
         "operations, and measurements on "
         f"{images:,.0f} random images of the size of {dataset} with {model}; {scale} scale."
     )
-    if not (figures := int(table["published"].notna().sum())):
-        return said
-    reproduced = int((table["verdict"] == REPRODUCES).sum())
-    most = int(table["readings"].max())
-    return (
-        f"{said} One of up to {most} readings gives {reproduced} of the paper's {figures} figures."
-    )
+    if figures := int(table["published"].notna().sum()):
+        reproduced = (table["verdict"] == REPRODUCES).sum()
+        said += f" One of up to {table['readings'].max()} readings gives {reproduced} of the "
+        said += f"paper's {figures} figures."
+    return said

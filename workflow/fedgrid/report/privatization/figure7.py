@@ -57,5 +57,5 @@ def caption(table: pd.DataFrame) -> str:
     return (
         "Accuracy of the server's model (aggregation) and mean accuracy of clients' own models "
         f"(personalisation){tables.describe_spread(table)}: {tables.describe_scope(table)}."
-        f"{convergence.describe_bands(table)}{convergence.describe_ends(table)}"
+        f"{convergence.describe_lines(table)}"
     )

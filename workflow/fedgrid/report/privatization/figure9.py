@@ -37,7 +37,7 @@ def draw(
         evaluate_clients=("evaluate_clients", "first"),
     ).reset_index().round(4)  # fmt: skip
     table = table.rename(columns={"accuracy": "mean"})
-    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    figures.add_labels(table, study, ["dataset"])
     highest = table.groupby(CELL)["mean"].transform("max")
     table = table.assign(best=table["mean"] == highest, scale=scale)
     order = table.groupby(CELL, sort=False).ngroup()

@@ -36,7 +36,7 @@ def draw(sizes: pd.DataFrame, study: Study, scale: str, printed: str) -> pd.Data
     values = pd.DataFrame.from_dict(theirs["values"], "index", columns=theirs["columns"])
     values = values.add_prefix("printed_").rename_axis("dataset").reset_index()
     table = table.merge(values, how="outer", on="dataset", sort=False)
-    table["dataset_label"] = [figures.label(study, name) for name in table["dataset"]]
+    figures.add_labels(table, study, ["dataset"])
     return table.assign(seed=first["seed"].iloc[0], scale=scale).round(2)
 
 
