@@ -56,31 +56,6 @@ def test_a_value_is_possible_if_a_number_of_images_gives_it(value, images, expec
     assert granularity.is_possible(Decimal(value), 2, images) == expected
 
 
-def test_other_decimals_are_other_units():
-    assert granularity.is_possible(Decimal("66.7"), 1, 3)
-    assert not granularity.is_possible(Decimal("66.700"), 3, 3)
-    assert granularity.is_possible(Decimal(67), 0, 3)
-    assert not granularity.is_possible(Decimal(66), 0, 3)
-
-
-def test_with_images_as_close_as_the_print_every_value_is_possible():
-    every = [Decimal(unit).scaleb(-1) for unit in range(1001)]
-    assert granularity.size_of_print(1) == 1000
-    assert granularity.all_possible(every, 1, 1000)
-    assert not granularity.all_possible(every, 1, 999)
-
-
-def test_the_least_and_the_largest_number_of_images_that_fit():
-    thirds = [Decimal("33.3"), Decimal("66.7")]
-    assert granularity.least_fit(thirds, 1) == 3
-    assert granularity.largest_fit(thirds, 1) == 999
-    half = [Decimal("50.0")]
-    assert granularity.least_fit(half, 1) == 2
-    assert granularity.largest_fit(half, 1) == 998  # of 999 images, 499 are 49.9 and 500 are 50.1
-    assert granularity.least_fit([Decimal("100.1")], 1) is None
-    assert granularity.largest_fit([Decimal("100.1")], 1) is None
-
-
 @pytest.mark.parametrize(
     ("values", "step"),
     [

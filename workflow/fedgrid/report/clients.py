@@ -23,6 +23,7 @@ from fedgrid.study.records import Study
 MODELS = {"own": "own model", "server": "server's model"}
 DECILES = [f"decile{k}" for k in range(1, 10)]
 CURVE = ["worst", *DECILES, "best"]  # what a figure shows, from left to right
+TICKS = ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
 STATISTICS = ["weighted", "mean", "spread", *CURVE]
 SHOWN = {"weighted": "weighted mean", "mean": "mean", "spread": "deviation", "worst": "worst"}
 SHOWN |= {"decile1": "decile 1", "decile5": "median", "decile9": "decile 9", "best": "best"}
@@ -91,9 +92,7 @@ def plot(table: pd.DataFrame, study: Study) -> Figure:
                 band = figures.has_band(look[facts["line"]], len(here))
                 plot_curves(axes, facts, look[facts["line"]], band)
             axes.set_title(figures.write_setting(study, dataset, partition))
-            axes.set_xticks(
-                range(len(CURVE)), ["worst", "", "2", "", "4", "", "6", "", "8", "", "best"]
-            )
+            axes.set_xticks(range(len(CURVE)), TICKS)
         figures.label_rows(row, "accuracy on clients'\ntest sets (%)")
         for axes in row:
             axes.set_xlabel("decile of clients")

@@ -131,13 +131,9 @@ def arrange_panels(table: pd.DataFrame) -> list[list[pd.DataFrame]]:
 def plot_panel(axes: Axes, part: pd.DataFrame):
     shares = part.pivot(index="class", columns="taken_for", values="mean")
     axes.grid(visible=False)
-    style: dict[str, Any] = {
-        "cmap": "Blues",
-        "vmin": 0,
-        "vmax": 100,
-        "rasterized": len(shares) > MANY,
-    }
-    mesh = axes.pcolormesh(shares.columns, shares.index, shares, shading="nearest", **style)
+    style: dict[str, Any] = {"cmap": "Blues", "vmin": 0, "vmax": 100, "shading": "nearest"}
+    style["rasterized"] = len(shares) > MANY
+    mesh = axes.pcolormesh(shares.columns, shares.index, shares, **style)
     axes.set_aspect("equal")
     axes.invert_yaxis()
     if len(shares) <= MANY:

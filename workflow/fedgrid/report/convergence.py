@@ -25,17 +25,22 @@ def draw(runs: pd.DataFrame, study: Study, scale: str, metric: str = "accuracy")
     values = runs.assign(value=(100 if metrics.in_percent(metric) else 1) * runs[metric])
     values = values.sort_values("round", kind="stable")
     recorded = ~find_lost(values) & values["value"].notna()
-    table = values[recorded].groupby([*CELL, "round"], sort=False).agg(
+    table = average_seeds(values[recorded], runs, [*CELL, "round"])
+    ended = runs.groupby(CELL)["diverged"].any().rename("ended_early")
+    table = table.merge(ended.reset_index(), on=CELL)
+    table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
+    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
+
+
+def average_seeds(values: pd.DataFrame, runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Average `value` over seeds, in those groups that all seeds of the cell's runs have."""
+    table = values.groupby(by, sort=False).agg(
         mean=("value", "mean"), std=("value", "std"), seeds=("seed", "nunique"),
         rounds=("rounds", "first"), **{n: (n, "first") for n in (UNTESTED,) if n in values},
     ).reset_index()  # fmt: skip
-    all_seeds = runs.groupby(CELL).agg(
-        all_seeds=("seed", "nunique"), ended_early=("diverged", "any")
-    )
+    all_seeds = runs.groupby(CELL)["seed"].nunique().rename("all_seeds")
     table = table.merge(all_seeds.reset_index(), on=CELL)
-    table = table[table["seeds"] == table.pop("all_seeds")]
-    table = runs[CELL].drop_duplicates().merge(table, on=CELL)  # in the order of the runs
-    return add_metric_name(tables.add_alpha(table.assign(scale=scale)).round(4), metric)
+    return table[table["seeds"] == table.pop("all_seeds")]
 
 
 def find_lost(runs: pd.DataFrame) -> pd.Series:

@@ -36,7 +36,12 @@ def draw(
     names = check_names(listed(rows), listed(columns))
     scores = score_runs(runs, metric)
     scores = scores.assign(**{name: select_values(name, scores, settings) for name in names})
-    refuse_mixtures(scores, names)
+    for axis in (axis for axis in CELL if axis not in names):
+        if (scores.groupby(names)[axis].nunique() > 1).any():
+            raise UsageError(
+                f"a cell of the table has runs of more than one {axis}: name `{axis}`, or a field "
+                "in which they differ, in `rows` or `columns`"
+            )
     table = mean_over_seeds(scores, names, metric)
     figures.add_labels(table, study, [name for name in names if name in LABELLED])
     return table.assign(scale=scale).round({"mean": 4, "std": 4})
@@ -64,29 +69,17 @@ def select_values(name: str, scores: pd.DataFrame, settings: pd.DataFrame | None
     return selected.set_axis(scores.index)
 
 
-def refuse_mixtures(scores: pd.DataFrame, names: list[str]) -> None:
-    """Raise a UsageError for a cell whose runs differ in more than the seed."""
-    for axis in (axis for axis in CELL if axis not in names):
-        if (scores.groupby(names)[axis].nunique() > 1).any():
-            raise UsageError(
-                f"a cell of the table has runs of more than one {axis}: name `{axis}`, or a field "
-                "in which they differ, in `rows` or `columns`"
-            )
-
-
 def wide(table: pd.DataFrame, rows: Names = ROWS, columns: Names = COLUMNS) -> pd.DataFrame:
     form, index, heads = tables.choose_form(table), listed(rows), listed(columns) or ["metric"]
     texts = pd.DataFrame({name: write_values(table, name) for name in [*index, *heads]})
-    chosen = table["chosen"] if "chosen" in table else [""] * len(table)
-    pairs = zip(tables.write_cells(table, form), chosen, strict=True)
-    texts["cell"] = [
-        f"{text} ({values})" if text and isinstance(values, str) and values else text
-        for text, values in pairs
-    ]
+    texts["cell"] = tables.write_cells(table, form)
+    if "chosen" in table:
+        chosen = table["chosen"].astype(object).fillna("")
+        followed = (texts["cell"] != "") & (chosen != "")
+        texts["cell"] += (" (" + chosen + ")").where(followed, "")
     shown = texts.pivot(index=index, columns=heads, values="cell")
-    return shown.reindex(index=order_names(texts, index), columns=order_names(texts, heads)).fillna(
-        ""
-    )
+    rows, head = order_names(texts, index), order_names(texts, heads)
+    return shown.reindex(index=rows, columns=head).fillna("")
 
 
 def ranked(row: tuple, column: tuple) -> bool:
