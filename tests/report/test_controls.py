@@ -240,14 +240,6 @@ def test_each_of_several_metrics_has_its_rows():
     )
 
 
-def test_a_method_without_the_metric_has_no_row_and_did_not_diverge():
-    runs = personal({"fedavg": [60, 60, 60], "fedsls": [61, 62, 63]})
-    table = drawn(runs, metric=["accuracy", "own_mean"])
-    assert table["of"].tolist() == ["accuracy"]
-    with pytest.raises(UsageError, match="called `own_maen`: did you mean own_mean"):
-        drawn(runs, metric="own_maen")
-
-
 def test_the_best_protocol_of_each_method_is_chosen_by_each_metric():
     own = {"fedavg": [60, 60, 60], "fedsls": [61, 62, 63], "swapped": [60, 61, 62]}
     low, high = personal(own), personal(own).assign(protocol="p-high")

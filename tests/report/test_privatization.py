@@ -221,19 +221,6 @@ def test_bars_are_in_the_order_of_kinds_and_splits():
     assert [text.get_text() for text in lower.get_xticklabels()] == ["abcD", "AaBCD", "AaBbCD"]
 
 
-def test_without_ways_that_split_there_is_only_the_line_of_a_method_that_shares_all(tmp_path):
-    table = figure8.draw(**split_runs(), study=STUDY, scale="quick")
-    figure = plotted(figure8, table[table["method"] == "AB"])
-    figures.save_figure(figure, tmp_path / "figure8.svg", "svg")
-    assert [len(axes.patches) for axes in figure.axes] == [0, 0]
-    assert [line.get_label() for axes in figure.axes for line in axes.lines] == ["ABCD, shared"] * 2
-
-
-def test_a_model_without_blocks_has_no_splits():
-    with pytest.raises(UsageError, match=r"models/resnet18.py has no BLOCKS and ENCODER, by which"):
-        figure8.count_blocks("resnet18")
-
-
 # --- figure 9 --------------------------------------------------------------------------------
 
 

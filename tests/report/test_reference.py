@@ -69,11 +69,6 @@ def test_the_curves_can_be_kept_as_well(tmp_path, capsys):
     assert table["method"].tolist() == 3 * ["fedavg"] + 2 * ["fedlmd"]
 
 
-def test_without_runs_there_is_nothing_to_keep(tmp_path):
-    with pytest.raises(UsageError, match="no finished run was found in"):
-        keep.main(["--runs", str(tmp_path)])
-
-
 def mine(folder) -> dict:
     """What a study that names the kept runs has of them."""
     whole = "{title: mine, protocols: {}, scales: {}, products: {}, reference: kept.csv}"
@@ -117,12 +112,6 @@ def test_a_run_that_diverged_leaves_no_number(tmp_path, capsys):
     table = kept(tmp_path, capsys).assign(accuracy=None)
     study = {"reference": table.astype(object).where(table.notna(), "").to_dict("records")}
     assert join_reference(table[CELL], study)["reference"].isna().all()
-
-
-def test_a_reference_that_is_not_there_is_named(tmp_path):
-    (tmp_path / "mine.yaml").write_text("title: mine\nreference: gone.csv\n")
-    with pytest.raises(UsageError, match=r"gone\.csv"):
-        read_study(tmp_path / "mine.yaml")
 
 
 # --- curves of several origins -------------------------------------------------------------------

@@ -238,6 +238,6 @@ def caption(table: pd.DataFrame) -> str:
     )
     if figures := int(table["published"].notna().sum()):
         reproduced = (table["verdict"] == REPRODUCES).sum()
-        said += f" One of up to {table['readings'].max()} readings gives {reproduced} of the "
+        said += f" One of up to {table['readings'].max():g} readings gives {reproduced} of the "
         said += f"paper's {figures} figures."
     return said
