@@ -1,4 +1,4 @@
-"""The products of every study, each drawn once from made-up runs of its quick grids."""
+"""The products of every study, drawn from made-up runs of its quick grids."""
 
 import copy
 from collections.abc import Callable
@@ -106,12 +106,16 @@ def list_products(wanted: Callable[[dict], bool] = bool) -> list:
 
 
 @cache
-def draw_product(study: str, name: str) -> SimpleNamespace:
-    """A product with its table, also as it is read again; it changes neither runs nor study."""
+def draw_product(study: str, name: str, score: bool = True) -> SimpleNamespace:
+    """A product with its table, also as it is read again; it changes neither runs nor study.
+
+    Runs are scored as in SCORE, or for figures as they are made, so that no two points are equal.
+    """
     about, before = STUDIES[study], copy.deepcopy(STUDIES[study])
     entry = about["products"][name]
     found = {key: make_source(study, text) for key, text in entry["from"].items()}
-    found = {key: of.assign(**SCORE) if "tail" in of else of for key, of in found.items()}
+    if score:
+        found = {key: of.assign(**SCORE) if "tail" in of else of for key, of in found.items()}
     copies = {key: of.copy() for key, of in found.items()}
     product = _product.load_product(study, name, entry)
     product.table = _product.draw_table(product, found, about, "quick")

@@ -1,4 +1,4 @@
-"""Every product of every study, drawn once from made-up runs of its quick grid.
+"""Every product of every study, drawn from made-up runs of its quick grid.
 
 Its numbers, layout and caption are pinned in golden/products.txt, which `--update-golden` writes.
 Its files are whole and the same after the table is read, and its figure keeps the rules of all.
@@ -63,7 +63,7 @@ def hash_table(table) -> str:
 @cache
 def draw_figure(study: str, name: str, size: str) -> Figure:
     """The figure of a product, laid out without a warning; to be read, not changed."""
-    product = draw_product(study, name)
+    product = draw_product(study, name, score=False)
     with figures.use_style(size), warnings.catch_warnings():
         warnings.simplefilter("error")
         figure = product.plot(product.read, made.STUDIES[study])
@@ -161,7 +161,7 @@ def assert_whole(path: Path, caption: str) -> None:
 
 def find_methods(study: str, name: str, axes: Axes) -> list[tuple[str, str, object]]:
     """The methods whose names artists of a panel have: method, name and artist."""
-    table, about = draw_product(study, name).read, made.STUDIES[study]
+    table, about = draw_product(study, name, score=False).read, made.STUDIES[study]
     columns = table.columns.intersection(["method", "original", "over", "family", "series"])
     texts = [text.partition("/") for text in about["products"][name]["from"].values()]
     grids = [grid for kind, _, grid in texts if kind in KINDS and columns.empty]
